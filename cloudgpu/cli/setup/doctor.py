@@ -24,7 +24,7 @@ from cloudgpu.cli.common import (
 )
 from cloudgpu.cli.render import dollars, facts, paragraph
 from cloudgpu.core.model.checks import Verdict, gravest
-from cloudgpu.core.model.machine import HERE
+from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
 
 def _to_try(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
     """Return what to run next: without a cloud that could be asked, what needs none."""
-    if account is not None or provider in HERE or any(check.name == "clouds" for check in checks):
+    if account is not None or (provider and is_owned(provider)) or any(check.name == "clouds" for check in checks):
         return DEMO
     return f"cloudgpu up --provider {provider or 'any'} --dry-run"
 

@@ -280,4 +280,5 @@ def _text(value: InitDocument) -> str:
     if not value["credentials"]:
         lines.append("No cloud credentials were found; this computer and your own machines need none.")
     lines += [f"Not installed: pip install 'cloudgpu[{extra}]'" for extra in value["missing_extras"]]
-    return "\n".join([*lines, "Next: cloudgpu doctor, then cloudgpu up"])
+    has_new_host = any(line.startswith("+") and 'host = "' in line for line in value["diff"])
+    return "\n".join([*lines, f"Next: cloudgpu doctor, then cloudgpu up{' --provider ssh' * has_new_host}"])

@@ -172,6 +172,7 @@ def test_a_host_is_taken_up_with_the_key_whose_fingerprint_was_given(cloudgpu, s
     assert known in keygen.stdout
     host = ("--host", f"bigbox=ada@127.0.0.1:{server.port}")
     done = cloudgpu("init", "--yes", *host, "--fingerprint", known)
+    assert done.out.endswith("Next: cloudgpu doctor, then cloudgpu up --provider ssh\n")
     assert done.code == 0, done.err
     assert list(config(cloudgpu)) == ["accounts"], "nobody said who machines are for"
     (entry,) = config(cloudgpu)["accounts"]["ssh"]["hosts"]
