@@ -70,14 +70,15 @@ def down_question(values: Sequence[MachineDocument], costs: Sequence[AttachedCos
 
 
 def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -> str:
-    """Return until when a machine is to live, and what that adds at most."""
+    """Return until when a machine is to live, what that adds for it at most, and what else is billed meanwhile."""
     hourly = value["price"] and value["price"]["usd_per_hour"]
     return _question(
         "Extend",
         [
             ("what", _machine_text(value)),
             ("until", until),
-            ("costs", f"up to {cost} more, at {dollars(hourly, 4)} an hour"),
+            ("costs", f"up to {cost} more for the machine, at {dollars(hourly, 4)} an hour"),
+            ("also billed", attached_costs_text(_while_running(value))),
             ("whose", whose.strip()),
         ],
     )
@@ -85,17 +86,20 @@ def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -
 
 def start_question(value: MachineDocument, hourly: str, cost: str, end: str, now: datetime) -> str:
     """Return what an hour of a stopped machine costs, and what it costs to the end of its new lease."""
-    paid = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_running"]]
     return _question(
         "Start",
         [
             ("what", _machine_text(value)),
             ("price", hourly),
             ("costs", cost),
-            ("also billed", attached_costs_text(paid)),
+            ("also billed", attached_costs_text(_while_running(value))),
             ("ends", when(end, now)),
         ],
     )
+
+
+def _while_running(value: MachineDocument) -> list[AttachedCost]:
+    return [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_running"]]
 
 
 def _question(title: str, says: Sequence[tuple[str, str]]) -> str:

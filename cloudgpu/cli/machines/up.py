@@ -170,7 +170,8 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     if not ready:
         return f"{name} is launched ({machine['state']}). See: cloudgpu show {name} --refresh\n{_at_cloud(machine)}"
     steps = next_steps(name, jupyter=jupyter)
-    return f"{name} is ready{_start_text(name, result['on_start'])}.\n{_at_cloud(machine)}{steps}"
+    ready_text = paragraph(f"{name} is ready{_start_text(name, result['on_start'])}.")
+    return f"{ready_text}\n{_at_cloud(machine)}{steps}"
 
 
 def _cluster_text(result: UpDocument, *, ready: bool) -> str:

@@ -163,6 +163,11 @@ def _space(heads: list[str], columns: list[list[str]]) -> int:
     return WIDTH - sum(2 + one for one in widest)
 
 
+def _is_range(one: CostSum, amounts: Amounts) -> bool:
+    """Say whether what a cost is at least and at most differs in the digits that are shown."""
+    return amounts(one["low_usd"]) != amounts(one["high_usd"])
+
+
 def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
     """Return what each costs, with one mark behind the last digit: of what says most against the amount.
 
@@ -170,7 +175,7 @@ def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
     """
     marks = [
         ("+" if one["without_price"] and one["usd"] is not None else "")
-        or ("" if one["low_usd"] == one["high_usd"] else "*")
+        or ("*" if _is_range(one, amounts) else "")
         or next((mark for mark in "?~^!" if mark in one["marks"]), "")
         for one in sums
     ]
@@ -185,7 +190,7 @@ def _known_amounts(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
 def _ranges(document: CostDocument, amounts: Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
     every = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
-    found = [(name, one) for name, one in every if one["low_usd"] != one["high_usd"]]
+    found = [(name, one) for name, one in every if _is_range(one, amounts)]
     if not found:
         return ""
     columns = [[amounts(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
@@ -195,11 +200,12 @@ def _ranges(document: CostDocument, amounts: Amounts) -> str:
 def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
     """Yield what is in no sum and what comes off; `verbose`: the grounds too; a `chart` has no marks to explain."""
     if verbose:
-        yield "\n".join(filter(None, [_ranges(document, amounts), _sentences(_doubts(document))]))
+        ranges = _ranges(document, amounts)
+        yield f"{ranges}\n{_sentences(_doubts(document))}" if ranges else ""
     yield _sentences(
         _missing_text(document),
         _unmetered_text(document),
-        "" if chart else _marks(document, verbose=verbose),
+        "" if chart else _marks(document, amounts, verbose=verbose),
         _lost_text(document, amounts),
         _uncompared_text(document) if verbose else "",
     )
@@ -267,10 +273,10 @@ def _doubts(document: CostDocument) -> str:
     return f"Because: {'; '.join(reasons[:MAX_NAMED])}.{more}"
 
 
-def _marks(document: CostDocument, *, verbose: bool) -> str:
+def _marks(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     marks = document["total"]["marks"]
     message = f"Prices: {', '.join(_MARKS[mark] for mark in marks)}." if marks else ""
-    ranges = document["total"]["low_usd"] != document["total"]["high_usd"]
+    ranges = any(_is_range(one, amounts) for one in (*document["groups"], document["total"]))
     return (
         f"{'* not known exactly; -v says between what, and why. ' if ranges and not verbose else ''}{message}".strip()
     )

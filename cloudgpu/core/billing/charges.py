@@ -245,7 +245,9 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
     if span.certain_begin > span.begin:
         yield f"whether it ran before {(usage.sure_from or '')[:16]} is not known"
     if span.earliest < span.begin:
-        yield f"when it began to run, between {(usage.maybe_since or '')[:19]} and {usage.begin[:19]}, is not known"
+        since, begin = (usage.maybe_since or "")[:19], usage.begin[:19]
+        within = f"in the second of {begin}" if since == begin else f"between {since} and {begin}"
+        yield f"when it began to run, {within}, is not known"
     if usage.maybe_until is not None and span.longest_run > span.run + span.begin - span.earliest:
         yield f"it ended between {(usage.end or '')[:16]} and {(usage.maybe_until or '')[:16]}"
     elif span.latest > span.end:

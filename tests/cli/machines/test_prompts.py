@@ -67,9 +67,10 @@ def test_the_end_of_several_adds_up_what_an_hour_costs_and_says_what_has_no_pric
 
 def test_an_extension_says_until_when_and_what_it_adds(value):
     text = extend_question(value, "2026-12-01 09:00 UTC (in 8h); renew-until moves there too", "$4.21", "")
-    assert labels(text) == ["what", "until", "costs"]
+    assert labels(text) == ["what", "until", "costs", "also billed"]
     assert "renew-until moves there too" in words(text)
-    assert "up to $4.21 more, at $0.5260 an hour" in words(text)
+    assert "up to $4.21 more for the machine, at $0.5260 an hour" in words(text)
+    assert "system disk of 64 GB, $5.12 a month" in words(text)
 
 
 def test_a_start_says_what_it_costs_and_what_is_paid_beside_it(value):

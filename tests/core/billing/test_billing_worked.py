@@ -134,6 +134,12 @@ def test_ec2_stop_and_start_across_the_end_of_a_month():
     assert november + december == charged(disk).amount
 
 
+def test_a_begin_that_is_known_but_for_a_part_of_a_second_names_that_second():
+    ran = use("aws", "2026-11-20 11:00", "2026-11-20 12:00", "1.20")
+    ran = ran._replace(begin="2026-11-20T11:00:00.900000Z", maybe_since="2026-11-20T11:00:00.100000Z")
+    assert charged(ran).reasons == ("when it began to run, in the second of 2026-11-20T11:00:00, is not known",)
+
+
 # --- EC2 spot --------------------------------------------------------------------------------------------------------
 
 
