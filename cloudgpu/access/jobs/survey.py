@@ -31,6 +31,7 @@ from cloudgpu.errors import InvalidRequest
 GIB = 1 << 30
 MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
+ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")  # of a Python environment: it holds paths of this computer
 MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
 MAX_NAMED = 3
 GIT_PATIENCE_S = 30
@@ -75,7 +76,7 @@ def survey(
 
     Files that `.cloudgpuignore` names stay out; without one at the top, what `.gitignore` files name, as git reads them
     (also those above `root` in the same repository, and `.git/info/exclude`; what git tracks is taken although they
-    name it). `.git` and secrets always stay out.
+    name it). `.git` and secrets always stay out, and Python environments, which work on this computer alone.
     `include` are globs from the top that bring back what is ignored; a secret is brought back by its very path alone.
     `exclude_dirs` are paths below `root`, or absolute ones, that stay out.
 
@@ -210,12 +211,16 @@ class _Walk:
         named = bool(self.include) and self.include.takes(path, is_directory=True)
         if named:
             self._to_visit.append((path, (), _Mode.TAKEN))
-        elif not self._is_ignored(entry, path, chain, mode, is_directory=True):
+        elif not (self._is_ignored(entry, path, chain, mode, is_directory=True) or self._is_environment(path, mode)):
             self._to_visit.append((path, chain, mode))
         elif path in self.tracked or (self.include and self.include.may_hold(path)):
             self._to_visit.append((path, (), _Mode.IGNORED))
         else:
             self._leave_out(entry, path, "ignored")
+
+    def _is_environment(self, path: str, mode: _Mode) -> bool:
+        marks = (f"{self.top}/{path}/{mark}" for mark in ENVIRONMENT_MARKS)
+        return mode is _Mode.ORDINARY and any(os.path.lexists(mark) for mark in marks)
 
     def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
         named = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)

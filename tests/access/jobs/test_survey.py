@@ -112,6 +112,15 @@ def test_a_cloudgpuignore_at_the_top_replaces_the_files_of_git(tmp_path):
     assert survey(tmp_path).ignore_file == ".cloudgpuignore"
 
 
+def test_a_python_environment_stays_out_without_an_ignore_file_until_it_is_included(tmp_path):
+    fill(tmp_path, {"train.py": "", ".venv/pyvenv.cfg": "", "env/conda-meta/history": "", "env/bin/tool": ""})
+    (tmp_path / ".venv/bin").mkdir()
+    (tmp_path / ".venv/bin/python3").symlink_to(sys.executable)
+    assert taken(tmp_path) == ["train.py"]
+    assert {one.path for one in survey(tmp_path).omissions.largest} == {".venv", "env"}
+    assert taken(tmp_path, include=["env/**"]) == ["env/bin/tool", "env/conda-meta/history", "train.py"]
+
+
 def test_git_itself_stays_out_at_any_depth_and_also_as_the_file_of_a_worktree(tmp_path):
     fill(tmp_path, {".git/config": "", "sub/.git": "gitdir: elsewhere", "sub/a.py": "", ".gitattributes": ""})
     assert taken(tmp_path) == [".gitattributes", "sub/a.py"]
