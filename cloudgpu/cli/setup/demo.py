@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SPAN = timedelta(minutes=15)  # how long its machine lives at most, whatever becomes of the demo
 CELL = """\
 import math, platform
-area = sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000)) / 25_000
-print(f"pi is about {area:.4f}, says Python {platform.python_version()}")
+pi = 4e-5 * sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000))
+print(f"pi is about {pi:.4f}, by Python {platform.python_version()}")
 print(f"in a notebook on {platform.node()}")
 """
 
@@ -116,7 +116,7 @@ class _Story:
 def _play(session: Session, story: _Story) -> DemoDocument:
     from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 
-    story.say("cloudgpu demo: launch, notebook, cost, stop, proof. Everything stays on this machine.")
+    story.say("cloudgpu demo: launch, notebook, cost, stop, proof. All on this computer.")
     machine = _launch(session, story)
     cell, activity = _work(session, machine, story)
     story.step("What it has cost, compared with a desktop of your own.")

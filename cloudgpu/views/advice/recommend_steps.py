@@ -221,9 +221,9 @@ def free_hours(answer: Answer) -> str:
     """Return that Kaggle's free hours are enough for the work."""
     figures, number_of = answer.rules.figures, answer.free
     hours, session = (number(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
-    fits = "one" if number_of == 1 else str(number_of)
+    fits = "one of Kaggle's two" if number_of == 1 else "both of Kaggle's"
     return (
-        f"Free: this work fits on {fits} of Kaggle's two T4 (16 GiB), about {hours} GPU hours a week in notebooks of "
+        f"Free: this work fits on {fits} T4 (16 GiB), about {hours} GPU hours a week in notebooks of "
         f"at most {session} hours."
     )
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.setup.demo import CELL
+
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 100
 
@@ -117,3 +119,7 @@ def test_a_demo_that_is_cut_short_ends_its_machine(place, command, end):
     assert process.wait(PATIENCE_S) != 0
     assert left(place) == []
     assert running_in(place) == []
+
+
+def test_the_cell_that_it_shows_fits_a_terminal():
+    assert max(len(f"          {line}") for line in CELL.splitlines()) <= 80
