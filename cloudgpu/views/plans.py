@@ -134,6 +134,7 @@ def _idle(idle: IdleEnd) -> PlannedIdle:
         "do": idle.do and str(idle.do),
         "after_s": idle.after.total_seconds(),
         "grace_s": idle.grace.total_seconds(),
+        "spares_scratch": idle.spares_scratch,
     }
 
 

@@ -168,7 +168,9 @@ def _idle(value: Plan) -> str:
     after, grace = rounded(idle["after_s"]), rounded(idle["grace_s"])
     if idle["do"] is None:
         return f"only a warning after {after}"
-    return f"{_DOES[idle['do']]} after {after} and a {grace} warning"
+    has_scratch = idle["spares_scratch"] and value["stop_effect"].startswith(ERASES)
+    spared = "; only warned while its scratch disks hold data" if has_scratch else ""
+    return f"{_DOES[idle['do']]} after {after} and a {grace} warning{spared}"
 
 
 def _ended_by(guarded: PlannedGuards, nodes: int) -> str:

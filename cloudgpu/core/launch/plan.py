@@ -63,12 +63,13 @@ class EndActions:
 class IdleEnd:
     """What idle time does to a machine: after how long, and how long the warning before it is waited out.
 
-    `do` None: it is only warned of.
+    `do` None: it is only warned of. `spares_scratch`: so too while disks that a stop would erase hold data.
     """
 
     do: Do | None
     after: timedelta
     grace: timedelta
+    spares_scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> Idl
     if policy is None or policy.idle.do is Act.OFF or guarded.agent is Agent.NONE:
         return None
     idle = policy.idle
-    return IdleEnd(ends.lease if idle.do is Act.STOP else None, idle.after, idle.grace)
+    return IdleEnd(ends.lease if idle.do is Act.STOP else None, idle.after, idle.grace, idle.scratch is Act.WARN)
 
 
 def _shares(offers: Sequence[Offer]) -> tuple[Share, ...]:

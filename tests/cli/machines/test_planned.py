@@ -169,6 +169,11 @@ def test_a_plan_at_a_glance_has_seven_lines():
     assert lines[6].endswith("its agent (idle, lease), a timer in the cloud (renew-until)")
 
 
+def test_a_plan_says_that_scratch_disks_with_data_keep_an_idle_machine_running():
+    said = " ".join(at_a_glance(stop_effect="erases its 125 GB of scratch disks (instance store)").split())
+    assert "and a 10m warning; only warned while its scratch disks hold data" in said
+
+
 @pytest.mark.parametrize("show", [glance, line])
 @pytest.mark.parametrize(
     ("more", "words"),

@@ -104,6 +104,8 @@ class PlannedIdle(TypedDict):
     """How long nobody may have used it, in seconds."""
     grace_s: float
     """How long the warning is waited out, in seconds."""
+    spares_scratch: bool
+    """Whether it is only warned of while disks that a stop would erase hold data."""
 
 
 class AccountOffers(OfAccount):
