@@ -146,12 +146,18 @@ def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping
 
 @contextmanager
 def _atomic_file(out: Path) -> Iterator[TextIO]:
-    """Open a file beside `out` that takes its place once it is written."""
-    part = out.with_name(f".{out.name}.{os.getpid()}")
+    """Open a file beside `out` that takes its place once it is written; a device or a pipe is written to, and stays."""
+    is_special = out.exists() and not out.is_file()
+    out_file = out if is_special else out.resolve()
+    part = out_file.with_name(f".{out_file.name}.{os.getpid()}")
     try:
+        if is_special:
+            with out.open("w", encoding="utf-8", newline="") as file:
+                yield file
+            return
         with part.open("w", encoding="utf-8", newline="") as file:
             yield file
-        part.replace(out)
+        part.replace(out_file)
     except OSError as error:
         raise InvalidRequest(
             f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",

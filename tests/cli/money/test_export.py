@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from decimal import Decimal
 
 import pytest
@@ -47,6 +48,20 @@ def export_of(tmp_path, *rows):
     file = tmp_path / "aws.csv"
     file.write_text("\n".join((HEADER, *rows)) + "\n")
     return file
+
+
+def test_a_pipe_or_a_link_that_is_named_is_written_to_and_not_replaced(typed, tmp_path):
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link.csv", tmp_path / "real.csv"
+    os.mkfifo(pipe)
+    link.symlink_to(real)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert typed("export", "--out", str(pipe))[0] == 0
+    assert os.read(reader, 1 << 16).startswith(b"AvailabilityZone")
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert typed("export", "--out", str(link))[0] == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("AvailabilityZone")
 
 
 def test_focus_goes_to_stdout_and_what_was_written_to_stderr(typed):
