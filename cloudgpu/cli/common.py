@@ -12,7 +12,7 @@ import typer
 from cloudgpu.cli.output import Format, colour_for, emit, tell
 from cloudgpu.cli.terminal import step_listeners
 from cloudgpu.core.model.identity import unanswered_text
-from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +70,6 @@ def warn_if_overdue() -> None:
 
 def _warn_overdue(session: Session) -> None:
     from cloudgpu.control.session.last_run import overdue, unguarded
-    from cloudgpu.errors import LedgerUnavailable
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
         message = session.moved_away() or unguarded(session) or overdue(session)

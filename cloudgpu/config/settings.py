@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.alerts.alerts import Alerts, alerts_from, with_environment
-from cloudgpu.config.files.user_files import Home, read_text, setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import Home, read_text, setting_fault, settings_table, shown, zone_of
 from cloudgpu.config.money.fees import Fees, fees_from
 from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
 from cloudgpu.core.values.times import duration_text, parse_duration
@@ -253,8 +253,6 @@ def _trust(key: str, value: object) -> str:
 
 
 def _zone(key: str, value: object) -> str:
-    from cloudgpu.config.files.user_files import zone_of
-
     text = _text(key, value)
     zone_of(text, field=f"config.toml: {key}")
     return text

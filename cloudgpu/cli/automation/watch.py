@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,8 +96,6 @@ def _interval(text: str, option: str) -> timedelta:
 
 def _say(sentence: str) -> None:
     """Write a line with its time on stderr, where a service's log finds it."""
-    from datetime import UTC, datetime
-
     sys.stderr.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
     sys.stderr.flush()
 

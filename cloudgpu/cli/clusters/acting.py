@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
 from cloudgpu.cli.common import Format, confirm, emit, tell
-from cloudgpu.cli.launch.running_text import running_lines, start_question, stop_question
+from cloudgpu.cli.launch.running_text import extend_question, running_lines, start_question, stop_question
 from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, when, while_stopped
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.together import worst_of
@@ -99,7 +99,6 @@ def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Fo
     """Ask, stop all nodes, and say which of them are proved not to be billed."""
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
-    from cloudgpu.control.team.authorization import others_note
 
     whose = others_note(session, machines[0], "stop")
     check_stop_all(machines)
@@ -127,7 +126,6 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     from cloudgpu.control.lifecycle.start import UP_STATES, new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import ZERO, Money, usd
-    from cloudgpu.core.values.times import iso
 
     check_start_all(machines)
     until = new_lease(session, machines[0], options.lease, options.renew_until)
@@ -157,8 +155,6 @@ def extend(
     session: Session, machines: Sequence[Machine], span: timedelta, reason: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
-    from cloudgpu.cli.launch.running_text import extend_question
-
     name = command_name(machines[0])
     whose = others_note(session, machines[0], "extend")
     plan = plan_extension_of_all(session, machines, span)

@@ -13,7 +13,7 @@ from cloudgpu.cli import progress
 from cloudgpu.cli.common import Format, Output, Verbose, colour_for, emit
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.terminal import paged
-from cloudgpu.control.catalog.market import Order, market_value, parse_filters
+from cloudgpu.control.catalog.market import Order, market_value, parse_filters, use_refreshed
 
 
 def command(
@@ -44,7 +44,6 @@ def command(
     less).
     """
     from cloudgpu.cli.market.market import offers_text
-    from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
     filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all_, trust=trust)

@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
-from cloudgpu.control.cost.exports import BillFormat
+from cloudgpu.control.cost.exports import BillFormat, export, parse_period
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def command(
     (x_Estimate, x_LowCost, x_HighCost, x_PriceMissing). The rows add up to the ledger's total of the period. --since,
     --until and --tz are as for cost. With --out, `-o json` lists what was written.
     """
-    from cloudgpu.control.cost.exports import export, parse_period
-
     if output is Format.JSON and out is None:
         raise InvalidRequest(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."

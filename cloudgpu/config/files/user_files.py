@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import NAME, did_you_mean, near
 from cloudgpu.errors import InvalidRequest
 
 
@@ -173,8 +173,6 @@ def _default_home(environ: Mapping[str, str]) -> Home:
 
 def file_names(kind: str, search: Sequence[Path]) -> list[str]:
     """Return the names of the YAML files of a kind (`templates`, `policies`), here and shipped, sorted; reads none."""
-    from cloudgpu.core.values.naming import NAME  # `ls` does without
-
     stems = {file.stem for directory in (*search, data_dir(kind)) for file in directory.glob("*.yaml")}
     return sorted(stem for stem in stems if NAME.fullmatch(stem))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from cloudgpu.control.inventory.stop_proof import PAUSES, change_events, read_pauses
-from cloudgpu.control.inventory.sync import close_request
+from cloudgpu.control.inventory.sync import close_request, refresh
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.log import Draft
@@ -31,8 +31,6 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
     A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
     ProviderUnavailable where nothing could be learned.
     """
-    from cloudgpu.control.inventory.sync import refresh
-
     if machine.terminated_at is None and machine.provider_id is not None:
         machine = refresh(session, machine)
     if machine.terminated_at is not None:

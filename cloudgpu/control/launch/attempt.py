@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.ssh.client_files import client_key
+from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_while_cleaned
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from cloudgpu.access.ssh.client_files import HostKey
     from cloudgpu.config.templates.find import Template
     from cloudgpu.control.launch.candidates import Candidate
     from cloudgpu.control.launch.plan import Prepared
@@ -176,8 +175,6 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
     An empty one where the image takes none: it is read through the API before the first connection.
     """
-    from cloudgpu.access.ssh.client_files import HostKey, new_host_key
-
     if makes_its_own(resolved.call):
         return HostKey("", "")
     provider = session.provider(offer.available.account)

@@ -22,7 +22,7 @@ from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remed
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
-from cloudgpu.control.reaper.notify import deliver_all, note_ledger_is_back, renew, warn
+from cloudgpu.control.reaper.notify import deliver_all, note_ledger_is_back, notify_once, ping_no_run, renew, warn
 from cloudgpu.control.reaper.observe import (
     LOCK,
     Judge,
@@ -134,8 +134,6 @@ def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fau
 
 def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
     """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
-    from cloudgpu.control.reaper.notify import notify_once, ping_no_run
-
     ping_no_run(session)
     if request.cron:
         notify_once(session, error)

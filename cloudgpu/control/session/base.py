@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account, Settings
-from cloudgpu.core.events.account_names import hosts_in
+from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, hosts_in, names_now
 from cloudgpu.core.model.identity import BY_REGION, AccountIdentity, identity_region
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value, unknown_word
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cloudgpu.config.files.user_files import Home
     from cloudgpu.config.policies.find import HomeTerms
     from cloudgpu.core.alerts.alerts import AlertState
-    from cloudgpu.core.events.account_names import CurrentNames
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.core.team.rights import Published
@@ -80,8 +79,6 @@ class SessionBase:
 
     def names(self) -> CurrentNames:
         """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
-        from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, names_now
-
         now = self.clock()
         if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
             found = CurrentNames()

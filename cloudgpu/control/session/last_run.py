@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.core.model.machine import Machine, scope_of_row
-from cloudgpu.core.policies.guards import needs_runs
+from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.credit import KnownCredit
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
-    from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
@@ -41,8 +40,6 @@ class LastRun:
         runs = () if self.latest is None else self.latest.body.get("scheduled", ())
         if not runs:
             return ()
-        from cloudgpu.core.policies.guards import ScheduledRun
-
         return tuple(map(ScheduledRun.of, runs))
 
     @property
@@ -110,7 +107,6 @@ def earlier(
 ) -> EarlierRuns:
     """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
     from cloudgpu.core.budgets.credit import latest_credits
-    from cloudgpu.core.policies.guards import with_run
 
     before = read_last_run(session.ledger)
     runs, known = before.scheduled, (*before.credits, *read)
@@ -155,8 +151,6 @@ def unguarded_machines(
     alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
     if not alone:
         return []
-    from cloudgpu.core.policies.guards import guarding_run, missing_for_guard, with_run
-
     now = session.clock()
     known = with_run((last or read_last_run(session.ledger)).scheduled, session.own_run, now)
     scopes = ((machine, scope_of_row(machine)) for machine in alone)

@@ -70,8 +70,6 @@ def parse_memory(text: str | None) -> float | None:
 
 def parse_price(text: str | None) -> Money | None:
     """Return a price per hour in USD, above zero; raise InvalidRequest for anything else."""
-    from cloudgpu.core.values.money import Money
-
     if text is None:
         return None
     try:

@@ -10,7 +10,7 @@ import psycopg
 from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
-from cloudgpu.ledger.postgresql.connection import Adapter
+from cloudgpu.ledger.postgresql.connection import Adapter, connected
 from cloudgpu.ledger.postgresql.denied import denied, denied_error
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
     """Return the error for what the database refused; a connection of its own finds out why."""
-    from cloudgpu.ledger.postgresql.connection import connected
-
     try:
         raw, name, _ = connected(address)
         with closing(raw):

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.log import files, storage_errors as faults
-from cloudgpu.ledger.log.head import wrong_clock
+from cloudgpu.ledger.log.head import end_and_mark, wrong_clock
 from cloudgpu.ledger.log.lines import End
 from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
@@ -172,7 +172,6 @@ class PostgresStore:
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
         """Move the tables into a schema of their own and fill new ones from `source`, in one transaction."""
-        from cloudgpu.ledger.log.head import end_and_mark
         from cloudgpu.ledger.log.projections import rebuild
         from cloudgpu.ledger.sqlite.backup import pour
 
@@ -222,8 +221,6 @@ class PostgresStore:
 
     def who(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
-        from cloudgpu.core.team.rights import Role
-
         return team.current_role(self._open()) if self._version else (Role.ALONE, "")
 
     def members(self) -> tuple[str, ...]:

@@ -69,8 +69,6 @@ def per_hour(shape: Mapping[str, Any]) -> Money | None:
 
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
-    from cloudgpu.providers.lambdalabs.client import Lambda
-
     lam = Lambda(settings)
     types, rows, open_regions = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
     for name, one in types.items():

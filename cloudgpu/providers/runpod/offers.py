@@ -57,8 +57,6 @@ def regions(runpod: Runpod) -> list[Region]:
 
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return RunPod's prices of now for pods with one GPU, on both of its clouds: one has one price everywhere."""
-    from cloudgpu.providers.runpod.client import Runpod
-
     runpod = Runpod(settings)
     return PriceList(KIND, tuple(_prices_of(runpod, cloud) for cloud in (SECURE, COMMUNITY)))
 
