@@ -56,6 +56,7 @@ class Reader:
     """
 
     tell: Callable[[str], None] | None = None
+    has_own_clock = False  # `clock` is the computer's own, which may be wrong, not a time that a caller set
 
     def __init__(self, store: Store, head_path: Path, *, clock: Callable[[], datetime], patience: float) -> None:
         self._store = store

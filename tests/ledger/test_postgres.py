@@ -30,12 +30,14 @@ class TestPostgres(LedgerSuite):
 
 @pytest.fixture
 def members(postgres: Server, tmp_path: Path) -> Iterator[list[Book]]:
-    """The ledgers of ada, whose clock is right, and ben, whose is an hour ahead; the database's clock counts."""
+    """The ledgers of ada, whose clock is right, ben, an hour ahead, and eve, two days; the database's clock counts."""
     url = f"{postgres.schema()}%20-ccloudgpu.clock%3Don"
     found = [
         open_ledger(url, tmp_path / name, actor=name, clock=lambda ahead=ahead: datetime.now(UTC) + ahead)
-        for name, ahead in (("ada", timedelta(0)), ("ben", timedelta(hours=1)))
+        for name, ahead in (("ada", timedelta(0)), ("ben", timedelta(hours=1)), ("eve", timedelta(days=2)))
     ]
+    for ledger in found:
+        ledger.has_own_clock = True
     yield found
     for ledger in found:
         ledger.close()
@@ -44,7 +46,7 @@ def members(postgres: Server, tmp_path: Path) -> Iterator[list[Book]]:
 def test_whose_clock_the_database_contradicts_goes_by_the_databases_and_others_are_not_in_doubt(
     members: list[Book],
 ) -> None:
-    ada, ben = members
+    ada, ben, _ = members
     told: dict[str, list[str]] = {"ada": [], "ben": []}
     ada.tell, ben.tell = told["ada"].append, told["ben"].append
     for number, ledger in enumerate((ada, ben, ben)):
@@ -58,9 +60,18 @@ def test_whose_clock_the_database_contradicts_goes_by_the_databases_and_others_a
 
 
 def test_who_only_reads_with_a_wrong_clock_is_told_too(members: list[Book]) -> None:
-    ada, ben = members
+    ada, ben, _ = members
     told = list[str]()
     ada.append([note(1)])
     ben.tell = told.append
     ben.present_machines()
     assert told == [f"{AHEAD} {REMEDY}"]
+
+
+def test_a_clock_that_is_days_apart_counts_and_is_told(members: list[Book]) -> None:
+    *_, eve = members
+    told = list[str]()
+    eve.tell = told.append
+    eve.append([note(1)])
+    assert (eve.clock_ahead(), [said.endswith("and so may bills be.") for said in told]) == (timedelta(0), [True])
+    assert from_iso(eve.head()[2]) - datetime.now(UTC) > timedelta(days=1)

@@ -25,7 +25,7 @@ def open_session(
     use(home.price_lists)
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
-    ledger.tell = tell
+    ledger.tell, ledger.has_own_clock = tell, clock is utc_now
     session = Session(home, settings, ledger, ledger.now, tell, clock_ahead=ledger.clock_ahead)
     if ledger.has_outbox:
         from cloudgpu.control.outage.outage import replay

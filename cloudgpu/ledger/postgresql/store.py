@@ -343,10 +343,16 @@ class PostgresStore:
             raise sentences.unwritten(self._address, words)
 
 
+# A zone or a day set wrong by hand is less; where two clocks are further apart, nobody knows which of the two is right.
+_BELIEVED = timedelta(days=1)
+_UNFOLLOWED = "Set the wrong one right: the times that this computer writes may be wrong, and so may bills be."
+
+
 class PostgresLedger(Book):
     """`cloudgpu.ledger.log.base.Ledger` in the database at `address`; everything else as `Book` says.
 
-    Where the database's clock contradicts this computer's, `now` goes by the database's.
+    Where the database's clock contradicts this computer's by up to a day, `now` goes by the database's, unless the
+    caller of the library set the time.
     """
 
     def __init__(
@@ -361,7 +367,9 @@ class PostgresLedger(Book):
         """Compare this computer's clock with the database's, which has just told its own."""
         now = self._clock()
         found = wrong_clock(now, there)
-        self._ahead = now - there if found else timedelta(0)
+        yields = found is not None and self.has_own_clock and abs(now - there) <= _BELIEVED
+        self._ahead = now - there if yields else timedelta(0)
         if found and self.tell is not None:
-            self.tell(f"{found} cloudgpu goes by the database's. Set this computer's right.")
+            remedy = "cloudgpu goes by the database's. Set this computer's right."
+            self.tell(f"{found} {remedy if yields else _UNFOLLOWED}")
             self.tell = None

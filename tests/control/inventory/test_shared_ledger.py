@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.access.ssh import client_files
 from cloudgpu.control.inventory.settle import settle_others
 from cloudgpu.control.inventory.sync import sync_all
-from cloudgpu.control.outage.opening import open_session
+from cloudgpu.control.outage import opening
 from cloudgpu.control.setup.doctor import examine
 from cloudgpu.errors import LedgerUnavailable
 from tests.access.sshserver import wait_for
@@ -45,12 +45,14 @@ class Laptop(Lab):
         self.name, self.url = name, url
         super().__init__(root, monkeypatch)
 
-    def opened(self):
+    def environ(self) -> dict[str, str]:
         home = self.home.with_name(self.name)
         home.mkdir(exist_ok=True)
         (home / "config.toml").write_text((self.home / "config.toml").read_text())
-        environ = {"CLOUDGPU_HOME": str(home), "USER": self.name, "CLOUDGPU_LEDGER": self.url}
-        session = open_session(environ, clock=self.clock, tell=self.said.append)
+        return {"CLOUDGPU_HOME": str(home), "USER": self.name, "CLOUDGPU_LEDGER": self.url}
+
+    def opened(self):
+        session = opening.open_session(self.environ(), clock=self.clock, tell=self.said.append)
         session.pause = self.clock.advance
         return session
 
@@ -138,19 +140,35 @@ def test_nothing_is_sent_by_a_launch_that_was_cut_off_from_its_lock(
     assert len(ada.machines()) == 1
 
 
-def test_a_laptop_whose_clock_the_database_contradicts_goes_by_the_databases_and_doctor_warns(
+def test_a_laptop_whose_clock_the_database_contradicts_goes_by_the_databases(
+    laptop: Callable[[str], Laptop], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = laptop("ada")
+    ada.url = f"{url}%20-ccloudgpu.clock%3Don"
+    ada.clock = lambda: datetime.now(UTC) + timedelta(hours=1)
+    monkeypatch.setattr(opening, "utc_now", ada.clock)
+    wrong = opening.open_session(ada.environ(), clock=ada.clock, tell=ada.said.append)
+    wrong.ledger.machines()
+    assert abs(wrong.clock() - datetime.now(UTC)) < timedelta(minutes=1)
+    assert round(wrong.clock_ahead() / timedelta(hours=1)) == 1
+    assert [said.partition(" is ")[0] for said in ada.said] == ["This computer's clock"]
+    wrong.check_launchable()
+
+
+def test_a_time_that_a_program_sets_counts_although_the_database_contradicts_it_and_doctor_warns(
     laptop: Callable[[str], Laptop], url: str
 ) -> None:
     ada = laptop("ada")
     ada.url = f"{url}%20-ccloudgpu.clock%3Don"  # the lab's clock stands in another week than the server's
-    wrong = ada.opened()
-    wrong.ledger.machines()
-    assert abs(wrong.clock() - datetime.now(UTC)) < timedelta(minutes=1)
-    assert wrong.clock() + wrong.clock_ahead() == ada.clock()
-    assert [said.partition(" is ")[0] for said in ada.said] == ["This computer's clock"]
-    wrong.check_launchable()
-    environ = {"CLOUDGPU_HOME": str(wrong.home.root), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}
-    (check,) = (one for one in examine(environ, clock=ada.clock, account="lab") if one.name == "ledger")
+    session = ada.opened()
+    session.ledger.machines()
+    assert (session.clock(), session.clock_ahead()) == (ada.clock(), timedelta(0))
+    (said,) = ada.said
+    assert said.endswith(
+        "Set the wrong one right: the times that this computer writes may be wrong, and so may bills be."
+    )
+    session.check_launchable()
+    (check,) = (one for one in examine(ada.environ(), clock=ada.clock, account="lab") if one.name == "ledger")
     assert (check.verdict, check.next) == ("warn", "Set the wrong one of the two.")
 
 
