@@ -41,8 +41,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "9779dc8e5ea66c991f304f62f1c05a3e2c33c2685c351e22533b9570a8cc3a3d",
-    "agent, as Python 3.11 writes it": "b91f3e6408ae6e6d1fa68e7b5e23fbcc26ac4986df1d25b7c18bd28f804a170f",
+    "agent, as what it means": "ea98466669f4d82e15de5628a4b30d5eb8351fcf23c583ff0ed24a34a0a76701",
+    "agent, as Python 3.11 writes it": "4014a849bb104099f1a9264981a0c2fdbe7dec522a101a92bc363f737e23d90b",
     "agent's own.py": "cb832f1921dca1e215b2591c2e4788e9c9f8c211d7add9348c39e0c3b6942beb",
     "program on a host (ssh)": "94b4a567f204d932bb46b70273ae1d634d6046f107f4c440426465650cc4c30e",
     "program that runs JupyterLab": "921cec821b2e2aa78f602a3c2027ce9c72cf0b4b142937f75ada20f68f2c3dd5",

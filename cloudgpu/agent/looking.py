@@ -20,7 +20,6 @@ from cloudgpu.agent.jupyter import kernels
 from cloudgpu.agent.meters import PROC, glance
 
 MINUTE = 60.0
-MEANS = ("power", "gpus")  # of whole samples: their sums count, which one that was cut short would make less
 RING = 1440  # samples: a day of minutes
 SMI = "timeout -s KILL 20 nvidia-smi -q -d UTILIZATION".split()
 # A GPU's use of a moment (`Gpu` in older drivers), and the mean of the 14 seconds that the driver keeps; less than ten
@@ -54,10 +53,7 @@ class Sampler:
     def ring(self, now: float, mono: float) -> list[dict[str, Any]]:
         """Return the samples of the last day, the one that was begun last, too. Those of the future are left out."""
         found = []
-        lines = [
-            line for name in ("samples.old", "samples", "sample") for line in read_text(self.home / name).splitlines()
-        ]
-        for line in lines:
+        for line in "\n".join(read_text(self.home / f"sample{end}") for end in ("s.old", "s", "")).splitlines():
             with suppress(Exception):  # cut short when the machine lost its power
                 boot, at, one = json.loads(line)
                 one["t"] = one["t"] if boot == self.boot else mono - now + at
@@ -75,7 +71,7 @@ class Sampler:
         took, one = mono - start, self.sample
         one.update(t=mono, s=min(max(took, 1.0), 2 * MINUTE), fault="", jup=None)
         for key, value in counted.items():
-            known = None not in (value, before[key]) and (took >= MINUTE or key not in MEANS)
+            known = None not in (value, before[key])
             one[key] = round(max(0, value - before[key]) / max(took, MINUTE), 3) if known else None
         try:
             self.kernels(one, now, mono)

@@ -242,7 +242,10 @@ def test_a_minute_that_the_agents_end_cut_short_is_not_measured(machine, card, s
     smi("echo 250.0, 90")
     child = card(code=WAIT)
     wait_for(lambda: own.processes([f"HOME={machine.home}"]).get(child.pid) and own._uses_gpu(child.pid))
-    *_, whole, cut = looks(Sampler(machine.dir), 0, 10, 60, 120, 150)
+    found = [{**one, "t": one["t"] - MONO + NOW} for one in looks(Sampler(machine.dir), 0, 10, 60, 120, 150)]
+    *_, whole, cut = parse_agent_status(
+        json.dumps({"samples": found, "now": NOW + 300, "up_since": 0}).encode()
+    ).samples
     assert (whole["s"], whole["power"] is None, cut["s"]) == (60, False, 30)
     assert (cut["power"], cut["gpus"]) == (None, None)
 

@@ -131,7 +131,8 @@ def _words(command: str) -> list[str]:
 
 def _is_program(words: list[str], number: int) -> bool:
     """Say whether this word is cloudgpu itself, or the Python that runs it. A name alone may be any program's word."""
-    if _SET.fullmatch(words[number]):  # a variable, though its value may end in /cloudgpu, as the default home does
+    # A variable's value may end in /cloudgpu, as the default home does. What follows `sh -c` is a command.
+    if _SET.fullmatch(words[number]) and not re.fullmatch("-[a-z]*c", "".join(words[:number][-1:])):
         return False
     name = os.path.basename(words[number])  # noqa: PTH119  (a word of a shell, not a path yet)
     if words[number] == "cloudgpu":

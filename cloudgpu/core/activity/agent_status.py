@@ -14,7 +14,7 @@ from typing import Any
 
 Sample = dict[str, Any]
 
-DAY = 86400.0
+MINUTE, DAY = 60.0, 86400.0
 RING = DAY + 3600.0  # seconds of samples that are taken: who asks once a night comes minutes late
 MAX_SAMPLES = 5000  # a day of one a minute is 1440
 MAX_BUSY, MAX_SCRATCH = 64, 32
@@ -23,6 +23,7 @@ OLD_AGENT = "its agent is of an earlier version and keeps no samples"
 CLOCK_SLACK_S = 5.0  # seconds: a stamp may be rounded up
 _DEEPEST, _WIDEST = 5, 100  # of what is handed on unread
 _LARGEST = {"gpu": 100.0, "mem": 1e9, "cpu": 1e5, "net": 1e13, "disk": 1e13, "power": 1e5, "gpus": 1e3}
+_MEANS = ("power", "gpus")  # of whole minutes: their sums count, which a minute that was cut short would make less
 _AGES = ("in", "out", "jup")
 
 
@@ -99,7 +100,8 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
         raise Unusable("s is nothing")
     for name, largest in _LARGEST.items():
         if name in one:  # a machine without a GPU has no such key
-            sample[name] = _reading(one, name, largest)
+            cut_short = name in _MEANS and sample["s"] < MINUTE
+            sample[name] = None if cut_short else _reading(one, name, largest)
     for name in _AGES:
         if one.get(name) is not None:
             sample[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
