@@ -26,7 +26,8 @@ def open_session(
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
     ledger.tell, ledger.has_own_clock = tell, clock is utc_now
-    session = Session(home, settings, ledger, ledger.now, tell, clock_ahead=ledger.clock_ahead)
+    now = ledger.now if ledger.has_own_clock else clock
+    session = Session(home, settings, ledger, now, tell, clock_ahead=ledger.clock_ahead)
     if ledger.has_outbox:
         from cloudgpu.control.outage.outage import replay
 
