@@ -251,7 +251,7 @@ class RestServer:
 
     def _note(self, call: Call, **how: Any) -> None:
         with self.lock:
-            if len(self.calls) >= call.number:  # a reset may have come between
+            if any(one is call for one in self.calls[call.number - 1 : call.number]):  # else a reset came between
                 self.calls[call.number - 1] = call._replace(**how)
 
 
