@@ -46,11 +46,11 @@ def guards_value(machine: Machine) -> Guards:
 
     The agent may be sooner, for one that is idle; the reaper's is what its last run has decided.
     """
-    safeguards, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
+    safeguards, is_over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": None if over else agents_end(machine),
-        "timer": None if over else timers_end(machine),
-        "reaper": machine.decision.at if machine.decision and not over else None,
+        "agent": None if is_over else agents_end(machine),
+        "timer": None if is_over else timers_end(machine),
+        "reaper": machine.decision.at if machine.decision and not is_over else None,
         "agent_is": None if safeguards is None else str(safeguards.agent),
         "timer_is": None if safeguards is None else str(safeguards.timer),
         "waived": safeguards is not None and machine.guards is not None and machine.guards.waived,
@@ -120,8 +120,8 @@ def machine_value(
         "pending_action": machine.pending_action,
         "taken_at": machine.taken_at,
         "shared": [
-            {"key": key, "label": said.label, "from": said.network, "at": said.at}
-            for key, said in machine.shared.items()
+            {"key": key, "label": access.label, "from": access.network, "at": access.at}
+            for key, access in machine.shared.items()
         ],
         "parked": machine.parked,
         "retained": [retained_value(entry) for entry in machine.retained],
