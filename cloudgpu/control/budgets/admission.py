@@ -111,7 +111,7 @@ def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> 
     try:
         return session.ledger.decide(decision)
     except NotAdmitted as error:
-        raise refusal(error.ask, remedy) from None
+        raise refusal(error.request, remedy) from None
 
 
 def admit(

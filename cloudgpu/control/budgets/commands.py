@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.budgets.store import budget_states, remove_budget, set_budget, find_budgets
+from cloudgpu.control.budgets.store import budget_states, find_budgets, remove_budget, set_budget
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines

@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.catalog import SUPERSEDED, HISTORIC, NOW, machine_price, move_value, past_price, storage_price
+from cloudgpu.views.catalog import HISTORIC, NOW, SUPERSEDED, machine_price, move_value, past_price, storage_price
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import (

@@ -107,8 +107,8 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
     if session.settings.credits:
         from cloudgpu.core.billing.deductions import after_credits
 
-        credits = session.settings.credits
-        result["credits"] = _credits(after_credits(credits, machines, ended, now, query.since, query.until))
+        configured = session.settings.credits
+        result["credits"] = _credits(after_credits(configured, machines, ended, now, query.since, query.until))
     return result
 
 

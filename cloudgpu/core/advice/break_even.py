@@ -109,9 +109,7 @@ def costlier_again(
         and not until % desktop.life
         and _cost_difference(until + MICRO, desktop, rate, begin, number) < 0
     ):
-        until = _first_break_even(
-            until + MICRO, desktop, rate, begin, number
-        )  # sold and replaced at the same price
+        until = _first_break_even(until + MICRO, desktop, rate, begin, number)  # sold and replaced at the same price
     return CostlierInterval(first, until)
 
 

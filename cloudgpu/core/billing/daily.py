@@ -112,7 +112,7 @@ def daily_of(
     without_price: dict[str, None] = {}
     for subject, resource, timeline in usages:
         machine = by_id[subject]
-        intervals[machine.project or ""].take(timeline)
+        intervals[machine.project or ""].add(timeline)
         if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without_price[f"{machine.name} ({resource})"] = None
     return DailyCosts(_by_day(intervals, zone, first, last), tuple(without_price))

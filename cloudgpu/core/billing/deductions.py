@@ -85,9 +85,7 @@ def sustained_use_discounts(
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
-    usages = [
-        one for one in ended(first) if is_eligible(one[1])
-    ]  # read once for all months
+    usages = [one for one in ended(first) if is_eligible(one[1])]  # read once for all months
     eligible = [
         machine._replace(open_usage=tuple([use for use in machine.open_usage if is_eligible(use)]))
         for machine in machines

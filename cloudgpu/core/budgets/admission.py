@@ -9,7 +9,7 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rates import RateInterval, billed_intervals, intervals_cost, from_us, most_expensive_window
+from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.rates import RateInterval, has_one_price, from_us
+from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, StandIn, Commitment, Prices, commitments_of
+from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Prices, StandIn, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of

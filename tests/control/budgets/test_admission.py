@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
-from cloudgpu.control.budgets.store import budget_states, set_budget, find_budgets
+from cloudgpu.control.budgets.store import budget_states, find_budgets, set_budget
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.budget_preview import check_budgets, plan_document

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cloudgpu.control.session.session import present
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod
-from cloudgpu.core.budgets.commitments import StandIn, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso

@@ -16,7 +16,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.pricing.price_history import ask, counting, start_price_events, machines_to_price
+from cloudgpu.control.pricing.price_history import ask, counting, machines_to_price, start_price_events
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso

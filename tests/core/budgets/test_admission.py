@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import StandIn, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json

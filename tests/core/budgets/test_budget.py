@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.core.billing.rates import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
-from cloudgpu.core.budgets.commitments import StandIn, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_lines import budget_removed, budget_set

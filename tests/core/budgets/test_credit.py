@@ -12,11 +12,11 @@ from cloudgpu.core.budgets.credit import (
     CreditReading,
     credit_finding,
     credit_fit,
+    credit_from_record,
     credit_left,
     credit_refusal,
-    credit_from_record,
-    time_left,
     latest_credits,
+    time_left,
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.values.money import Money

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, inter
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import StandIn, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
