@@ -82,8 +82,8 @@ def compare_with_desktop(
     `costs` is what was read already of the same period as that of `request`.
     """
     use_prices(session.home.price_lists)
-    known = costs or read_period_costs(session, request.since, request.until)
-    return compare_value(_compare_facts(session, request, known), request.tz, request.currency, request.changed)
+    inputs = costs or read_period_costs(session, request.since, request.until)
+    return compare_value(_compare_facts(session, request, inputs), request.tz, request.currency, request.changed)
 
 
 def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:

@@ -271,8 +271,8 @@ def _plain_type(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
-    with_gpu = [one for one in known if _plain_type(one).startswith(f"{_plain_type(name)}+")]
+def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
+    with_gpu = [one for one in types if _plain_type(one).startswith(f"{_plain_type(name)}+")]
     if name and with_gpu:
         says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(says, field="--type", value=name, next=way)
@@ -283,7 +283,7 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
     return unknown_word(
         f"The catalogue has no type {name!r}",
         name,
-        known,
+        types,
         field="--type",
         use="Use {}.",
         next="See all: cloudgpu gpus --all",

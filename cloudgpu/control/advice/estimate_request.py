@@ -289,12 +289,12 @@ def _parse_committed(text: str) -> Committed:
     return Committed(None, Fraction(percent))
 
 
-def _parse_choice(text: str | None, field: str, known: Sequence[str], default: str) -> str:
+def _parse_choice(text: str | None, field: str, choices: Sequence[str], default: str) -> str:
     if text is None:
         return default
-    if text in known:
+    if text in choices:
         return text
-    names = [str(one) for one in known]
+    names = [str(one) for one in choices]
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
 
 

@@ -278,7 +278,7 @@ def _credit_not_read_text(account: str) -> str:
 
 
 def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
-    """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
+    """Yield what a plan says of the credit: how long it lasts for what runs then, or that it is not known."""
     if isinstance(fit, CloudgpuError):
         yield Note(_credit_not_read_text(account) + fit.message, NoteKind.MONEY)
     elif fit is not None:

@@ -168,8 +168,8 @@ def _work_seconds(machine: RentedMachine, seconds: UsedSeconds) -> float:
 
 def _work_share(machine: RentedMachine) -> float:
     total = machine.total
-    known = total.gpu + total.used + total.idle
-    return _work_seconds(machine, total) / known if known else 1.0
+    measured = total.gpu + total.used + total.idle
+    return _work_seconds(machine, total) / measured if measured else 1.0
 
 
 def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> dict[date, float]:

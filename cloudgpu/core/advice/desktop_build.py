@@ -133,8 +133,8 @@ def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     if card.yours is not None:
         return [(PriceKind.YOURS, card.yours)]
     street = ((PriceKind.USED, card.used), (PriceKind.NEW, card.new), (PriceKind.LAUNCH, card.launch))
-    known = [(kind, price) for kind, price in street if price is not None]
-    return [one for one in known if one[0] is not PriceKind.LAUNCH] or known
+    listed = [(kind, price) for kind, price in street if price is not None]
+    return [one for one in listed if one[0] is not PriceKind.LAUNCH] or listed
 
 
 def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
