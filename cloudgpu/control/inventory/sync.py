@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_e
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.pricing.shared_computer import settle_shares
+from cloudgpu.control.pricing.shared_computer import record_shared_costs
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
@@ -95,7 +95,7 @@ def sync_accounts(
                 shared[account] = provider
     machines = session.ledger.machines()
     kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, machines), reachable_regions(machines)
+    to_price, regions = pricing.machines_to_price(session, machines), reachable_regions(machines)
     found_whose = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
@@ -107,7 +107,7 @@ def sync_accounts(
         found_whose.append(answer.whose)
         _write_listing(session, answer, look)
         if answer.account in shared:
-            settle_shares(session, shared[answer.account], answer.whose)
+            record_shared_costs(session, shared[answer.account], answer.whose)
         found = answer.resources
         if found is not None:
             look.resources += found.items

@@ -37,7 +37,7 @@ class Answer:
     whose: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
-    priced: Priced = pricing.NOTHING_ASKED
+    priced: Priced = pricing.NO_PRICES
     silent: bool = False
 
 
@@ -153,4 +153,4 @@ def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent,
     if not whose.is_told:
         whose.be_silent(prices)
     may_cost = to_price.may_be_of(_kind(session, whose.account))
-    return Priced(gap=prices.message) if may_cost else pricing.NOTHING_ASKED
+    return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES

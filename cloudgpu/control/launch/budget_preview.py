@@ -23,7 +23,7 @@ from cloudgpu.views.plans import plan_value
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.admission import AdmissionRequest, Verdict
+    from cloudgpu.core.budgets.admission import AdmissionRequest, BudgetVerdict
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
@@ -111,12 +111,12 @@ def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
     return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
 
 
-def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[BudgetFit]:
+def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
     """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
     return [_verdict(one, override) for one in verdicts]
 
 
-def _verdict(verdict: Verdict, override: str | None) -> BudgetFit:
+def _verdict(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
     share, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,
@@ -127,7 +127,7 @@ def _verdict(verdict: Verdict, override: str | None) -> BudgetFit:
         "until": iso(share.until),
         "spent_usd": usd(share.spent),
         "running_usd": usd(share.running),
-        "requested_usd": usd(share.wanted),
+        "requested_usd": usd(share.requested),
         "remaining_usd": usd(budget.limit - share.total),
         "fits": verdict.fits,
         "refuses": budget.refuses,

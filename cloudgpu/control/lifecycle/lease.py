@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from cloudgpu.control.budgets.admission import (
     append_if_admitted,
     check_credit_of_hold,
-    check_longer,
+    check_credit_until,
     credit_of,
     sync_before_admission,
 )
@@ -217,7 +217,7 @@ def admit_lease(
 
     def decision(view: View) -> Sequence[Draft]:
         known = [view.machine(machine.id) or machine for machine in machines]
-        check_longer(session, view, credit, known, lease.expires, "new lease", "extend it by less")
+        check_credit_until(session, view, credit, known, lease.expires, "new lease", "extend it by less")
         later = [row_until(row, lease.renew_until) for row in known if _moves_renew_until(row, lease)]
         return [*drafts, *(admit_all(session, view, later, override) if later else [])]
 

@@ -9,7 +9,7 @@ from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none
@@ -59,7 +59,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     count_before_end(session, machine)
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
-    pin_to_the_end(session, machine)
+    record_spot_cost(session, machine)
     return timers.drop(session, machine)
 
 

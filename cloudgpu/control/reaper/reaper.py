@@ -16,7 +16,7 @@ from typing import NoReturn
 from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.admission import read_credits
-from cloudgpu.control.budgets.store import budget_states, pass_budgets
+from cloudgpu.control.budgets.store import budget_states, budgets_for_run
 from cloudgpu.control.lifecycle.timers import RepairResult, repair
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
@@ -40,7 +40,7 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.budgets.enforcement import stops_of
+from cloudgpu.core.budgets.enforcement import allowed_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_bodies import RunResult
@@ -282,7 +282,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     if request.policy is not None:
         find_policy(session, request.policy)
     refuse_broken(policies_of(session, living_machines(session.ledger.machines()), request.policy))
-    pass_budgets(session)
+    budgets_for_run(session)
 
 
 def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Evaluation:
@@ -290,9 +290,9 @@ def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Evaluat
     policies = policies_of(session, sight.rows, request.policy)
     refuse_broken(policies)  # those of machines, too, that were found just now
     views, reports = machine_views(session, sight.rows, policies, sight.answered, keep=not request.dry_run)
-    counted, clashes = pass_budgets(session)
+    counted, clashes = budgets_for_run(session)
     standing = budget_states(session, counted)
-    over = stops_of(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+    over = allowed_stops(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, most = session.clock(), request.max_stops
