@@ -65,7 +65,7 @@ def start_all(
             stopped = [machine for machine in nodes if machine.state not in UP_STATES]
             running = [machine for machine in nodes if machine.state in UP_STATES]
             if stopped:
-                admit_start(session, stopped, lease, override, no_guard=no_guard, awake=running)
+                admit_start(session, stopped, lease, override, no_guard=no_guard, running_nodes=running)
                 _stop_started_and_raise(
                     session, nodes, stopped, run_on_machines(session, stopped, partial(_start_node, lease=lease))
                 )

@@ -117,7 +117,7 @@ def _send_again(session: Session, provider: Provider, machine: Machine, attempt:
     attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
     """
     try:
-        send(session, provider, attempt, deadline=deadline, closed_by=(NoCapacity,))
+        send(session, provider, attempt, deadline=deadline, closing_errors=(NoCapacity,))
     except REFUSED_EARLY as error:
         try:
             settle_by_listing(session, machine)
@@ -135,21 +135,21 @@ def send(
     attempt: Attempt,
     *,
     deadline: datetime,
-    closed_by: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
+    closing_errors: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
 ) -> Instance:
     """Send a saved call to the provider of its account and write down how it ended. The caller holds the launch lock.
 
-    Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
-    closed as refused. One that a refusal left, and that the provider has ended, is recorded as made and ended: then
-    NoCapacity is raised, too.
+    Raises what the provider raised; if that is one of `closing_errors`, the machine was surely not made, and the
+    attempt is closed as refused. A machine that a refused launch left, and that the provider has ended, is recorded as
+    made and ended: then NoCapacity is raised, too.
     """
     pin_given(session, attempt)
-    wait_while_cleaned(session, deadline)
+    wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
     left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with on_abort(left):
-        return _send(session, provider, attempt, deadline, closed_by)
+        return _send(session, provider, attempt, deadline, closing_errors)
 
 
 def _send(
@@ -157,11 +157,11 @@ def _send(
     provider: Provider,
     attempt: Attempt,
     deadline: datetime,
-    closed_by: tuple[type[CloudgpuError], ...],
+    closing_errors: tuple[type[CloudgpuError], ...],
 ) -> Instance:
     try:
         instance = provider.launch(attempt, deadline=deadline)
-    except closed_by as error:
+    except closing_errors as error:
         now = session.clock()
         session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
         saved.delete(session.home.attempts, attempt.token)
@@ -263,7 +263,7 @@ def _created_events(machine: Machine, instance: Instance, now: datetime) -> list
     ]
 
 
-def wait_while_cleaned(session: Session, deadline: datetime) -> None:
+def wait_for_cleanup(session: Session, deadline: datetime) -> None:
     """Wait until nobody removes what a launch may use. To be called between writing the launch down and sending it.
 
     Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is

@@ -48,7 +48,7 @@ def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine
     machine = retention_records.park_line(session, machine, why, session.clock())
     provider = session.provider_of(machine)
     machine = _wait_until_gone(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
-    return timers.drop(session, machine)
+    return timers.delete_timer(session, machine)
 
 
 def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
@@ -60,7 +60,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
     pin_to_the_end(session, machine)
-    return timers.drop(session, machine)
+    return timers.delete_timer(session, machine)
 
 
 def _wait_until_gone(

@@ -18,7 +18,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.lost import record_as_lost
-from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import remove_named, save, the_one
@@ -310,7 +310,7 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     two.up(two.ada)
     two.later()
     before = two.machine().timer
-    done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
+    done = repair_timers(two.bob, two.bob.ledger.machines(), sweep=True)
     assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
     assert two.machine().timer == before
 
