@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.settle import settle, settle_before_end
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
@@ -114,7 +114,7 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
         found = session.ledger.machine(machine.id) or machine
         if found.launch_status != "open":  # whoever had the lock has settled it
             return found
-        do = settle if job.cancel is None else settle_to_end
+        do = settle if job.cancel is None else settle_before_end
         return do(session, found, deadline=session.clock() + STOP_TIMEOUT)
 
 

@@ -13,7 +13,7 @@ from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, settle_others
+from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import constrain_candidates
@@ -102,7 +102,7 @@ def launch(
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
                 agree()
-            settle_others(session)
+            settle_abandoned_launches(session)
             try:
                 machine = _launch_new(session, prepared)
             except ProviderUnavailable as error:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory import retention as retention_records, stop_proof
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.settle import settle, settle_before_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
@@ -149,7 +149,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
             session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
         )
     except EndRefused as refusal:
-        stop_proof.note(session, machine, "stop", refusal)
+        stop_proof.record_refusal(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
     pin_to_the_end(session, latest)
@@ -254,7 +254,7 @@ def _end_with_resources(
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
-            raise terminate_without_ledger(session, machine, error, whole=True) from error
+            raise terminate_without_ledger(session, machine, error, with_retained=True) from error
         if not session.ledger_away:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.delete(session.home.attempts, machine.token or "none")
     return machine, on_purpose
@@ -279,10 +279,10 @@ def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | Non
 
 def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
-        machine = settle_to_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
+        machine = settle_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
         return delete_shared_resources(session, _send_terminate(session, machine, request))
-    retention_records.discard_line(session, machine, why)
+    retention_records.record_discard(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
     return delete_shared_resources(session, timers.delete_timer(session, machine) if machine.timer else machine)
@@ -333,11 +333,11 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(session, "terminate", machine)])
-    send_end = partial(provider.terminate, not_none(machine.provider_id))
+    ask = partial(provider.terminate, not_none(machine.provider_id))
     try:
         with on_abort(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
             machine = stop_proof.request_until_confirmed(
-                session, machine, lambda seen: bool(seen.terminated_at), send_end, seen_running=exists, seen_by_get=exists
+                session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
             )
     except EndRefused as refusal:
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__

@@ -128,9 +128,9 @@ def admit_start(
 ) -> None:
     """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
 
-    `running_nodes` are other nodes of their cluster: a stop or an end of them that is not done is taken back in the same write.
-    Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
-    before the lease ends. Those that an interrupted start has started are of this start, too.
+    `running_nodes` are other nodes of their cluster: the same write takes back a stop or an end of them that is not
+    done yet. Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one
+    leaves before the lease ends. Those that an interrupted start has started are of this start, too.
     """
     if not no_guard:
         check_start_guarded(session, machines)

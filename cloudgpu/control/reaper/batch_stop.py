@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, note, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import not_started
 from cloudgpu.control.pricing.price_history import pin_to_the_end
@@ -126,7 +126,7 @@ def _record_refusals(session: Session, machines: Mapping[str, Machine], refused:
     """Write which stops something protects their machines from."""
     for one, fault in refused.items():
         if isinstance(fault, EndRefused):
-            note(session, machines[one], "stop", fault)
+            record_refusal(session, machines[one], "stop", fault)
 
 
 def _is_final(error: CloudgpuError) -> bool:

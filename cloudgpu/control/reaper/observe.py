@@ -48,8 +48,8 @@ RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: 
 class Snapshot:
     """What a sync has found: the rows that a run judges, and by id which of them a provider has just spoken of.
 
-    `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
-    asked; `closed` are those that only a credential on this computer names, and that it does not open.
+    `foreign` are machines of other ledgers. `sentences` say what was put right. `queried` are the accounts that were
+    asked; `not_queried` are those that only a credential on this computer names, and that it does not open.
     """
 
     rows: tuple[Machine, ...]
@@ -57,8 +57,8 @@ class Snapshot:
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     sentences: tuple[str, ...] = ()
-    asked: tuple[QueriedAccount, ...] = ()
-    closed: tuple[Unanswered, ...] = ()
+    queried: tuple[QueriedAccount, ...] = ()
+    not_queried: tuple[Unanswered, ...] = ()
 
 
 def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
@@ -77,7 +77,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
         sync = sync_accounts(
-            session, accounts, retained=sweep or names_here(session, unfinished), again_after=RETRY_AFTER_S
+            session, accounts, retained=sweep or names_here(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
     if sync.unlisted:
         sync.answered |= _query_unlisted(session, sync.unlisted)
@@ -89,8 +89,8 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         tuple(sync.foreign),
         tuple(sync.unanswered),
         tuple(sync.sentences),
-        sync.asked,
-        tuple(sync.closed),
+        sync.queried,
+        tuple(sync.not_queried),
     )
 
 
@@ -137,8 +137,8 @@ def rehearse(session: Session) -> Snapshot:
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
         sentences=tuple(strays),
-        asked=queried_accounts(session, accounts, closed),
-        closed=tuple(closed),
+        queried=queried_accounts(session, accounts, closed),
+        not_queried=tuple(closed),
     )
 
 

@@ -183,8 +183,8 @@ class _Evaluation:
             unanswered=self.snapshot.unanswered,
             faults=(*unresolved(self.policies, self.snapshot.rows), *self.budget_clashes),
             sentences=self.snapshot.sentences,
-            queried=self.snapshot.asked,
-            not_queried=self.snapshot.closed,
+            queried=self.snapshot.queried,
+            not_queried=self.snapshot.not_queried,
         )
 
 

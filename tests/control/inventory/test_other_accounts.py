@@ -12,7 +12,7 @@ from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.listing import age_of_view, list_machines
-from cloudgpu.control.inventory.settle import settle, settle_others
+from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -268,7 +268,7 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
         two.up(two.ada)
     two.later(minutes=60)
     sync_all(two.bob)
-    settle_others(two.bob)
+    settle_abandoned_launches(two.bob)
     assert two.machine().launch_status == "open"
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):  # a replay would launch a second machine, in the wrong account
@@ -525,7 +525,7 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
     found = reap(desk, ReapOptions())
     assert (found.unanswered, found.exit_code) == ((), 0)
     assert desk.ledger.last("reaper").body["ok"]
-    assert "lab" not in [one.account for one in sync_all(desk).asked]
+    assert "lab" not in [one.account for one in sync_all(desk).queried]
     two.check_untouched()
 
 

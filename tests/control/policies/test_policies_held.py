@@ -258,7 +258,7 @@ def test_a_release_counts_though_its_clock_is_behind_the_one_that_set_the_hold(l
     if then == "it is set anew":
         set_hold(lab.session, row, lab.clock() + 9 * H)
     else:
-        refresh(lab.session, row, note=True)
+        refresh(lab.session, row, record_unchanged=True)
     lab.clock.now -= H
     assert set_hold(lab.session, row, None).hold_until is None
     lab.later(minutes=90)
