@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.clusters.engine import leave_nothing
+from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import sync_reported
@@ -220,7 +220,7 @@ def _ended(session: Session, machines: Sequence[Machine]) -> list[Termination | 
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
         keep_record(session, machines)
-        leave_nothing(session, machines)
+        remove_engine_from_owned(session, machines)
     try:
         if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")

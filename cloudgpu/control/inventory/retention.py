@@ -96,7 +96,8 @@ def record(
     if entries == machine.retained and not is_gone:
         return machine
     removed = {one.id for one in machine.retained} - {one.id for one in entries}
-    seen = retained_last_seen_at(session.ledger, machine, requested_at) if requested_at is not None and removed else None
+    by_others = requested_at if removed else None
+    seen = None if by_others is None else retained_last_seen_at(session.ledger, machine, by_others)
     return session.ledger.append_to(machine, [resources_retained(machine, entries, now, seen)])
 
 

@@ -91,7 +91,7 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     return settle_by_listing(session, machine)
 
 
-def settle_before_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
+def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
     """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
 
     A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the

@@ -195,9 +195,9 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
     return refusal
 
 
-def record_refusal(session: Session, machine: Machine, action: Literal["stop", "terminate"], refusal: EndRefused) -> None:
+def record_refusal(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> None:
     """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
-    session.ledger.append([_refusal_event(session, machine, action, refusal)])
+    session.ledger.append([_refusal_event(session, machine, do, refusal)])
 
 
 def _refusal_event(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import package_remarks, parts_at
-from cloudgpu.control.clusters.engine import check_here
+from cloudgpu.control.clusters.engine import check_engine_installed
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import (
@@ -241,7 +241,7 @@ def _plan(
     target, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
     request, provider = target.request, target.provider
     if request.cluster is not None:
-        check_here(provider.kind, request.cluster)
+        check_engine_installed(provider.kind, request.cluster)
     guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     relies_on_runs = needs_run(provider, first.offer, resolved)  # but for runs of the reaper

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory import retention as retention_records, stop_proof
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, settle_before_end
+from cloudgpu.control.inventory.settle import settle, resolve_before_end
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
@@ -279,7 +279,7 @@ def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | Non
 
 def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
-        machine = settle_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
+        machine = resolve_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
         return delete_shared_resources(session, _send_terminate(session, machine, request))
     retention_records.record_discard(session, machine, why)
