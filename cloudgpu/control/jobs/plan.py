@@ -206,8 +206,8 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     again: the settings of another computer may ask for less.
     """
     trust = session.settings.trust
-    more = {} if trust == DEFAULT_TRUST else {"trust": trust}
-    options: UpOptions = {"policy": POLICY, **more, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
+    trust_option = {} if trust == DEFAULT_TRUST else {"trust": trust}
+    options: UpOptions = {"policy": POLICY, **trust_option, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
         options = {"lease": _duration_text(min(longest, LEASE)), **options, "renew_until": _duration_text(longest)}
