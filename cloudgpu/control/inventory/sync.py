@@ -98,7 +98,7 @@ def sync_accounts(
     to_price, regions = pricing.to_ask(session, machines), reachable_regions(machines)
     account_scopes = []
     for answer in ask_accounts(
-        session, accounts, asked_at, to_price, regions, retained_of=retained_accounts, retry_after_s=retry_after_s
+        session, accounts, asked_at, to_price, regions, retained_accounts=retained_accounts, retry_after_s=retry_after_s
     ):
         _, not_queried = split_gaps(session, answer.listing.unanswered)
         if not_queried:

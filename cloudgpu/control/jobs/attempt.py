@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.settle import settle, resolve_before_end
+from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan

@@ -12,7 +12,7 @@ from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.jobs.remote_results import incomplete_results_events, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
-from cloudgpu.control.jobs.store import directory_of, delete_copies, snapshots
+from cloudgpu.control.jobs.store import delete_copies, directory_of, snapshots
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft

@@ -15,12 +15,12 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import (
     check_files,
-    request_end_before_move,
     launch_attempt,
-    may_have_launched,
     launched_for,
     market_of,
+    may_have_launched,
     replacement_event,
+    request_end_before_move,
     retry_market,
     snapshot_of,
     start,

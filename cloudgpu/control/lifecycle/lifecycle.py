@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory import retention as retention_records, stop_proof
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, resolve_before_end
+from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger

@@ -17,7 +17,7 @@ import pytest
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.clusters.engine import engine_of, set_up, remove_engine
+from cloudgpu.control.clusters.engine import engine_of, remove_engine, set_up
 from cloudgpu.core.clusters.conf import Files, mark_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest, Unreachable

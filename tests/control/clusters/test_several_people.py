@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cloudgpu.access.slurm.remote_processes import engine_processes
-from cloudgpu.control.clusters.engine import engine_of, queue_for, set_up, remove_engine
+from cloudgpu.control.clusters.engine import engine_of, queue_for, remove_engine, set_up
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import mark_of
 from cloudgpu.core.clusters.layout import engine_files

@@ -251,7 +251,7 @@ def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> Machines
     return {ids.joined(region, one): remembered.get(one) or _not_found_error(aws, region, one) for one in native_ids}
 
 
-def _not_found_error(aws: Aws, region: str, native: str) -> CloudgpuError:
+def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
     try:
         aws.launched_in.check(id_, aws.number)  # credentials of another account prove nothing about an end
     except CloudgpuError as error:
