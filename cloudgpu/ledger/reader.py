@@ -163,7 +163,7 @@ class Reader:
         return self._read(lambda connection: [] if connection is None else projection.billed_costs(connection, since))
 
     def read(self, query: Callable[[View], T]) -> T:
-        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""
+        """Return what `query` finds, all of it as of the same line, whoever appends meanwhile."""
 
         def read_snapshot(connection: Connection | None) -> T:
             if connection is None:
@@ -312,7 +312,7 @@ class Reader:
             self._store.close()
 
     def _read(self, query: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
-        """Return what `look` finds, once more over a new connection where the first was lost meanwhile.
+        """Return what `query` finds, once more over a new connection where the first was lost meanwhile.
 
         It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
         Raises LedgerLeft where nothing can be read and this client knows that the ledger has moved.

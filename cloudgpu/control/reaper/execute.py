@@ -91,7 +91,7 @@ def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, 
     _wait_for_due_warnings(session, items)
     ends, outcome = recheck(session, items, judge)
     stale = [one for one in ends if one.decision.rule in _USE_RULES and one.is_stale(session.clock())]
-    if stale:  # the others of a large pass, or a slow cloud, have taken minutes
+    if stale:  # the others of a large run, or a slow cloud, have taken minutes
         fresh, more = recheck(session, stale, judge)
         outcome.add(more)
         stale_ids = {one.id for one in stale}

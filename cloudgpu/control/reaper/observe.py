@@ -41,7 +41,7 @@ from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
 
-RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
+RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same run: the next one is ten minutes of bill away
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
-    sweep asks anew which regions there are; other passes go by those of the last day and by those of the ledger.
+    sweep asks anew which regions there are; other runs go by those of the last day and by those of the ledger.
     """
     machines = session.ledger.machines()
     accounts = used_accounts(session)

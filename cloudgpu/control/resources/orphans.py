@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Survey:
     """What is left over in all accounts, and who did not answer: of those there may be more.
 
-    `asked` are the accounts that were asked; `closed` are those that only a credential on this computer names, and that
-    it does not open.
+    `queried` are the accounts that were asked; `not_queried` are those that only a credential on this computer names,
+    and that it does not open.
     """
 
     orphans: tuple[Orphan, ...]

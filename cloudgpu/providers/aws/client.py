@@ -372,7 +372,7 @@ def call_unless(
     tolerated: Collection[str],
     **parameters: Any,
 ) -> Any:
-    """Return what an action of AWS answers, or the code of an error that is one of `unless`."""
+    """Return what an action of AWS answers, or the code of an error that is one of `tolerated`."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
