@@ -65,12 +65,12 @@ def _read(table: Table, name: str) -> Budget:
     table.check_keys(KEYS, required=("amount", "period"))
     table.line("description")
     tz = table.line("tz", "UTC")
-    amount = parsing.amount_of(_as_written(table, "amount"), _field_label(table, "amount"))
+    amount = parsing.parse_amount(_as_written(table, "amount"), _field_label(table, "amount"))
     quoted_limit = _quoted_limit(table, amount)
     budget = Budget(
         name=name,
-        limit=parsing.limit_of(amount, quoted_limit, _field_label(table, "amount")),
-        span=parsing.span_of(table.line("period"), _field_label(table, "period")),
+        limit=parsing.limit_in_usd(amount, quoted_limit, _field_label(table, "amount")),
+        period=parsing.parse_period(table.line("period"), _field_label(table, "period")),
         scope=_scope(table),
         tz=tz,
         zone=zone_of(tz, field=_field_label(table, "tz")),
@@ -85,14 +85,14 @@ def _optional_fields(table: Table) -> dict[str, Any]:
     found: dict[str, Any] = {}
     values = table.values
     if "thresholds" in values:
-        found["thresholds"] = parsing.thresholds_of(_list(table, "thresholds"), _field_label(table, "thresholds"))
+        found["thresholds"] = parsing.parse_thresholds(_list(table, "thresholds"), _field_label(table, "thresholds"))
     if "forecast" in values:
         forecast = values["forecast"]
         found["forecast"] = (
-            None if forecast in (None, "none") else parsing.percent_of(forecast, _field_label(table, "forecast"))
+            None if forecast in (None, "none") else parsing.parse_percent(forecast, _field_label(table, "forecast"))
         )
     if "action" in values:
-        found["actions"] = parsing.actions_of(map(str, _list(table, "action")), _field_label(table, "action"))
+        found["actions"] = parsing.parse_actions(map(str, _list(table, "action")), _field_label(table, "action"))
     if "allow_override" in values:
         if not isinstance(values["allow_override"], bool):
             raise table.fault("allow_override", "has to be true or false", next="Write true or false.")
@@ -103,10 +103,10 @@ def _optional_fields(table: Table) -> dict[str, Any]:
 def _scope(table: Table) -> Scope:
     scope = table.values.get("scope", {})
     if isinstance(scope, str):
-        return parsing.scope_of(scope, _field_label(table, "scope"))
+        return parsing.parse_scope(scope, _field_label(table, "scope"))
     if not isinstance(scope, dict):
         raise table.fault("scope", "has to be a table", next="Write `  project: vision` on a line below it.")
-    return parsing.scope_from(scope, _field_label(table, "scope"))
+    return parsing.scope_from_values(scope, _field_label(table, "scope"))
 
 
 def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:

@@ -21,15 +21,15 @@ _VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "t
 
 def budget_value(budget: Budget) -> BudgetValue:
     """Return a budget as plain values."""
-    paid = budget.quoted_limit
+    quoted_limit = budget.quoted_limit
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),
-        "amount": None if paid is None else f"{paid.amount:f}",
-        "currency": "USD" if paid is None else paid.currency.code,
-        "per_usd": None if paid is None else f"{paid.currency.per_usd:f}",
-        "rate_as_of": None if paid is None else paid.currency.as_of.isoformat(),
-        "period": budget.span.text,
+        "amount": None if quoted_limit is None else f"{quoted_limit.amount:f}",
+        "currency": "USD" if quoted_limit is None else quoted_limit.currency.code,
+        "per_usd": None if quoted_limit is None else f"{quoted_limit.currency.per_usd:f}",
+        "rate_as_of": None if quoted_limit is None else quoted_limit.currency.as_of.isoformat(),
+        "period": budget.period.text,
         "tz": budget.tz,
         "scope": budget.scope.text,
         "thresholds": list(budget.thresholds),
@@ -52,7 +52,7 @@ def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:
         "remaining_usd": usd(state.left),
         "forecast_usd": usd(state.forecast),
         "burn_usd_per_hour": usd(state.burn),
-        "exhausted_in_s": None if state.empty_in is None else int(state.empty_in.total_seconds()),
+        "exhausted_in_s": None if state.exhausted_in is None else int(state.exhausted_in.total_seconds()),
         "overshoot_usd": usd(state.overshoot(every)),
         "exhausted": state.is_exceeded,
         "unpriced": list(state.unpriced),
@@ -61,10 +61,10 @@ def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:
 
 
 def stop_value(stop: Stop) -> BudgetStop:
-    """Return what a passed budget would do with a machine."""
+    """Return what an exceeded budget would do with a machine."""
     return {"machine": stop.machine, "name": stop.name, "budget": stop.budget, "do": str(stop.do), "why": stop.why}
 
 
 def stop_sentences(stops: Sequence[BudgetStop]) -> list[str]:
-    """Return the sentences of what passed budgets would do, in their order."""
+    """Return the sentences of what exceeded budgets would do, in their order."""
     return [f"{stop['name']} would be {_VERBS[stop['do']]}: {stop['why']}" for stop in stops]

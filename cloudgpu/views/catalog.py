@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
-NOW, EARLIER, HISTORIC = "current", "superseded", "historic"
+NOW, SUPERSEDED, HISTORIC = "current", "superseded", "historic"
 
 
 def machine_price(listed: ListedPrice, state: str, now: datetime) -> CatalogPrice:
-    """Return what an hour of a machine costs; `state` is one of `NOW`, `EARLIER` and `HISTORIC`."""
+    """Return what an hour of a machine costs; `state` is one of `NOW`, `SUPERSEDED` and `HISTORIC`."""
     price = listed.price
     return {
         "region": listed.region,
@@ -96,29 +96,29 @@ def _price(row: PriceRow) -> ChangedPrice:
 
 def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuOffer:
     """Return one offer: `h100_hours_per_dollar` is its work per dollar, `speed` is that of a whole GPU."""
-    shape, listed = offer.type, offer.listed
+    machine_type, listed = offer.type, offer.listed
     return {
-        "provider": shape.provider,
+        "provider": machine_type.provider,
         "region": listed.region,
         "regions": offer.regions,
-        "instance_type": shape.name,
+        "instance_type": machine_type.name,
         "market": str(listed.market),
         "trust": str(offer.trust),
-        "gpu": shape.gpu.name,
-        "count": shape.gpu.count,
-        "share": shape.gpu.share,
-        "gpu_memory_gib": shape.gpu.memory_gib,
-        "vcpus": shape.vcpus or None,
-        "memory_gib": shape.memory_gib or None,
-        "local_ssd_gb": shape.local_ssd_gb,
-        "arch": shape.arch,
+        "gpu": machine_type.gpu.name,
+        "count": machine_type.gpu.count,
+        "share": machine_type.gpu.share,
+        "gpu_memory_gib": machine_type.gpu.memory_gib,
+        "vcpus": machine_type.vcpus or None,
+        "memory_gib": machine_type.memory_gib or None,
+        "local_ssd_gb": machine_type.local_ssd_gb,
+        "arch": machine_type.arch,
         "price": price_value(listed.price),
         "price_dated": listed.dated,
         "price_check": listed.check,
         "old": is_old(listed.price.as_of, now),
-        "legacy": shape.legacy_reason or None,
-        "spot_only": shape.spot_only,
-        "recalled": list(shape.recalled),
+        "legacy": machine_type.legacy_reason or None,
+        "spot_only": machine_type.spot_only,
+        "recalled": list(machine_type.recalled),
         "speed": None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)},
         "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, speed)),
     }

@@ -17,7 +17,7 @@ from cloudgpu.core.billing.charges import bound_money, money, shares
 from cloudgpu.core.billing.cost_groups import CALENDAR, By, Costs
 from cloudgpu.core.billing.forecast import BurnPart
 from cloudgpu.core.billing.rules import PER_NANO
-from cloudgpu.core.budgets.credit import KnownCredit, credit_left, hourly_now, lasts_for
+from cloudgpu.core.budgets.credit import CreditReading, credit_left, hourly_now, time_left
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import NANO, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -70,35 +70,35 @@ def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency:
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
     rounded sums, and so within a nano-dollar of its own.
     """
-    amounts = shares(tally.amount for tally in costs.groups.values())
-    on_demand = shares(tally.list_cost for tally in costs.groups.values())
-    saved = shares(tally.list_cost - tally.compared_cost for tally in costs.groups.values())
-    parts = zip(costs.groups.items(), amounts, on_demand, saved, strict=True)
-    return [{"group": key, **names[key], **_sums(tally, sums, by, currency)} for (key, tally), *sums in parts]
+    amounts = shares(totals.amount for totals in costs.groups.values())
+    on_demand = shares(totals.list_cost for totals in costs.groups.values())
+    savings = shares(totals.list_cost - totals.compared_cost for totals in costs.groups.values())
+    parts = zip(costs.groups.items(), amounts, on_demand, savings, strict=True)
+    return [{"group": key, **names[key], **_sums(totals, sums, by, currency)} for (key, totals), *sums in parts]
 
 
-def total_value(tally: CostTotals, by: By, currency: Currency | None) -> CostSum:
+def total_value(totals: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
-    sums = [money(tally.amount), money(tally.list_cost), money(tally.list_cost - tally.compared_cost)]
-    return _sums(tally, sums, by, currency)
+    sums = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
+    return _sums(totals, sums, by, currency)
 
 
-def _sums(tally: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
-    amount, on_demand, saved = sums
-    known = tally.list_cost > 0 or tally.compared_cost > 0
-    nothing_known = bool(tally.without_price) and not tally.high
+def _sums(totals: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
+    amount, on_demand, savings = sums
+    has_list_cost = totals.list_cost > 0 or totals.compared_cost > 0
+    is_unpriced = bool(totals.without_price) and not totals.high
     return {
-        "hours": hours_text(tally.all_billed_us if by is By.RESOURCE else tally.billed_us),
-        "usd": None if nothing_known else usd(amount),
-        "low_usd": None if nothing_known else usd(bound_money(tally.low, tally.amount, amount)),
-        "high_usd": None if nothing_known else usd(bound_money(tally.high, tally.amount, amount)),
-        "amount": None if currency is None or nothing_known else f"{currency.exact(amount):f}",
-        "on_demand_usd": usd(on_demand) if known else None,
-        "savings_usd": usd(saved) if known else None,
-        "without_on_demand": tally.uncompared_runs,
-        "without_price": tally.without_price,
-        "marks": tally.marks,
-        "reasons": list(tally.reasons),
+        "hours": hours_text(totals.all_billed_us if by is By.RESOURCE else totals.billed_us),
+        "usd": None if is_unpriced else usd(amount),
+        "low_usd": None if is_unpriced else usd(bound_money(totals.low, totals.amount, amount)),
+        "high_usd": None if is_unpriced else usd(bound_money(totals.high, totals.amount, amount)),
+        "amount": None if currency is None or is_unpriced else f"{currency.exact(amount):f}",
+        "on_demand_usd": usd(on_demand) if has_list_cost else None,
+        "savings_usd": usd(savings) if has_list_cost else None,
+        "without_on_demand": totals.uncompared_runs,
+        "without_price": totals.without_price,
+        "marks": totals.marks,
+        "reasons": list(totals.reasons),
     }
 
 
@@ -126,21 +126,21 @@ def burn_value(burn: BurnByPart) -> BurnRate:
     }
 
 
-def projection_value(tally: CostTotals, further: RemainingCost, at: datetime | None) -> ProjectionValue:
+def projection_value(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionValue:
     """Return a projected total: what there is, and what is still to come."""
     return {
         "at": None if at is None else iso(at),
-        "more_usd": usd(money(further.amount)),
-        "low_usd": usd(money(tally.low + further.low)),
-        "usd": usd(money(tally.amount + further.amount)),
-        "high_usd": usd(money(tally.high + further.high)),
-        "endless": further.without_end,
+        "more_usd": usd(money(remaining.amount)),
+        "low_usd": usd(money(totals.low + remaining.low)),
+        "usd": usd(money(totals.amount + remaining.amount)),
+        "high_usd": usd(money(totals.high + remaining.high)),
+        "endless": remaining.without_end,
     }
 
 
-def with_fees(tally: CostTotals, factor: Fraction) -> str:
+def with_fees(totals: CostTotals, factor: Fraction) -> str:
     """Return the total with fees, as decimal text in USD."""
-    return usd(Money(round(Fraction(tally.amount, PER_NANO) * factor)))
+    return usd(Money(round(Fraction(totals.amount, PER_NANO) * factor)))
 
 
 def period_name(key: str, query: CostQuery) -> str:
@@ -193,13 +193,13 @@ def second(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moment.year > 999 else moment.isoformat()  # noqa: PLR2004
 
 
-def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocument:
+def credit_value(known: CreditReading, hourly: Money, now: datetime) -> CreditDocument:
     """Return what was left in an account that is paid in advance, and when that ends at so much an hour now.
 
     What was spent since it was read is counted at the higher of that rate and the rate of then.
     """
     left, credit = credit_left(known.credit, max(known.hourly, hourly), now), known.credit
-    lasts = lasts_for(left, hourly)
+    lasts = time_left(left, hourly)
     return {
         "account": known.account,
         "provider": known.provider,
@@ -211,6 +211,6 @@ def credit_value(known: KnownCredit, hourly: Money, now: datetime) -> CreditDocu
     }
 
 
-def credits_value(read: Iterable[KnownCredit], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+def credits_value(read: Iterable[CreditReading], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
     """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
     return [credit_value(credit, hourly_now(credit, machines), now) for credit in read]

@@ -30,23 +30,23 @@ def differences_value(
     `then` is the body of the launch's line, which was written at `at`.
     """
     name, new = command_name(machine), "launch another with --new"
-    lease = _minutes(from_iso(not_none(then["expires"])) - from_iso(at))
-    asked = timedelta(seconds=request.lease_s)
-    if abs(lease - asked) > NEAR:
-        change = f"cloudgpu extend {name} {span_text(asked - lease)}" if asked > lease else f"{SHORTER}, or {new}"
-        yield _diff("--lease", duration_text(asked), f"a lease of {duration_text(lease)}", change)
-    renew = timedelta(seconds=then["renew_s"] or request.renew_s)
-    wished = timedelta(seconds=request.renew_s)
-    if wished != renew:
+    before = _minutes(from_iso(not_none(then["expires"])) - from_iso(at))
+    lease = timedelta(seconds=request.lease_s)
+    if abs(before - lease) > NEAR:
+        change = f"cloudgpu extend {name} {span_text(lease - before)}" if lease > before else f"{SHORTER}, or {new}"
+        yield _diff("--lease", duration_text(lease), f"a lease of {duration_text(before)}", change)
+    launch_renewal = timedelta(seconds=then["renew_s"] or request.renew_s)
+    renewal = timedelta(seconds=request.renew_s)
+    if renewal != launch_renewal:
         yield _diff(
             "--renew-until",
-            duration_text(wished),
-            f"one of {duration_text(renew)}",
-            f"cloudgpu extend {name} past it" if wished > renew else f"{SHORTER}, or {new}",
+            duration_text(renewal),
+            f"one of {duration_text(launch_renewal)}",
+            f"cloudgpu extend {name} past it" if renewal > launch_renewal else f"{SHORTER}, or {new}",
         )
-    most = None if request.want.max_price is None else request.want.max_price.nanos
-    if most != then["max_price"]:
-        yield _diff("--max-price", _dollars(most), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
+    max_price = None if request.want.max_price is None else request.want.max_price.nanos
+    if max_price != then["max_price"]:
+        yield _diff("--max-price", _dollars(max_price), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
     if request.policy != machine.policy:
         yield _diff("--policy", request.policy, str(machine.policy), new)
     if not request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):

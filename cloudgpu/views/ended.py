@@ -13,9 +13,9 @@ from cloudgpu.errors import InstanceNotFound
 def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
-    kept = " Something of it is kept." if has_retained_resources(machine) else ""
+    kept_text = " Something of it is kept." if has_retained_resources(machine) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept}",
+        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept_text}",
         field="name",
         value=name,
         next=_next_text(machine),
@@ -27,8 +27,8 @@ def cost_text(machine: Machine, now: datetime) -> str:
     missing = unpriced_of(machine)
     if not missing:
         return f"It cost {spent_until_now(machine, now).text(4)}"
-    known = spent_until_now(machine, now)
-    return f"It cost {known.text(4) + ' and ' if known.nanos else ''}an unknown amount for its {' and '.join(missing)}"
+    spent = spent_until_now(machine, now)
+    return f"It cost {spent.text(4) + ' and ' if spent.nanos else ''}an unknown amount for its {' and '.join(missing)}"
 
 
 def _next_text(machine: Machine) -> str:

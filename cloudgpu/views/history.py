@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EventBody = Mapping[str, Any]
 _CLOCKS = {"provider": ", by its provider's clock", "machine": ", by the machine's clock"}
-_DONE = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
+_ACTIONS = {"keep": "left it", "warn": "warned", "renew": "renewed its lease"}
 _NO_LEASE = {"expires": None, "renew_until": None}
 GB = 1e9
 
@@ -26,20 +26,20 @@ def actor_text(line: HistoryLine) -> str:
 
 def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
     """Return what each of a machine's lines says; a lease that a sync observes is named where it has changed."""
-    history, known = [], list[str]()
+    history, last_lease = [], list[str]()
     for line in lines:
         lease = _lease(line["body"])
-        same = line["kind"] == "instance_observed" and lease == known
-        history.append(event_text(line if not same else {**line, "body": {**line["body"], **_NO_LEASE}}))
-        known = lease or known
+        is_unchanged = line["kind"] == "instance_observed" and lease == last_lease
+        history.append(event_text(line if not is_unchanged else {**line, "body": {**line["body"], **_NO_LEASE}}))
+        last_lease = lease or last_lease
     return history
 
 
 def event_text(line: HistoryLine) -> str:
     """Return what a line says, as a sentence without a full stop; a kind that nobody knows here by its own name."""
-    tell = _WORDS.get(line["kind"], _other_text)
-    words = tell(line["body"]) if tell is not _other_text else _other_text({**line["body"], "kind": line["kind"]})
-    return words + _CLOCKS.get(line["clock"], "")
+    text_of = _TEXTS.get(line["kind"], _other_text)
+    text = text_of(line["body"]) if text_of is not _other_text else _other_text({**line["body"], "kind": line["kind"]})
+    return text + _CLOCKS.get(line["clock"], "")
 
 
 def _other_text(body: EventBody) -> str:
@@ -124,12 +124,12 @@ def _hold_text(body: EventBody) -> str:
 
 
 def _decision_text(body: EventBody) -> str:
-    do = _DONE.get(body["do"], f"decided to {body['do']} it")
+    action = _ACTIONS.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
     so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
     has_warned = body["do"] == "warn" and rule  # and so says itself when it ends
-    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _DONE and not has_warned else ""
-    return f"{do}{rule}: {body['why']}{at}"
+    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _ACTIONS and not has_warned else ""
+    return f"{action}{rule}: {body['why']}{at}"
 
 
 def _warning_text(body: EventBody) -> str:
@@ -141,10 +141,10 @@ def _warning_text(body: EventBody) -> str:
 
 
 def _interruption_text(body: EventBody) -> str:
-    known = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
+    sources = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
     free = f"; {body['free']}" if body["free"] else ""
     cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free}"
-    return f"taken by its provider, {known[body['how']]}: {cost}"
+    return f"taken by its provider, {sources[body['how']]}: {cost}"
 
 
 def _timer_text(body: EventBody) -> str:
@@ -152,12 +152,12 @@ def _timer_text(body: EventBody) -> str:
     return f"{what}: {body['why']}" if body.get("why") else what
 
 
-def _overridden(body: EventBody) -> str:
+def _override_text(body: EventBody) -> str:
     over = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
     return f"a budget was overridden ({over}): {body['reason']}"
 
 
-def _thing(body: EventBody) -> str:
+def _resource_text(body: EventBody) -> str:
     at = f", attached to {body['attached_to']}" if body.get("attached_to") else ""
     return f"seen: {body['kind']} {body['id']} ({body['size_gb']} GB){at}"
 
@@ -166,7 +166,7 @@ def _label_text(label: str | None) -> str:
     return f" ({label})" if label else ""
 
 
-_WORDS: dict[str, Callable[[EventBody], str]] = {
+_TEXTS: dict[str, Callable[[EventBody], str]] = {
     "launch_intended": _launched_text,
     "launch_settled": _resolved_text,
     "machine_adopted": _adopted_text,
@@ -183,7 +183,7 @@ _WORDS: dict[str, Callable[[EventBody], str]] = {
     "resources_retained": _retained_text,
     "price_observed": _price_text,
     "traffic_observed": _sent_text,
-    "resource_observed": _thing,
+    "resource_observed": _resource_text,
     "resource_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
     "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
     "lease_set": _lease_text,
@@ -197,5 +197,5 @@ _WORDS: dict[str, Callable[[EventBody], str]] = {
     "warning_cleared": lambda body: f"warning lifted ({body['rule']}): {body['why']}",
     "timer_set": _timer_text,
     "orphan_removed": lambda body: f"orphaned {body['what']} {body['id']} removed: {body['why']}",
-    "budget_overridden": _overridden,
+    "budget_overridden": _override_text,
 }

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         PlannedTraffic,
     )
 
-CODE_OF_OURS = 255  # what `run` exits with for a failure of ours, once the command has begun
+OWN_FAILURE_CODE = 255  # what `run` exits with for a failure of ours, once the command has begun
 _BY_COMMAND = (State.SUCCEEDED, State.FAILED)
-_UNBEGUN = {State.SETUP_FAILED: 2, State.NOT_LAUNCHED: 4, State.CANCELLED: 130, State.LOST: 8}
+_NOT_BEGUN_CODES = {State.SETUP_FAILED: 2, State.NOT_LAUNCHED: 4, State.CANCELLED: 130, State.LOST: 8}
 
 
 def exit_code(job: Job) -> int | None:
@@ -48,8 +48,8 @@ def exit_code(job: Job) -> int | None:
     if job.outcome is State.FAILED and job.shell_status is not None:
         return job.shell_status
     if job.outcome is State.SETUP_FAILED or first_began(job) is None:
-        return _UNBEGUN.get(job.outcome, CODE_OF_OURS)
-    return CODE_OF_OURS if job.shell_status is None else job.shell_status
+        return _NOT_BEGUN_CODES.get(job.outcome, OWN_FAILURE_CODE)
+    return OWN_FAILURE_CODE if job.shell_status is None else job.shell_status
 
 
 def first_began(job: Job) -> datetime | None:
@@ -75,11 +75,11 @@ def expected_end(job: Job, now: datetime) -> tuple[datetime, Literal["progress",
     if job.state is not State.RUNNING or job.attempt is None or job.attempt.began_at is None:
         return None
     timeout = job.spec["timeout_s"]
-    last = None if timeout is None else job.attempt.began_at + timedelta(seconds=timeout)
-    done = _end_by_progress(job)
-    if done is not None and (last is None or done < last):
-        return max(done, now), "progress"
-    return None if last is None else (last, "timeout")
+    by_timeout = None if timeout is None else job.attempt.began_at + timedelta(seconds=timeout)
+    by_progress = _end_by_progress(job)
+    if by_progress is not None and (by_timeout is None or by_progress < by_timeout):
+        return max(by_progress, now), "progress"
+    return None if by_timeout is None else (by_timeout, "timeout")
 
 
 def _end_by_progress(job: Job) -> datetime | None:
@@ -275,8 +275,8 @@ def _results(job: Job) -> JobResults | None:
 
 
 def _retention_text(job: Job) -> str | None:
-    keeps = job.outcome is not None and is_retained(job) and job.closed_at is None
-    return iso(retained_until(job)) if keeps else None
+    is_kept = job.outcome is not None and is_retained(job) and job.closed_at is None
+    return iso(retained_until(job)) if is_kept else None
 
 
 def _time(at: datetime | None) -> str | None:

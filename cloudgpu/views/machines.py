@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceValue
 
-NOT_KNOWN = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
+NO_RULE = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
 
 
 def guards_value(machine: Machine) -> Guards:
@@ -46,11 +46,11 @@ def guards_value(machine: Machine) -> Guards:
 
     The agent may be sooner, for one that is idle; the reaper's is what its last run has decided.
     """
-    safeguards, over = guards_of(machine), machine.terminated_at is not None or not machine.billed
+    safeguards, is_over = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": None if over else agents_end(machine),
-        "timer": None if over else timers_end(machine),
-        "reaper": machine.decision.at if machine.decision and not over else None,
+        "agent": None if is_over else agents_end(machine),
+        "timer": None if is_over else timers_end(machine),
+        "reaper": machine.decision.at if machine.decision and not is_over else None,
         "agent_is": None if safeguards is None else str(safeguards.agent),
         "timer_is": None if safeguards is None else str(safeguards.timer),
         "waived": safeguards is not None and machine.guards is not None and machine.guards.waived,
@@ -59,7 +59,7 @@ def guards_value(machine: Machine) -> Guards:
 
 def activity_unknown_reason(machine: Machine) -> str | None:
     """Return why runs do not know whether a machine is used, once its people were told so; None where they do."""
-    warning = machine.warnings.get(NOT_KNOWN)
+    warning = machine.warnings.get(NO_RULE)
     return str(warning.why) if warning is not None and machine.terminated_at is None and machine.billed else None
 
 
@@ -113,15 +113,15 @@ def machine_value(
         "cloud_id": cloud_id(machine.provider_id, machine.region, machine.zone),
         "gpus": [_gpu(gpu) for gpu in machine.accelerators or ()],
         "gpu_users": list(gpus_now),
-        "price": _row_price(machine.price),
+        "price": _price_value(machine.price),
         "spent_usd": None if machine.unpriced else usd(spent_until_now(machine, now)),
         "unpriced": unpriced_of(machine),
         "launch_uncertain": machine.launch_status == "open",
         "pending_action": machine.pending_action,
         "taken_at": machine.taken_at,
         "shared": [
-            {"key": key, "label": said.label, "from": said.network, "at": said.at}
-            for key, said in machine.shared.items()
+            {"key": key, "label": access.label, "from": access.network, "at": access.at}
+            for key, access in machine.shared.items()
         ],
         "parked": machine.parked,
         "retained": [retained_value(entry) for entry in machine.retained],
@@ -129,7 +129,7 @@ def machine_value(
         "attached_costs": None
         if machine.attached_costs is None
         else [_attached_value(entry) for entry in machine.attached_costs],
-        "stopped_usd_per_month": _while_stopped(machine),
+        "stopped_usd_per_month": _stopped_usd_per_month(machine),
         "guards": guards_value(machine),
         "identity": _identity(machine.identity),
         "reachable": reachable,
@@ -183,7 +183,7 @@ def _retained_usd_per_month(machine: Machine) -> str | None:
     return _sum_of(disks) if disks else None
 
 
-def _while_stopped(machine: Machine) -> str | None:
+def _stopped_usd_per_month(machine: Machine) -> str | None:
     entries = machine.attached_costs
     return None if entries is None else _sum_of([entry for entry in entries if entry.kept])
 
@@ -215,7 +215,7 @@ def foreign_value(instance: Instance) -> ForeignMachine:
     }
 
 
-def _row_price(price: HourlyPrice | None) -> PriceValue | None:
+def _price_value(price: HourlyPrice | None) -> PriceValue | None:
     if price is None:
         return None
     return {

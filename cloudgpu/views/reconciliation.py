@@ -34,15 +34,15 @@ def reconciled_value(
         for one, reasons in reasons_by_id.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
-    mine, other = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())
-    elsewhere, unmatched = others
+    ledger_sum, bill_sum = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())
+    other_ledgers, unmatched = others
     return {
         **head,
         "resources": values,
-        "ledger_usd": _usd(mine),
-        "bill_usd": _usd(other),
-        "discrepancy_usd": _usd(other - mine),
-        "other_ledgers": {"rows": elsewhere.rows, "usd": _usd(elsewhere.total)},
+        "ledger_usd": _usd(ledger_sum),
+        "bill_usd": _usd(bill_sum),
+        "discrepancy_usd": _usd(bill_sum - ledger_sum),
+        "other_ledgers": {"rows": other_ledgers.rows, "usd": _usd(other_ledgers.total)},
         "unmatched": {"rows": unmatched.rows, "usd": _usd(unmatched.total), "parts": _parts_value(unmatched)},
     }
 
@@ -75,8 +75,8 @@ def _parts_value(side: ResourceTotal) -> dict[str, str]:
     return {str(part): _usd(amount) for part, amount in side.parts.items()}
 
 
-def _sum(sides: Iterable[ResourceTotal]) -> Fraction:
-    return sum((total.total for total in sides), Fraction(0))
+def _sum(totals: Iterable[ResourceTotal]) -> Fraction:
+    return sum((total.total for total in totals), Fraction(0))
 
 
 def _usd(amount: Fraction) -> str:

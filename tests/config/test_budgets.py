@@ -39,7 +39,7 @@ action: [notify, stop]
 tz: Asia/Seoul
 allow_override: false
 """)
-    assert (found.name, found.span, found.scope) == (
+    assert (found.name, found.period, found.scope) == (
         "lab", BudgetPeriod("rolling", 30), Scope(project="vision", owner="ada@example.org"),
     )  # fmt: skip
     assert found.quoted_limit.amount == 400000

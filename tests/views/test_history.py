@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
-from cloudgpu.views.history import _WORDS, actor_text, event_text, history_lines
+from cloudgpu.views.history import _TEXTS, actor_text, event_text, history_lines
 
 AT = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-20T18:00:00.000000Z"
@@ -107,7 +107,7 @@ def test_who_and_from_where_and_by_whose_clock():
 
 def test_every_kind_that_a_machine_has_lines_of_is_said_in_words():
     kinds = {kind for kind, one in KINDS.items() if one.subject in (MACHINE, RESOURCE, EITHER)}
-    assert kinds | {"budget_overridden"} == set(_WORDS)
+    assert kinds | {"budget_overridden"} == set(_TEXTS)
 
 
 def test_a_lease_that_a_look_sees_again_is_said_once():

@@ -164,7 +164,7 @@ def _in_front(session: Session, job: Job) -> int:
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
     from cloudgpu.control.jobs.ports import ForwardedPorts
-    from cloudgpu.views.jobs import CODE_OF_OURS, exit_code
+    from cloudgpu.views.jobs import OWN_FAILURE_CODE, exit_code
 
     progress.end()
     sys.stdout.flush()
@@ -186,7 +186,7 @@ def _in_front(session: Session, job: Job) -> int:
         else:
             tell(ended_text(job_value(session, job), session.clock()))
             code = exit_code(job)
-            return CODE_OF_OURS if code is None else code
+            return OWN_FAILURE_CODE if code is None else code
 
 
 def _has_begun(session: Session, job: Job) -> bool:
@@ -201,11 +201,11 @@ def _has_begun(session: Session, job: Job) -> bool:
 
 def _failed(error: CloudgpuError) -> int:
     """Say what kept this process from following a job that has begun, and return its exit status."""
-    from cloudgpu.views.jobs import CODE_OF_OURS
+    from cloudgpu.views.jobs import OWN_FAILURE_CODE
 
     for sentence in filter(None, (f"error: {error.message}", error.next)):
         tell(sentence)
-    return CODE_OF_OURS
+    return OWN_FAILURE_CODE
 
 
 def _begun(session: Session, job: Job) -> int:

@@ -92,10 +92,10 @@ def command(
 
 def _cost(session: Session, value: MachineDocument) -> str:
     """Return what a machine cost, or a cluster: at most, where what it drew of this computer is written later."""
-    from cloudgpu.control.pricing.shared_computer import costs_at_most
+    from cloudgpu.control.pricing.shared_computer import may_cost_less
 
     machine, cost = session.ledger.machine(value["id"]), spent(value, 4)
-    at_most = not value["unpriced"] and machine is not None and costs_at_most(session, machine)
+    at_most = not value["unpriced"] and machine is not None and may_cost_less(session, machine)
     return f"at most {cost.removeprefix('<')}" if at_most else cost
 
 

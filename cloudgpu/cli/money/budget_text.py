@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     )
     from cloudgpu.views.documents.money.report import SentReportDocument
 
-WIDEST_NAME = 18
-WIDEST_BAR = 50
-NEAR = 80  # percent spent
-USED_UP, PASSED, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
-_BAD = {USED_UP: "is used up", PASSED: "will be passed by what runs", NEARLY: "is nearly used up"}
+MAX_NAME_WIDTH = 18
+MAX_BAR_WIDTH = 50
+NEARLY_PERCENT = 80  # percent spent
+USED_UP, EXCEEDED_BY_RUNNING, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
+_WARNINGS = {USED_UP: "is used up", EXCEEDED_BY_RUNNING: "will be passed by what runs", NEARLY: "is nearly used up"}
 MAX_NAMED = 5  # budgets that the first line names
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
@@ -36,9 +36,9 @@ def list_text(values: Sequence[BudgetStatus]) -> str:
     """Return which budgets are used up, or will be by what runs, then each of them; empty for none."""
     if not values:
         return ""
-    bad = [f"{status['name']} {_BAD[state]}" for status in values if (state := _state(status)) in _BAD]
-    more = f"; and {len(bad) - MAX_NAMED} more" if len(bad) > MAX_NAMED else ""
-    message = f"{'; '.join(bad[:MAX_NAMED])}{more}." if bad else _fit_text(values)
+    warnings = [f"{status['name']} {_WARNINGS[state]}" for status in values if (state := _state(status)) in _WARNINGS]
+    more = f"; and {len(warnings) - MAX_NAMED} more" if len(warnings) > MAX_NAMED else ""
+    message = f"{'; '.join(warnings[:MAX_NAMED])}{more}." if warnings else _fit_text(values)
     return f"{paragraph(message)}\n\n{table_of(values)}"
 
 
@@ -55,29 +55,29 @@ def table_of(values: Sequence[BudgetStatus]) -> str:
         return ""
     rows = [
         [
-            clipped(status["name"], WIDEST_NAME),
+            clipped(status["name"], MAX_NAME_WIDTH),
             status["period"],
             _amount(status["limit_usd"]),
             _amount(status["spent_usd"]),
             f"{min(status['spent_percent'], 9999)}%",
             _amount(status["committed_usd"]),
             _hourly(status["burn_usd_per_hour"]),
-            _credit_lasts(status),
+            _lasts_text(status),
         ]
         for status in values
     ]
     headings = ["NAME", "PERIOD", "LIMIT", "SPENT", "", "TO COME", "$/H", "LASTS"]
     heading, *lines = table_rows(rows, headings, right=(2, 3, 4, 5, 6))
-    below = [f"{line}\n{_bar(one)}\n{_budget_details(one)}" for line, one in zip(lines, values, strict=True)]
-    return "\n".join([heading, *below])
+    blocks = [f"{line}\n{_bar(one)}\n{_budget_details(one)}" for line, one in zip(lines, values, strict=True)]
+    return "\n".join([heading, *blocks])
 
 
 def set_text(value: BudgetSetDocument) -> str:
     """Return the budget that was set, its status, and the budget that it replaced."""
-    status, before = value["budget"], value["replaced"]
+    status, replaced = value["budget"], value["replaced"]
     lines = [table_of([status])]
-    if before is not None:
-        lines.append(f"It replaces {_amount(before['limit_usd'])} a {before['period']}, {before['scope']}.")
+    if replaced is not None:
+        lines.append(f"It replaces {_amount(replaced['limit_usd'])} a {replaced['period']}, {replaced['scope']}.")
     if "stop" in status["actions"]:
         lines.append(paragraph(_overshoot(status, "15m")))
     if value["terminates"]:
@@ -142,7 +142,7 @@ def _bar(status: BudgetStatus) -> str:
     """Return a bar of the amounts spent and committed, and the budget's status in words."""
     spent, committed, limit = (float(status[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
     state = _state(status)
-    drawn = gauge(spent, limit, min(WIDEST_BAR, columns() - len(state) - 4), committed)
+    drawn = gauge(spent, limit, min(MAX_BAR_WIDTH, columns() - len(state) - 4), committed)
     return f"  {drawn}  {state}"
 
 
@@ -151,15 +151,15 @@ def _state(status: BudgetStatus) -> str:
     if status["exhausted"]:
         return USED_UP
     if Decimal(status["spent_usd"]) + Decimal(status["committed_usd"]) > Decimal(status["limit_usd"]):
-        return PASSED
-    return NEARLY if status["spent_percent"] >= NEAR else FITS
+        return EXCEEDED_BY_RUNNING
+    return NEARLY if status["spent_percent"] >= NEARLY_PERCENT else FITS
 
 
 def _rate(status: BudgetStatus) -> str:
     return f"{Decimal(status['amount'] or 0):,f} {status['currency']} at {status['per_usd']} of {status['rate_as_of']}"
 
 
-def _credit_lasts(status: BudgetStatus) -> str:
+def _lasts_text(status: BudgetStatus) -> str:
     if status["exhausted"]:
         return "spent"
     return "yes" if status["exhausted_in_s"] is None else duration_text(status["exhausted_in_s"])

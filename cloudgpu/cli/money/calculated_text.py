@@ -43,12 +43,12 @@ def calculated_text(
 
     With `chart` the years are drawn in place of the short table.
     """
-    shown = _Amounts(currency)
+    amounts = _Amounts(currency)
     answer = [document["sentence"], document["crossing"], *document["remarks"]]
     blocks = [
         "\n".join(paragraph(text) for text in answer if text),
-        *([drawn_years(document)] if chart else []),
-        *(_evidence(document, shown) if verbose else _short_text(document, shown, table=not chart)),
+        *([years_chart(document)] if chart else []),
+        *(_evidence(document, amounts) if verbose else _short_text(document, amounts, table=not chart)),
     ]
     if sources:
         blocks += [paragraph(text) for text in (_sold_source(document), _source(document["desktop"])) if text]
@@ -57,11 +57,11 @@ def calculated_text(
 
 def more_text(*, verbose: bool, sources: bool) -> str:
     """Return a line with the options that show more; empty if all is shown."""
-    ways = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
-    return f"\n{' '.join(ways)}" if ways else ""
+    hints = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
+    return f"\n{' '.join(hints)}" if hints else ""
 
 
-def drawn_years(document: CalculatedDocument) -> str:
+def years_chart(document: CalculatedDocument) -> str:
     """Return both costs over the years as lines, in US dollars."""
     from cloudgpu.cli.money.chart import lines
 
@@ -99,24 +99,24 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     if offer is None:
         return ""
     trust = [offer["basis"] if offer["basis"] in ("derived", "recalled") else "", "old" if offer["old"] else ""]
-    doubt = dict.fromkeys([*trust, offer["uncertain"] or ""])
+    caveats = dict.fromkeys([*trust, offer["uncertain"] or ""])
     kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
-    doubts = "".join(f", {one}" for one in doubt if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
+    caveat_text = "".join(f", {one}" for one in caveats if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
     return (
         f"{kind}: {offer['provider']} {str(offer['instance_type']).removeprefix('Standard_')} in {offer['region']}, "
-        f"{amounts.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{doubts})."
+        f"{amounts.price(cloud['usd_per_hour'])} an hour ({offer['as_of'][:10]}{caveat_text})."
     )
 
 
 def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> str:
     """Return what either has cost after each year, the desktop sold then; a few of many years."""
-    whole = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
+    whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
     last = [point for point in curve if point["days"] == curve[-1]["days"]]
-    half = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
-    rows = list({one["days"]: one for one in (*half, *whole, *last)}.values())
+    half_year = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
+    rows = list({one["days"]: one for one in (*half_year, *whole_years, *last)}.values())
     rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda one: one["days"])
     rows = rows[1:] if len(rows) > ROWS and rows[0]["days"] < YEAR else rows
-    few = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
+    shown_rows = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
     cells = [
         [
             _days_text(one["days"]),
@@ -126,7 +126,7 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
             amounts.whole(one["net_usd"]),
             "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
         ]
-        for one in few
+        for one in shown_rows
     ]
     code = amounts.code
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
@@ -155,7 +155,7 @@ def _evidence(document: CalculatedDocument, amounts: _Amounts) -> Iterator[str]:
     for answer in document["answers"]:
         yield facts(list(_answer(answer, life, amounts, several=several)))
         yield _curve(answer["expected"]["curve"], amounts)
-    yield from (paragraph(text) for text in (_why_other_day(document), _speed_text(document)) if text)
+    yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
     yield "\n".join(_item(text) for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
 
@@ -191,7 +191,7 @@ def _head(document: CalculatedDocument, amounts: _Amounts) -> Iterator[tuple[str
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
-def _why_other_day(document: CalculatedDocument) -> str | None:
+def _why_other_break_even(document: CalculatedDocument) -> str | None:
     """Return why the published example has another day: of other desktops, or other figures, nobody has read one."""
     desktop, why = document["desktop"], document["why_they_differ"]
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
@@ -202,8 +202,8 @@ def _item(text: str) -> str:
 
 
 def _source(desktop: DesktopProfile) -> str:
-    but = " Except what was typed." if desktop["changed"] else ""
-    return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{but}"
+    exception = " Except what was typed." if desktop["changed"] else ""
+    return f"Where {desktop['name']} is from: {desktop['source'].rstrip('.')}; as of {desktop['as_of']}.{exception}"
 
 
 def _offer(offer: CatalogOffer | None) -> str:

@@ -52,20 +52,20 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
     Anything used shows; it is full only from the limit on.
     """
     charset, width = cells(), max(1, width)
-    filled, taken = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
+    filled, covered = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
     if reserved > 0 and used < limit:
-        filled, taken = min(filled, width - 1), max(taken, min(filled, width - 1) + 1)
-    return charset.used * filled + charset.reserved * (taken - filled) + charset.free * (width - taken)
+        filled, covered = min(filled, width - 1), max(covered, min(filled, width - 1) + 1)
+    return charset.used * filled + charset.reserved * (covered - filled) + charset.free * (width - covered)
 
 
 def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
     """Return a line for each value: its label, a bar as long as it is large, and the amount as it is written."""
     texts = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
     label, amount = max(map(len, labels), default=0), max(map(len, texts), default=0)
-    room, top = max(1, min(width, MAX) - label - amount - 4), max(values, default=0)
-    bar = (cells().used * (_level(one, top, room) if one > 0 else 0) for one in values)
+    bar_width, top = max(1, min(width, MAX) - label - amount - 4), max(values, default=0)
+    bar = (cells().used * (_level(one, top, bar_width) if one > 0 else 0) for one in values)
     return "\n".join(
-        f"{name.ljust(label)}  {drawn.ljust(room)}  {text.rjust(amount)}".rstrip()
+        f"{name.ljust(label)}  {drawn.ljust(bar_width)}  {text.rjust(amount)}".rstrip()
         for name, drawn, text in zip(labels, bar, texts, strict=True)
     )
 

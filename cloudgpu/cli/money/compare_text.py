@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CaseName = Literal["low", "expected", "high"]
 CASES: dict[CaseName, str] = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
-SHORT_LABELS = ("the cloud", "the desktop", "desktops", "used of its time", "they meet")  # lines of the short table
+SHORT_LABELS = ("the cloud", "the desktop", "desktops", "used of its time", "break-even")  # lines of the short table
 NAME_WIDTH = 16  # characters of a machine's name
 
 
@@ -85,8 +85,8 @@ def _cost_lines(
 ) -> Iterator[tuple[str, Callable[[CaseName], str]]]:
     cloud, break_even = document["cloud"], document["break_even"]
     usd = dict(zip(CASES, (cloud["low_usd"], cloud["usd"], cloud["high_usd"]), strict=True))
-    least = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
-    yield "the cloud", lambda case: f"{amounts(usd[case])}{least}"
+    plus = "+" if cloud["unpriced"] and cloud["usd"] is not None else ""
+    yield "the cloud", lambda case: f"{amounts(usd[case])}{plus}"
     yield "the desktop", lambda case: amounts(owned[case]["total_usd"])
     yield "  bought", lambda case: amounts(owned[case]["purchase_usd"])
     yield "  electricity", lambda case: amounts(owned[case]["electricity_usd"])
@@ -98,8 +98,8 @@ def _cost_lines(
         yield "desktops", lambda case: f"{owned[case]['desktops']:,}"
     yield "hours of its work", lambda case: f"{Decimal(owned[case]['hours']):,.2f}"
     yield "used of its time", lambda case: f"{owned[case]['utilization_percent']:g}%"
-    yield "even at a use of", lambda case: _percent(break_even["utilization_percent"][case])
-    yield "they meet", lambda case: _break_even_day(document, case, zone)
+    yield "break-even use", lambda case: _percent(break_even["utilization_percent"][case])
+    yield "break-even", lambda case: _break_even_day(document, case, zone)
 
 
 def _percent(percent: float | None) -> str:
@@ -187,13 +187,13 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
 def _offer(machine: OwnMachine, offer: Counterpart, amounts: Amounts) -> str:
     price = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
-    dated = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
+    price_text = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"
     ratio = (
         ""
         if offer["gpu"] == machine["gpu"] or offer["ratio"] == 1
         else f", of whose hours {offer['ratio']:.2f} do one of these"
     )
-    return f"{machine['name']} on a cloud: {price} ({where}; {dated}){ratio}."
+    return f"{machine['name']} on a cloud: {price} ({where}; {price_text}){ratio}."
 
 
 def _assumptions(document: CompareDocument) -> str:

@@ -73,7 +73,7 @@ def command(
     if chart and (verify or output != "text"):
         _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
-        _check_alone(options | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
+        _check_only_verify(options | {"by": "" if by == "instance" else by, "output": "csv" if output == "csv" else ""})
     with rare_garbage_collection():
         session = open_session()
         if verify:
@@ -84,14 +84,14 @@ def command(
         _costs(session, request, output, verbose=verbose, chart=chart)
 
 
-def _refuse_chart(beside: str) -> None:
-    way = "Leave one of them out; -o json has the same days as numbers, under days."
+def _refuse_chart(other: str) -> None:
+    remedy = "Leave one of them out; -o json has the same days as numbers, under days."
     raise InvalidRequest(
-        f"--chart draws in the terminal, and {beside} is given too.", field="--chart", value=None, next=way
+        f"--chart draws in the terminal, and {other} is given too.", field="--chart", value=None, next=remedy
     )
 
 
-def _check_alone(given: dict[str, str | None]) -> None:
+def _check_only_verify(given: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
     for name, value in given.items():
         if not value:
@@ -131,14 +131,14 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
         )
 
     value = verify_document(session, agree=agree)
-    whole = f"The ledger is whole: {value['lines']} lines, every hash right."
+    intact = f"The ledger is whole: {value['lines']} lines, every hash right."
     shown = Format.JSON if output == "json" else Format.TEXT
-    emit(shown, value, _settled_text(value) if value["settled"] else whole)
+    emit(shown, value, _repaired_text(value) if value["settled"] else intact)
     if value.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _settled_text(value: VerifyDocument) -> str:
+def _repaired_text(value: VerifyDocument) -> str:
     """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph

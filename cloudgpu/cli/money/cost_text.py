@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 WIDTH = 80
-NARROWEST = 12  # characters that a name is left, however wide the numbers are
-NEAR = 10  # times what was spent: a desktop that costs more is not named
+MIN_NAME = 12  # characters that a name is left, however wide the numbers are
+MIN_DESKTOP_RATIO = 10  # times what was spent: a desktop that costs more is not named
 MAX_NAMED = 6  # names, or reasons, that are told one by one
-UNREAD_MINUTES = 15  # as often as a counter is read while somebody works on the machine
+READ_MINUTES = 15  # as often as a counter is read while somebody works on the machine
 MAX_GROUPS = 10  # groups that are told one by one without -v
 CALENDAR = ("day", "week", "month")
 MACHINES = "machines that run"
@@ -42,7 +42,7 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
         return _no_costs_text(document)
     largest = max((Decimal(group["high_usd"] or 0) for group in document["groups"]), default=Decimal(0))
     amounts = Amounts(currency, 2 if largest < SMALL_AMOUNT else 0)
-    head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _spark(document, amounts)]))
+    head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _daily_sparkline(document, amounts)]))
     body = _chart(document) if chart else _table(document, amounts, verbose=verbose)
     blocks = [head, body, *_notes(document, amounts, verbose=verbose, chart=chart)]
     return "\n\n".join(block for block in blocks if block)
@@ -69,14 +69,14 @@ def _answer(document: CostDocument, amounts: Amounts) -> str:
 
 def _amount(sums: CostSum, amounts: Amounts) -> str:
     """Return a sum with its mark where something has no price, and with how little it may be."""
-    more = "+" if sums["without_price"] else ""
+    plus = "+" if sums["without_price"] else ""
     least, usd, most = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
-    ends = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
-    between = f" ({', '.join(ends)})" if ends else ""
-    return f"{usd}{more}{amounts.code}{between}"
+    bounds = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
+    bounds_text = f" ({', '.join(bounds)})" if bounds else ""
+    return f"{usd}{plus}{amounts.code}{bounds_text}"
 
 
-def _spark(document: CostDocument, amounts: Amounts) -> str:
+def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
     """Return the last days in a line, where more than one of them has cost something."""
     days = document["days"] or []
     spent = [float(one["usd"]) for one in days]
@@ -114,7 +114,7 @@ def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
         heads += ["ON DEMAND", "SAVED"]
         columns.append(_known_amounts((one["on_demand_usd"] for one in sums), amounts))
         columns.append(_known_amounts((one["savings_usd"] for one in sums), amounts))
-    while _space(heads, columns) < NARROWEST and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
+    while _name_width(heads, columns) < MIN_NAME and len(heads) > 2:  # noqa: PLR2004  (hours and cost always stay)
         heads.pop()
         columns.pop()
     heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
@@ -130,35 +130,35 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
     """Return the costliest groups, and the others as one; all where that would leave out but two."""
     if len(groups) <= MAX_GROUPS + 2:
         return groups
-    rest = groups[MAX_GROUPS:]
+    others_groups = groups[MAX_GROUPS:]
 
     def total(key: Literal["usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd"]) -> str | None:
-        amounts = [Decimal(amount) for group in rest if (amount := group[key]) is not None]
+        amounts = [Decimal(amount) for group in others_groups if (amount := group[key]) is not None]
         return f"{sum(amounts, Decimal())}" if amounts else None
 
     others: CostGroup = {
-        **rest[0],
-        "name": f"{len(rest)} others (-v)",
-        "hours": f"{sum((Decimal(one['hours']) for one in rest), Decimal())}",
+        **others_groups[0],
+        "name": f"{len(others_groups)} others (-v)",
+        "hours": f"{sum((Decimal(one['hours']) for one in others_groups), Decimal())}",
         "usd": total("usd"),
         "low_usd": total("low_usd"),
         "high_usd": total("high_usd"),
         "on_demand_usd": total("on_demand_usd"),
         "savings_usd": total("savings_usd"),
-        "without_price": sum(group["without_price"] for group in rest),
-        "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in rest)),
+        "without_price": sum(group["without_price"] for group in others_groups),
+        "marks": "".join(mark for mark in _MARKS if any(mark in group["marks"] for group in others_groups)),
     }
     return [*groups[:MAX_GROUPS], others]
 
 
 def _table_text(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
     """Return the table of names, as long as they may be, and of numbers."""
-    width = max(NARROWEST, _space(heads, columns))
+    width = max(MIN_NAME, _name_width(heads, columns))
     rows = [[clipped(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
     return table(rows, [head, *heads], right=range(1, len(heads) + 1))
 
 
-def _space(heads: list[str], columns: list[list[str]]) -> int:
+def _name_width(heads: list[str], columns: list[list[str]]) -> int:
     widest = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
     return WIDTH - sum(2 + one for one in widest)
 
@@ -183,33 +183,33 @@ def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
     return [f"{amounts(one['usd'])}{mark.ljust(width)}" for one, mark in zip(sums, marks, strict=True)]
 
 
-def _known_amounts(amounts: Iterable[str | None], shown: Amounts) -> list[str]:
-    return ["" if amount is None else shown(amount) for amount in amounts]
+def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> list[str]:
+    return ["" if amount is None else format_amount(amount) for amount in amounts]
 
 
 def _ranges(document: CostDocument, amounts: Amounts) -> str:
     """Return between what each amount lies that is not known exactly; empty where all are."""
-    every = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
-    found = [(name, one) for name, one in every if _is_range(one, amounts)]
-    if not found:
+    named_sums = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
+    ranges = [(name, one) for name, one in named_sums if _is_range(one, amounts)]
+    if not ranges:
         return ""
-    columns = [[amounts(one[name]) for _, one in found] for name in ("low_usd", "high_usd")]
-    return _table_text("* BETWEEN", [name for name, _ in found], ["AT LEAST", "AT MOST"], columns)
+    columns = [[amounts(one[name]) for _, one in ranges] for name in ("low_usd", "high_usd")]
+    return _table_text("* BETWEEN", [name for name, _ in ranges], ["AT LEAST", "AT MOST"], columns)
 
 
 def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
-    """Yield what is in no sum and what comes off; `verbose`: the grounds too; a `chart` has no marks to explain."""
+    """Yield what is in no sum and what is deducted; `verbose`: the reasons, too; a `chart` has no marks to explain."""
     if verbose:
         ranges = _ranges(document, amounts)
-        yield f"{ranges}\n{_sentences(_doubts(document))}" if ranges else ""
+        yield f"{ranges}\n{_sentences(_range_reasons(document))}" if ranges else ""
     yield _sentences(
         _missing_text(document),
         _unmetered_text(document),
         "" if chart else _marks(document, amounts, verbose=verbose),
-        _lost_text(document, amounts),
+        _interrupted_and_failed_text(document, amounts),
         _uncompared_text(document) if verbose else "",
     )
-    yield _to_come(document, amounts) if verbose else _sentences(_coming(document, amounts))
+    yield _projection_table(document, amounts) if verbose else _sentences(_projection_sentence(document, amounts))
     yield _sentences(
         *_budgets(document, amounts),
         *_prepaid(document),
@@ -218,14 +218,14 @@ def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bo
         rate_text(document["currency"]),
         _fees(document, amounts),
     )
-    if document["desktop"] is not None and (verbose or _is_telling(document, document["desktop"])):
+    if document["desktop"] is not None and (verbose or _is_worth_showing(document, document["desktop"])):
         yield _sentences(document["desktop"]["sentence"])
 
 
-def _is_telling(document: CostDocument, desktop: DesktopLine) -> bool:
+def _is_worth_showing(document: CostDocument, desktop: DesktopLine) -> bool:
     """Say whether to show the desktop: not for cents, nor without an hour of work."""
     spent = Decimal(document["total"]["high_usd"] or 0)
-    return Decimal(desktop["hours"]) > 0 and spent * NEAR >= Decimal(desktop["total_usd"])
+    return Decimal(desktop["hours"]) > 0 and spent * MIN_DESKTOP_RATIO >= Decimal(desktop["total_usd"])
 
 
 def _sentences(*found: str) -> str:
@@ -252,8 +252,8 @@ def _missing_text(document: CostDocument) -> str:
 def _unmetered_text(document: CostDocument) -> str:
     """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
     now = document["as_of"]
-    long = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= UNREAD_MINUTES)
-    names = [traffic["name"] for traffic in long]
+    overdue = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= READ_MINUTES)
+    names = [traffic["name"] for traffic in overdue]
     return (
         f"Not in it: bytes out that nobody has read, of {first_few(names, MAX_NAMED)}; -o json says since when."
         if names
@@ -265,7 +265,7 @@ def _minutes(since: str, until: str) -> float:
     return (from_iso(until) - from_iso(since)).total_seconds() / 60
 
 
-def _doubts(document: CostDocument) -> str:
+def _range_reasons(document: CostDocument) -> str:
     reasons = document["total"]["reasons"]
     if not reasons:
         return ""
@@ -282,13 +282,13 @@ def _marks(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
     )
 
 
-def _lost_text(document: CostDocument, amounts: Amounts) -> str:
+def _interrupted_and_failed_text(document: CostDocument, amounts: Amounts) -> str:
     parts = []
     lost = (("interrupted", "run", document["interrupted"]), ("failed", "failed launch", document["failed"]))
     for name, what, cost in lost:
-        many = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
+        noun = {"run": "runs", "failed launch": "failed launches"}[what] if cost["number"] != 1 else what
         if cost["number"]:
-            parts.append(f"{cost['number']} {many} {'that the provider interrupted ' if name == 'interrupted' else ''}")
+            parts.append(f"{cost['number']} {noun} {'that the provider interrupted ' if name == 'interrupted' else ''}")
             parts[-1] = f"{parts[-1].strip()}: {amounts.with_code(cost['usd'])}"
     return f"In it: {'; '.join(parts)}." if parts else ""
 
@@ -309,22 +309,22 @@ def _costs_continue(document: CostDocument) -> bool:
     )
 
 
-def _coming(document: CostDocument, amounts: Amounts) -> str:
+def _projection_sentence(document: CostDocument, amounts: Amounts) -> str:
     """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
     only_machines = [what for what, _ in _burn_parts(burn)] == [MACHINES] and not burn["without_price"]
-    parts = "" if only_machines else f"An hour now: {_burn(burn, amounts)}. "
+    parts = "" if only_machines else f"An hour now: {_burn_text(burn, amounts)}. "
     day, month = (amounts.with_code(projections[end]["usd"]) for end in ("end_of_day", "end_of_month"))
     return f"{parts}At this rate: {day} by the end of the day, {month} by the end of the month."
 
 
-def _to_come(document: CostDocument, amounts: Amounts) -> str:
+def _projection_table(document: CostDocument, amounts: Amounts) -> str:
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
-    now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn(burn, amounts)})."
+    now = f"Now {amounts.with_code(burn['usd_per_hour'], 2)} an hour ({_burn_text(burn, amounts)})."
     rows = [
         ["at the end of the day", _range(projections["end_of_day"], amounts)],
         ["at the end of the month", _range(projections["end_of_month"], amounts)],
@@ -335,7 +335,7 @@ def _to_come(document: CostDocument, amounts: Amounts) -> str:
     return f"{paragraph(now)}\n{projected}\n{paragraph(projections['assumption'])}"
 
 
-def _burn(burn: BurnRate, amounts: Amounts) -> str:
+def _burn_text(burn: BurnRate, amounts: Amounts) -> str:
     each = [f"{what} {amounts.with_code(amount, 2)}" for what, amount in _burn_parts(burn)]
     missing = f"; {burn['without_price']} without a price" if burn["without_price"] else ""
     return f"{', '.join(each) or 'nothing known'}{missing}"
@@ -354,12 +354,12 @@ def _burn_parts(burn: BurnRate) -> list[tuple[str, str]]:
 def _budgets(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     """Yield how long each budget lasts, one sentence each."""
     for budget in document["budgets"]:
-        empty = budget["exhausted_at"]
-        seconds = None if empty is None else (from_iso(empty) - from_iso(document["as_of"])).total_seconds()
+        end = budget["exhausted_at"]
+        seconds = None if end is None else (from_iso(end) - from_iso(document["as_of"])).total_seconds()
         lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
         left = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
-        over = Decimal(budget["remaining_usd"]) <= 0
-        yield f"Budget {budget['name']}: {'it is used up' if over else f'{left}; it {lasts}'}."
+        is_used_up = Decimal(budget["remaining_usd"]) <= 0
+        yield f"Budget {budget['name']}: {'it is used up' if is_used_up else f'{left}; it {lasts}'}."
 
 
 def _prepaid(document: CostDocument) -> Iterator[str]:

@@ -82,19 +82,19 @@ def compare_with_desktop(
     `costs` is what was read already of the same period as that of `request`.
     """
     use_prices(session.home.price_lists)
-    known = costs or read_period_costs(session, request.since, request.until)
-    return compare_value(_story(session, request, known), request.tz, request.currency, request.changed)
+    inputs = costs or read_period_costs(session, request.since, request.until)
+    return compare_value(_compare_facts(session, request, inputs), request.tz, request.currency, request.changed)
 
 
-def _story(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
+def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
     now, desktop = session.clock(), request.desktop
     desktop_gpu, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
     rented, only_local = rented_machines(costs.machines)
     ledger_ahead = _ledger_ahead(session, now)
-    within, known = request, costs
+    past_request, read_costs = request, costs
     if ledger_ahead is not None:  # what is still to come did not happen yet
-        within, known = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
-    history, unpriced = _history(session, within, known, rented, now)
+        past_request, read_costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
+    history, unpriced = _history(session, past_request, read_costs, rented, now)
     ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
     by_age = sold_by_age(desktop)
     cases = {} if history is None else compare_cases(history, desktop, goes_on=goes_on)
@@ -183,14 +183,14 @@ def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodC
     own = own_machines(costs.machines, costs.hours)
     work = request.work or Work.TRAINING
 
-    def of(one: OwnMachine) -> OwnMachineWork:
+    def work_of(one: OwnMachine) -> OwnMachineWork:
         machine = by_id[one.id]
         cost = _cost_of(machine, costs.ended, session.clock(), request)
         return compare_own_machine(
             machine, one, work, cost, is_measured=_is_measured(session, machine, costs.hours[one.id])
         )
 
-    return [of(one) for one in own]
+    return [work_of(one) for one in own]
 
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
@@ -249,8 +249,8 @@ def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None,
     The ratio is how many hours of the offer's GPU replace an hour of this one. None if no offer is known.
     """
     offers = [offer for offer in catalog.offers(market=Market.ON_DEMAND) if offer.type.gpu.share]
-    same = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
-    candidates = same or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
+    same_gpu = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
+    candidates = same_gpu or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
     if not candidates:
         return None, Fraction(1)
     return min(candidates, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))

@@ -31,10 +31,10 @@ from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_member
 from cloudgpu.errors import InvalidRequest
 
 MAX_YEARS = 100
-_RENTED = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
-_CALCULATOR = ("gpu", "spot", "years", "interest", "price_drift", "vat")  # of no use without
-_LEDGER = ("since", "until", "tz")
-_TEXTS = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
+_CALCULATOR_MODE = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
+_CALCULATOR_ONLY = ("gpu", "spot", "years", "interest", "price_drift", "vat")  # of no use without
+_LEDGER_ONLY = ("since", "until", "tz")
+_TEXT_EXAMPLES = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 
 class CompareOptions(PeriodOptions, total=False):
@@ -130,13 +130,13 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
 
 
 def _is_calculator(options: CompareOptions) -> bool:
-    return any(options.get(name) is not None for name in _RENTED)
+    return any(options.get(name) is not None for name in _CALCULATOR_MODE)
 
 
 def _check_texts(options: CompareOptions) -> None:
     """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
     moments = dict.fromkeys(("since", "until"), "2026-11-20")
-    for name, example in {**_TEXTS, **moments}.items():
+    for name, example in {**_TEXT_EXAMPLES, **moments}.items():
         value = options.get(name)
         if value is None or isinstance(value, str | date | timedelta if name in moments else str):
             continue
@@ -152,18 +152,18 @@ def _check_texts(options: CompareOptions) -> None:
 def _check_mode(options: CompareOptions) -> None:
     """Refuse an option that the other way to compare would leave out silently."""
     calculator = _is_calculator(options)
-    for name in _LEDGER if calculator else _CALCULATOR:
+    for name in _LEDGER_ONLY if calculator else _CALCULATOR_ONLY:
         value = options.get(name)
         if value is None or value is False:
             continue
         option = f"--{name.replace('_', '-')}"
         command = command_text("compare", {**options, "hours_per_day": 3})
-        again = f"Add --utilization 15%, or leave it out. Run: {command}"
-        way = "Leave it out, or --price and --utilization." if calculator else again
-        says = f"{option} needs --price or --utilization."
+        remedy = f"Add --utilization 15%, or leave it out. Run: {command}"
+        next_text = "Leave it out, or --price and --utilization." if calculator else remedy
+        text = f"{option} needs --price or --utilization."
         if calculator:
-            says = f"{option} cannot be combined with --price or --utilization."
-        raise InvalidRequest(says, field=option, value=str(value), next=way)
+            text = f"{option} cannot be combined with --price or --utilization."
+        raise InvalidRequest(text, field=option, value=str(value), next=next_text)
 
 
 def _rented(options: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
@@ -199,5 +199,5 @@ def _terms(options: CompareOptions) -> FinanceTerms:
     )
 
 
-def _missing_option(field: str, message: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(message, field=field, value=None, next=way_out)
+def _missing_option(field: str, message: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field=field, value=None, next=remedy)

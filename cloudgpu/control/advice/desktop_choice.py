@@ -85,12 +85,12 @@ def requested_desktop(
 ) -> tuple[Desktop, tuple[str, ...]]:
     """Return the desktop that was asked for, and the options that gave it other figures than its file."""
     desktop = desktop_named(session, given.get("desktop"), currency)
-    typed = {name: given[name] for name in FIGURES if given.get(name) is not None}
+    typed_figures = {name: given[name] for name in FIGURES if given.get(name) is not None}
     rates = rates_for(session, currency, "compare", given)
-    for name, value in typed.items():
+    for name, value in typed_figures.items():
         desktop = replace(desktop, **_fields_of(name, value, rates))
-    _check(desktop, typed)
-    return desktop, tuple(_option(name) for name in typed)
+    _check(desktop, typed_figures)
+    return desktop, tuple(_option(name) for name in typed_figures)
 
 
 def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
@@ -162,27 +162,27 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
     """Refuse figures that cannot go together, of which one was typed."""
     if desktop.resale > desktop.purchase:
         name = "resale" if "resale" in typed else "purchase"
-        says = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
-        raise _option_error(name, typed, says, "Write what it is sold for after its life: --resale 300")
-    at_work = desktop.gpu_power.times(desktop.gpus) + desktop.system_power
-    if desktop.idle_power > at_work:
+        message = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
+        raise _option_error(name, typed, message, "Write what it is sold for after its life: --resale 300")
+    power_at_work = desktop.gpu_power.times(desktop.gpus) + desktop.system_power
+    if desktop.idle_power > power_at_work:
         name = next(one for one in ("idle_watts", "watts", "system_watts") if one in typed)
-        says = f"It would take {desktop.idle_power.watts} W while it waits, and {at_work.watts} W at work."
-        raise _option_error(name, typed, says, "Write what all of it takes while it waits: --idle-watts 60")
+        message = f"It would take {desktop.idle_power.watts} W while it waits, and {power_at_work.watts} W at work."
+        raise _option_error(name, typed, message, "Write what all of it takes while it waits: --idle-watts 60")
     if desktop.depreciation is Depreciation.DECLINING and not desktop.yearly_loss:
-        says = f"What part of its worth {desktop.name} loses a year is not in its file."
-        raise InvalidRequest(says, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
+        message = f"What part of its worth {desktop.name} loses a year is not in its file."
+        raise InvalidRequest(message, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
     if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
-        says = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_kind(desktop)}."
-        raise _option_error("yearly_loss", typed, says, "Add --depreciation declining, or leave it out.")
+        text = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_kind(desktop)}."
+        raise _option_error("yearly_loss", typed, text, "Add --depreciation declining, or leave it out.")
 
 
 def _kind(desktop: Desktop) -> str:
     return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
 
 
-def _option_error(name: str, typed: Mapping[str, object], says: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(says, field=_option(name), value=str(typed[name]), next=way_out)
+def _option_error(name: str, typed: Mapping[str, object], message: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field=_option(name), value=str(typed[name]), next=remedy)
 
 
 def _option(name: str) -> str:

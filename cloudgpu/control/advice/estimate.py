@@ -136,7 +136,7 @@ def estimate(
     )
     if request.filters.gpu_count is not None:
         estimates = whole_gpus_first(estimates)
-    with_costs = [replace(one, costs=_splits(request, one.buy, one.work_hours)) for one in estimates]
+    with_costs = [replace(one, costs=_costs_by_period(request, one.buy, one.work_hours)) for one in estimates]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
@@ -162,20 +162,20 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
     """Return that Kaggle's free hours are enough, where the same GPU is among the answers; None where they are not."""
     figures = shipped_rules().figures
     hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
-    same = [one for one in estimates if _is_kaggles(one)]
-    if not same or request.number > 1:
+    on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
+    if not on_t4 or request.number > 1:
         return None
-    needed = same[0].work_hours.hours if same[0].work_hours is not None else request.hours.a_day * request.hours.days
+    needed = on_t4[0].work_hours.hours if on_t4[0].work_hours is not None else request.hours.a_day * request.hours.days
     if needed > hours:
         return None
-    often = f"{float(needed):.3g} hours" + ("" if request.is_finite else " a week")
+    usage = f"{float(needed):.3g} hours" + ("" if request.is_finite else " a week")
     return (
-        f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {often} (notebooks of at "
+        f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {usage} (notebooks of at "
         f"most {float(session):g} hours)."
     )
 
 
-def _is_kaggles(estimate: Estimate) -> bool:
+def _is_kaggle_gpu(estimate: Estimate) -> bool:
     gpu = estimate.buy.offer.type.gpu
     return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
 
@@ -207,17 +207,17 @@ def _estimates(
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates) -> Buy:
     listed = offer.listed.price.per_hour
-    off = percent_off(request.committed, offer) if request.committed else None
-    paid = listed if off is None else listed.scaled(1 - off / 100)
+    percent = percent_off(request.committed, offer) if request.committed else None
+    price = listed if percent is None else listed.scaled(1 - percent / 100)
     resources = tuple(attached_costs(request, offer, disk_types, rates))
-    return Buy(offer, paid, resources, request.number, committed=off is not None)
+    return Buy(offer, price, resources, request.number, committed=percent is not None)
 
 
-def _splits(request: EstimateQuery, buy: Buy, job: WorkHours | None) -> dict[str, CostParts]:
-    return {name: cost_parts(buy, span) for name, span in _spans(request, job)}
+def _costs_by_period(request: EstimateQuery, buy: Buy, job: WorkHours | None) -> dict[str, CostParts]:
+    return {name: cost_parts(buy, span) for name, span in _priced_times(request, job)}
 
 
-def _spans(request: EstimateQuery, job: WorkHours | None) -> Iterator[tuple[str, PricedTime]]:
+def _priced_times(request: EstimateQuery, job: WorkHours | None) -> Iterator[tuple[str, PricedTime]]:
     if job is None:
         yield from ((name, average_use(request.hours, length)) for name, length in PERIODS.items())
     else:
@@ -249,8 +249,8 @@ def _work_hours(
 def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds) -> WorkHours | None:
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
-        cannot = flops.precision is Precision.BF16 and not has_bf16(spec)
-        why = "no bf16" if cannot else f"no known peak in {flops.precision}"
+        lacks_bf16 = flops.precision is Precision.BF16 and not has_bf16(spec)
+        why = "no bf16" if lacks_bf16 else f"no known peak in {flops.precision}"
         speeds.left_out[spec.name] = why
         return None
     speeds.peaks[spec.name] = peak

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.money import Money
     from cloudgpu.views.documents.market.estimate import PastRun
 
-AZURE = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
+AZURE_SKUS = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
 _DEFAULT = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
 _NO_DISKS = ("local-ssd",)  # comes with the machine, and goes with it
 _UNUSED_IP = "static_ip_unused"  # an address of Google's while no machine uses it
@@ -43,20 +43,20 @@ _UNUSED_IP = "static_ip_unused"  # an address of Google's while no machine uses 
 class Rates:
     """The rates of one estimate, each looked up once."""
 
-    _known: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
+    _cache: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
 
     def of(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
         """Return what so much of a kind costs there, as `attached_costs.rate` says."""
         key = (provider, region, kind, quantity)
-        if key not in self._known:
-            self._known[key] = rate(provider, region, kind, quantity)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = rate(provider, region, kind, quantity)
+        return self._cache[key]
 
 
 def disk_kinds(provider: str) -> tuple[str, ...]:
     """Return the kinds of disk that a machine there can have, as `--disk` takes them."""
     if provider == "azure":
-        return tuple(AZURE)
+        return tuple(AZURE_SKUS)
     return tuple(
         kind for kind in storage_kinds(provider) if price_class_of(kind) is PriceClass.DISK and kind not in _NO_DISKS
     )
@@ -65,14 +65,14 @@ def disk_kinds(provider: str) -> tuple[str, ...]:
 def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
     kinds: dict[str, str] = {}
-    known = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
-    known |= {sku.lower(): "azure" for sku in AZURE.values()}
-    skus = {sku.lower(): name for name, sku in AZURE.items()}
+    providers = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
+    providers |= {sku.lower(): "azure" for sku in AZURE_SKUS.values()}
+    skus = {sku.lower(): name for name, sku in AZURE_SKUS.items()}
     for name in requested:
         kind = name.lower()
-        if kind not in known:
-            raise _unknown(name, known)
-        provider = known[kind]
+        if kind not in providers:
+            raise _unknown_disk(name, providers)
+        provider = providers[kind]
         if provider in kinds:
             raise InvalidRequest(
                 f"{kinds[provider]} and {name} are both disks of {provider}; a machine here has one.",
@@ -84,35 +84,35 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
     return kinds
 
 
-def _unknown(name: str, known: dict[str, str]) -> InvalidRequest:
+def _unknown_disk(name: str, known: dict[str, str]) -> InvalidRequest:
     kinds = "; ".join(f"{provider}: {', '.join(disk_kinds(provider))}" for provider in PROVIDERS)
     return unknown_word(f"No cloud has a disk {name!r}", name, known, field="--disk", next=f"Use one of {kinds}.")
 
 
-def disk_at(offer: CatalogOffer, wished: dict[str, str]) -> str:
+def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
     """Return a machine's kind of disk: the requested one if its type supports it, else the default of `up`.
 
     Empty where a type comes with its disk, and none is billed beside it.
     """
-    shape = offer.type
-    name = wished.get(shape.provider)
-    if shape.provider != "gcp":
-        return name or _DEFAULT.get(shape.provider, "")
-    machine = shape.name.partition("+")[0]
+    machine_type = offer.type
+    name = disk_types.get(machine_type.provider)
+    if machine_type.provider != "gcp":
+        return name or _DEFAULT.get(machine_type.provider, "")
+    machine = machine_type.name.partition("+")[0]
     return name if name and accepts_disk(machine, name) else disk_type(machine)
 
 
 def attached_costs(
-    request: EstimateQuery, offer: CatalogOffer, wished: dict[str, str], rates: Rates
+    request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates
 ) -> Iterator[AttachedCostEstimate]:
     """Yield what is paid beside a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
-    kind = disk_at(offer, wished) if request.disk_gb else ""
+    kind = disk_at(offer, disk_types) if request.disk_gb else ""
     if kind:
-        stored_as = tier(AZURE[kind], request.disk_gb) if provider == "azure" else kind
+        stored_as = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
         yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), PaidPer.KEPT)
-    for name, paid in address_parts(provider, offer.listed.market, request.address):
-        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid)
+    for name, when in address_parts(provider, offer.listed.market, request.address):
+        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), when)
 
 
 def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:
@@ -151,9 +151,9 @@ class PastMachine:
 
         Where nothing is known of its use, every hour counts; where no GPU was read, all use is the GPU's.
         """
-        known = self.gpu_hours + self.used_hours
-        most = known + self.unknown_hours
-        return WorkHours(self.gpu_hours or known or most, known or most, most)
+        in_use = self.gpu_hours + self.used_hours
+        most = in_use + self.unknown_hours
+        return WorkHours(self.gpu_hours or in_use or most, in_use or most, most)
 
 
 def past_run(session: Session, name: str) -> PastMachine:
@@ -163,11 +163,11 @@ def past_run(session: Session, name: str) -> PastMachine:
     never in use.
     """
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
-    meant = find_any([row for row in machines if not row.is_named_resource], name, session.clock(), ended=True)
-    machine = one_of(meant, name, "a past run")
+    matches = find_any([one for one in machines if not one.is_named_resource], name, session.clock(), ended=True)
+    machine = one_of(matches, name, "a past run")
     spec, accelerator = _gpu_of(machine)
-    mine = [(subject, use) for subject, use in uses if subject == machine.id]
-    hours = utilization_of(session, [machine], mine).get(machine.id, ())
+    usages = [(subject, use) for subject, use in uses if subject == machine.id]
+    hours = utilization_of(session, [machine], usages).get(machine.id, ())
     sums = [
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
         for kind in ("gpu", "used", "idle", "unknown")
@@ -201,11 +201,11 @@ def past_value(past: PastMachine) -> PastRun:
 
 
 def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
-    found = machine.accelerators or ()
-    if len(found) != 1:
-        has = f"{len(found)} kinds of GPU" if found else "no GPU"
+    gpu_kinds = machine.accelerators or ()
+    if len(gpu_kinds) != 1:
+        has = f"{len(gpu_kinds)} kinds of GPU" if gpu_kinds else "no GPU"
         raise _no_gpu(machine, f"{machine.name} has {has}, so its hours cannot be converted to another GPU.")
-    (gpus,) = found
+    (gpus,) = gpu_kinds
     spec = _spec(gpus)
     if spec is None:
         raise _no_gpu(machine, f"The GPU of {machine.name} is {gpus.name!r}, of which the catalogue knows no speed.")
@@ -214,20 +214,20 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
     """Return the spec of a machine's GPU; if the name matches several, its memory decides."""
-    known = catalog.named_gpu(gpu.name)
-    if known is not None:
-        return known
+    named = catalog.named_gpu(gpu.name)
+    if named is not None:
+        return named
     try:
-        meant = matching_gpus(gpu.name, catalog.gpus())
+        matches = matching_gpus(gpu.name, catalog.gpus())
     except InvalidRequest:
         return None
-    alike = [spec for spec in meant if gpu.memory_gib in (None, spec.memory_gib)]
-    return alike[0] if len(alike) == 1 else None
+    same_memory = [spec for spec in matches if gpu.memory_gib in (None, spec.memory_gib)]
+    return same_memory[0] if len(same_memory) == 1 else None
 
 
-def _no_gpu(machine: Machine, says: str) -> InvalidRequest:
-    way = "Say how much work it is instead: --flops, or --hours-per-day."
-    return InvalidRequest(says, field="--like", value=machine.name, next=way)
+def _no_gpu(machine: Machine, text: str) -> InvalidRequest:
+    remedy = "Say how much work it is instead: --flops, or --hours-per-day."
+    return InvalidRequest(text, field="--like", value=machine.name, next=remedy)
 
 
 def _never_used_error(past: PastMachine) -> InvalidRequest:
@@ -271,10 +271,10 @@ def _plain_type(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
-    alone = [one for one in known if _plain_type(one).startswith(f"{_plain_type(name)}+")]
-    if name and alone:
-        says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(alone)}."
+def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
+    with_gpu = [one for one in types if _plain_type(one).startswith(f"{_plain_type(name)}+")]
+    if name and with_gpu:
+        says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(says, field="--type", value=name, next=way)
     owner = next((shape for shape in catalog.types() if _plain_type(shape.name) == _plain_type(name)), None)
     if owner is not None:
@@ -283,7 +283,7 @@ def _unknown_type(name: str, known: list[str]) -> InvalidRequest:
     return unknown_word(
         f"The catalogue has no type {name!r}",
         name,
-        known,
+        types,
         field="--type",
         use="Use {}.",
         next="See all: cloudgpu gpus --all",
@@ -305,13 +305,13 @@ def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> li
     """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
     if request.filters.gpu is None or request.filters.with_legacy:
         return []
-    every = offers_of(replace(request, filters=replace(request.filters, with_legacy=True)))
+    all_offers = offers_of(replace(request, filters=replace(request.filters, with_legacy=True)))
     shown = {(offer.type.provider, offer.type.name) for offer in offers}
-    named = {(offer.type.provider, offer.type.name) for offer in every}
+    named = {(offer.type.provider, offer.type.name) for offer in all_offers}
     return sorted(f"{provider} {name}" for provider, name in named - shown)
 
 
-_NOTHING: dict[str, Any] = {
+_UNSET: dict[str, Any] = {
     "gpu": None,
     "gpu_count": None,
     "provider": None,
@@ -324,11 +324,11 @@ _NOTHING: dict[str, Any] = {
 
 def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
     """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
-    ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _NOTHING.items()}
+    ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _UNSET.items()}
     ways["type"] = replace(request, type=None)
     counts = {}
-    for name, other in ways.items():
-        offers = [] if other == request or (request.type and name in ("provider", "with_legacy")) else offers_of(other)
+    for name, wider in ways.items():
+        offers = [] if wider == request or (request.type and name in ("provider", "with_legacy")) else offers_of(wider)
         if offers:
             types = len({offer.type.name for offer in offers})
             counts[name] = (types, by_price(offers)[0].listed.price.per_hour)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 
 from cloudgpu.config.settings import Settings
-from cloudgpu.control.advice.estimate_inputs import AZURE, PastMachine, disk_at
+from cloudgpu.control.advice.estimate_inputs import AZURE_SKUS, PastMachine, disk_at
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flops
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
@@ -50,17 +50,17 @@ def _time_sentence(request: EstimateQuery) -> str:
     hours = request.hours
     machines_run = "The machine runs" if request.number == 1 else f"{request.number} machines run"
     if hours.share == 1:
-        often = "all the time"
+        when = "all the time"
     else:
-        often = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
+        when = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_finite:
-        return f"{machines_run} {often} until the work is done; {billed}."
+        return f"{machines_run} {when} until the work is done; {billed}."
     span = average_use(hours, MONTH)
-    month = sum(float(often * run) for run, often in span.runs) / HOUR
+    month = sum(float(when * run) for run, when in span.runs) / HOUR
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
-    return f"{lengths} {machines_run} {often}: {month:.5g} hours a month; {billed}.{day}"
+    return f"{lengths} {machines_run} {when}: {month:.5g} hours a month; {billed}.{day}"
 
 
 def _flops_sentence(flops: Flops, number: int) -> str:
@@ -79,7 +79,7 @@ def _flops_sentence(flops: Flops, number: int) -> str:
 
 
 def _past_machine_sentence(past: PastMachine, request: EstimateQuery) -> str:
-    known = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
+    in_use = f"{float(past.gpu_hours):.2f} hours with its GPU at work, {float(past.used_hours):.2f} in other use"
     rest = f"{float(past.idle_hours):.2f} idle, {float(past.unknown_hours):.2f} not known"
     counted = "the first two count; at least the first, at most all but the idle ones"
     if not past.gpu_hours + past.used_hours:
@@ -87,10 +87,10 @@ def _past_machine_sentence(past: PastMachine, request: EstimateQuery) -> str:
     elif not past.gpu_hours:
         counted = "no GPU was read, so all of its use counts; at most all but the idle ones"
     gpus = f"{float(past.gpus):g} {past.gpu.name}"
-    fewer = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
+    memory_note = " Fewer GPUs hold it only if each held all of it, and nothing here says so." if past.gpus > 1 else ""
     return (
-        f"The work is that of {past.name} ({gpus}): {known}, {rest}; {counted}. Other GPUs take longer or shorter by "
-        f"their speed in {request.work}; several count as so many times one, which no real work reaches.{fewer}"
+        f"The work is that of {past.name} ({gpus}): {in_use}, {rest}; {counted}. Other GPUs take longer or shorter by "
+        f"their speed in {request.work}; several count as so many times one, which no real work reaches.{memory_note}"
     )
 
 
@@ -106,23 +106,23 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
         billed = next(
             (f" (billed as {cost.rate.stored_as})" for cost in estimate.buy.attached if cost.part == "disk"), ""
         )
-        wanted = disk_types.get(machine_type.provider)
-        if wanted and wanted != kind:
-            others[f"{machine_type.name} takes no {wanted}"] = None
+        named = disk_types.get(machine_type.provider)
+        if named and named != kind:
+            others[f"{machine_type.name} takes no {named}"] = None
         if not kind:
             uncounted[machine_type.provider] = None
             continue
-        kinds[f"{kind}{billed if kind in AZURE else ''} at {machine_type.provider}"] = None
-    none = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
+        kinds[f"{kind}{billed if kind in AZURE_SKUS else ''} at {machine_type.provider}"] = None
+    no_disk = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
     if not kinds:
-        return none
+        return no_disk
     long = "to the end of the work" if request.is_finite else "all month"
     off = "" if request.hours.share == 1 else ", also while the machine is off"
     message = f" ({', '.join(others)})" if others else ""
     whose = "each machine's" if request.number > 1 else "its"
     return (
         f"{request.disk_gb:,} GB is {whose} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
-        f"throughput are not in it.{' ' * bool(none)}{none}"
+        f"throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
     )
 
 

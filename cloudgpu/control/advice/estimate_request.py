@@ -29,7 +29,7 @@ MAX_MACHINES = 1000
 MAX_GB = 65_536  # of the largest disk of any cloud
 DEFAULT_GB = 100
 _DIGITS = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
-_TIMES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 EFFICIENCY = (Fraction("0.5"), Fraction("0.3"), Fraction("0.2"))  # the best, the expected, the worst
 
 
@@ -122,12 +122,12 @@ class EstimateQuery:
 def parse_estimate(settings: Settings, now: datetime, **options: Unpack[EstimateOptions]) -> EstimateQuery:
     """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
     check_keywords("estimate", options, EstimateOptions.__annotations__)
-    _check_together(options)
+    _check_combinations(options)
     spot, each_type = bool(options.get("spot")), bool(options.get("all"))
-    words = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
+    filters = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
     nodes = _nodes(options)
     return EstimateQuery(
-        filters=parse_filters(*words, spot=spot, with_legacy=each_type, trust=options.get("trust")),
+        filters=parse_filters(*filters, spot=spot, with_legacy=each_type, trust=options.get("trust")),
         type=options.get("type"),
         number=nodes.nodes if nodes else int(_whole_number(options.get("number", 1), "--number", 1, MAX_MACHINES)),
         disks=_disks(options.get("disk")),
@@ -144,52 +144,52 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
     )
 
 
-def _check_together(options: EstimateOptions) -> None:
+def _check_combinations(options: EstimateOptions) -> None:
     """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
     given = {name for name, value in options.items() if value is not None and value is not False}
     given -= {"number"} if str(options.get("number")) == "1" else set()  # which the command line always has
-    for one, other, says, way in _MUTUALLY_EXCLUSIVE:
+    for one, other, text, remedy in _MUTUALLY_EXCLUSIVE:
         if {one, other} <= given:
-            raise _error(options, one, says, way)
-    for one, others, says, way in _REQUIRES:
+            raise _error(options, one, text, remedy)
+    for one, others, text, remedy in _REQUIRES:
         if one in given and not given & {*others.split()}:
-            raise _error(options, one, says, way)
+            raise _error(options, one, text, remedy)
 
 
-_OR_NOT = "Leave out one of them."
-_WORK_ENDS = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
-_OPERATIONS = "Add --flops, for example --flops 1e21."
+_DROP_ONE = "Leave out one of them."
+_FINITE_WORK = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
+_ADD_FLOPS = "Add --flops, for example --flops 1e21."
 _MUTUALLY_EXCLUSIVE = (
-    ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _OR_NOT),
-    ("like", "flops", "--flops and --like both say what the work is.", _OR_NOT),
-    ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _OR_NOT),
-    ("committed", "flops", *_WORK_ENDS),
-    ("committed", "like", *_WORK_ENDS),
-    ("number", "nodes", "--number and --nodes both say how many machines.", _OR_NOT),
+    ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _DROP_ONE),
+    ("like", "flops", "--flops and --like both say what the work is.", _DROP_ONE),
+    ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _DROP_ONE),
+    ("committed", "flops", *_FINITE_WORK),
+    ("committed", "like", *_FINITE_WORK),
+    ("number", "nodes", "--number and --nodes both say how many machines.", _DROP_ONE),
     (
         "flops",
         "nodes",
         "--flops assumes that N machines are N times as fast; --nodes estimates how fast they are. Use one.",
-        _OR_NOT,
+        _DROP_ONE,
     ),
     (
         "like",
         "nodes",
         "--like assumes that N machines are N times as fast; --nodes estimates how fast they are. Use one.",
-        _OR_NOT,
+        _DROP_ONE,
     ),
 )
-_NODES = "Add --nodes, for example --nodes 4 --params 7B."
+_ADD_NODES = "Add --nodes, for example --nodes 4 --params 7B."
 _REQUIRES = (
     ("nodes", "params", "--nodes depends on what is trained: the size of the model is missing.", "Add --params 7B."),
-    ("params", "nodes", "--params needs --nodes.", _NODES),
-    ("trainable", "nodes", "--trainable needs --nodes.", _NODES),
-    ("tokens", "nodes", "--tokens needs --nodes.", _NODES),
-    ("network", "nodes", "--network needs --nodes.", _NODES),
-    ("spot_loss", "nodes", "--spot-loss needs --nodes.", _NODES),
+    ("params", "nodes", "--params needs --nodes.", _ADD_NODES),
+    ("trainable", "nodes", "--trainable needs --nodes.", _ADD_NODES),
+    ("tokens", "nodes", "--tokens needs --nodes.", _ADD_NODES),
+    ("network", "nodes", "--network needs --nodes.", _ADD_NODES),
+    ("spot_loss", "nodes", "--spot-loss needs --nodes.", _ADD_NODES),
     ("spot_loss", "spot", "--spot-loss needs --spot.", "Add --spot."),
-    ("precision", "flops", "--precision needs --flops.", _OPERATIONS),
-    ("efficiency", "flops nodes", "--efficiency needs --flops or --nodes.", _OPERATIONS),
+    ("precision", "flops", "--precision needs --flops.", _ADD_FLOPS),
+    ("efficiency", "flops nodes", "--efficiency needs --flops or --nodes.", _ADD_FLOPS),
     (
         "work",
         "like",
@@ -199,9 +199,9 @@ _REQUIRES = (
 )
 
 
-def _error(options: EstimateOptions, name: str, says: str, way: str) -> InvalidRequest:
+def _error(options: EstimateOptions, name: str, text: str, remedy: str) -> InvalidRequest:
     value = {str(key): value for key, value in options.items()}[name]
-    return InvalidRequest(says, field=f"--{name.replace('_', '-')}", value=str(value), next=way)
+    return InvalidRequest(text, field=f"--{name.replace('_', '-')}", value=str(value), next=remedy)
 
 
 def _default_to(value: Number | None, default: Number) -> Number:
@@ -240,10 +240,10 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
 def _count(value: Number, field: str, least: int, most: int, example: str) -> int:
     """Return a number that may be written as 7B, 350M or 7e9."""
     text = str(value).strip().replace(",", "").replace("_", "")
-    times = _TIMES.get(text[-1:].lower(), 1)
-    found = _decimal(text if times == 1 else text[:-1].strip())
-    if found is not None and least <= found * times <= most:
-        return int(found * times)
+    factor = _SUFFIXES.get(text[-1:].lower(), 1)
+    number = _decimal(text if factor == 1 else text[:-1].strip())
+    if number is not None and least <= number * factor <= most:
+        return int(number * factor)
     raise InvalidRequest(
         f"{str(value)!r} is not a number from {least:,} to {most:,}.",
         field=field,
@@ -277,24 +277,24 @@ def _parse_committed(text: str) -> Committed:
     """Return a term whose price is to be known, or so many percent off that the user was quoted."""
     if text in list(Term):
         return Committed(Term(text), None)
-    way = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
+    remedy = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
     percent = _decimal(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
             f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
             field="--committed",
             value=text,
-            next=way,
+            next=remedy,
         )
     return Committed(None, Fraction(percent))
 
 
-def _parse_choice(text: str | None, field: str, known: Sequence[str], default: str) -> str:
+def _parse_choice(text: str | None, field: str, choices: Sequence[str], default: str) -> str:
     if text is None:
         return default
-    if text in known:
+    if text in choices:
         return text
-    names = [str(one) for one in known]
+    names = [str(one) for one in choices]
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
 
 
@@ -302,9 +302,9 @@ _EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
 
 
 def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
-    found = _decimal(value)
-    if found is not None and found == found.to_integral_value() and least <= found <= most:
-        return found
+    number = _decimal(value)
+    if number is not None and number == number.to_integral_value() and least <= number <= most:
+        return number
     raise InvalidRequest(
         f"{str(value)!r} is not a whole number from {least:,} to {most:,}.",
         field=field,
@@ -314,9 +314,9 @@ def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
 
 
 def _number(value: Number, field: str, least: str, most: str, example: str, *, is_part: bool = False) -> Decimal:
-    found = _share(value) if is_part else _decimal(value)
-    if found is not None and Decimal(least) <= found <= Decimal(most):
-        return found
+    number = _share(value) if is_part else _decimal(value)
+    if number is not None and Decimal(least) <= number <= Decimal(most):
+        return number
     raise InvalidRequest(
         f"{str(value)!r} is not a number from {least} to {most}.",
         field=field,

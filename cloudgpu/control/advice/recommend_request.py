@@ -32,8 +32,8 @@ MAX_GIB = 100_000
 WEEK = 168  # hours
 TUNING, RUNNING = "fine-tuning", "inference"
 _COUNT = re.compile(r"([0-9]{1,14}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.IGNORECASE)
-_TIMES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_SHORT = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNING, "fine-tune": TUNING,
+_MULTIPLIERS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_ALIASES = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TUNING, "fine-tune": TUNING,
           "images": "image-generation", "image": "image-generation", "computer-vision": "vision",
           "llm": RUNNING, "prototype": "prototyping"}  # fmt: skip
 
@@ -159,8 +159,8 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
         if given.get("parameters") is not None:
             return rules.kinds[TUNING]
         if given.get("memory") is not None:
-            ours = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
-            return Kind("", "work of your own", None, Work.TRAINING, ours)
+            source = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
+            return Kind("", "work of your own", None, Work.TRAINING, source)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",
             field="WORK",
@@ -168,7 +168,7 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
             next=f"Use one of: {', '.join(rules.kinds)}.",
         )
     name = re.sub(r"[\s_]+", "-", work.strip().lower())
-    name = _SHORT.get(name, name)
+    name = _ALIASES.get(name, name)
     if name in rules.kinds:
         return rules.kinds[name]
     raise unknown_word(
@@ -221,12 +221,12 @@ def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
             message = "Nothing is trained when a model is only run."
             raise InvalidRequest(message, field="--method", value=str(word), next="Leave --method out.")
         return Method.INFERENCE
-    asked = _parse_choice(word, "--method", Method)
-    if asked is Method.INFERENCE:
+    chosen = _parse_choice(word, "--method", Method)
+    if chosen is Method.INFERENCE:
         message = "inference trains nothing."
         raise InvalidRequest(message, field="--method", value=str(word), next="Say: cloudgpu recommend inference")
-    if asked is not None:
-        return asked
+    if chosen is not None:
+        return chosen
     return Method.QLORA if precision in (Precision.INT4, Precision.INT8) else Method.FULL
 
 
@@ -248,7 +248,7 @@ def _parse_choice(word: object, option: str, words: type[Word]) -> Word | None:
 
 def _parameters(value: object) -> int:
     match = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
-    number = int(Decimal(match[1]) * _TIMES[match[2].lower()]) if match else 0
+    number = int(Decimal(match[1]) * _MULTIPLIERS[match[2].lower()]) if match else 0
     if MIN_PARAMETERS <= number <= MAX_PARAMETERS:
         return number
     raise InvalidRequest(

@@ -107,8 +107,8 @@ def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, 
     ratio = speed_ratio(desktop_gpu, rented_gpu, work)
     if ratio is None:
         return None
-    each, wanted = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
-    number = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(wanted / each))
+    each_gib, needed_gib = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
+    number = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(needed_gib / each_gib))
     return multiply_desktop(desktop, number)
 
 
@@ -135,10 +135,10 @@ def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
     if offer_found is not None:
         spec = catalog.named_gpu(offer_found.type.gpu.name)
         return Rent(offer_found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), offer_found)
-    other = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
-    if other is None:
+    substitute_found = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
+    if substitute_found is None:
         raise _no_price(rented, names)
-    offer, ratio = other
+    offer, ratio = substitute_found
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.named_gpu(offer.type.gpu.name)
     return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])

@@ -20,13 +20,13 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.credit import (
     WARN_BEFORE,
     CreditFit,
-    KnownCredit,
+    CreditReading,
     credit_fit,
     credit_left,
     credit_refusal,
     hourly_of,
     hourly_spend,
-    lasts_for,
+    time_left,
 )
 from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.events.general_lines import budget_overridden
@@ -53,7 +53,7 @@ class NotAdmitted(Exception):
 
     def __init__(self, request: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
-        self.ask = request
+        self.request = request
 
 
 def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
@@ -63,42 +63,42 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     does not answer, the user is told, and its machines count as the ledger has them, up to renew-until. Only
     unrecorded machines can be missing.
     """
-    wanted: dict[str, str | None] = dict(accounts)
-    spanning = [budget for budget in budgets(session) if covers(budget)]
-    if spanning:
-        wanted = dict.fromkeys(_accounts_spanned(session, spanning)) | wanted
-    old = [account for account, region in wanted.items() if _is_old(session, account, region)]
-    if not old:
+    regions: dict[str, str | None] = dict(accounts)
+    covering = [budget for budget in budgets(session) if covers(budget)]
+    if covering:
+        regions = dict.fromkeys(_accounts_covered(session, covering)) | regions
+    out_of_date = [account for account, region in regions.items() if _is_out_of_date(session, account, region)]
+    if not out_of_date:
         return
-    for gap in sync_accounts(session, old).unanswered:
+    for gap in sync_accounts(session, out_of_date).unanswered:
         session.report(
             f"{gap.scope} did not answer, so its machines count as last recorded. {unanswered_text(gap.scope, gap.why)}"
         )
 
 
-def _accounts_spanned(session: Session, spanning: Sequence[Budget]) -> Iterable[str]:
+def _accounts_covered(session: Session, covering: Sequence[Budget]) -> Iterable[str]:
     configured = session.settings.accounts
-    known = {name: one.provider for name, one in configured.items()}
-    known |= {
+    providers = {name: account.provider for name, account in configured.items()}
+    providers |= {
         machine.account: machine.provider for machine in session.ledger.machines() if machine.terminated_at is None
     }
-    for account, provider in sorted(known.items()):
-        if any(budget.scope.may_cover(provider, account) for budget in spanning):
+    for account, provider in sorted(providers.items()):
+        if any(budget.scope.may_cover(provider, account) for budget in covering):
             yield account
 
 
-def _is_old(session: Session, account: str, region: str | None) -> bool:
-    last = session.ledger.last(scope) if (scope := _scope(session, account, region)) else None
+def _is_out_of_date(session: Session, account: str, region: str | None) -> bool:
+    last = session.ledger.last(scope) if (scope := _sync_scope(session, account, region)) else None
     return last is None or session.clock() - from_iso(last.occurred_at) >= SYNC_VALID_FOR
 
 
-def _scope(session: Session, account: str, region: str | None) -> str:
+def _sync_scope(session: Session, account: str, region: str | None) -> str:
     """Return the ledger subject of an account's syncs; empty where it is not known which account that is here."""
-    found = session.account(account)
-    if found is None:
+    configured = session.account(account)
+    if configured is None:
         return ""
     try:
-        return scope_of(found.provider, session.provider(account).identity(region).id)
+        return scope_of(configured.provider, session.provider(account).identity(region).id)
     except CloudgpuError:
         return ""
 
@@ -110,8 +110,8 @@ def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> 
     """
     try:
         return session.ledger.decide(decision)
-    except NotAdmitted as refused:
-        raise refusal(refused.ask, remedy) from None
+    except NotAdmitted as error:
+        raise refusal(error.request, remedy) from None
 
 
 def admit(
@@ -128,17 +128,17 @@ def admit(
     `others` are wanted with it, all or none: the further nodes of the cluster of this name.
     Raises NotAdmitted where a budget refuses it, and no reason is given or it does not allow to be overridden.
     """
-    ask = evaluate_budgets(session, view, subject, others=others, of_cluster=of_cluster)
-    refusals = ask.admission().refusals if ask.budget_sums else ()
+    request = evaluate_budgets(session, view, subject, others=others, of_cluster=of_cluster)
+    refusals = request.admission().refusals if request.budget_sums else ()
     if not refusals:
         return []
     if override is None or not all(one.budget.allow_override for one in refusals):
-        raise NotAdmitted(ask)
+        raise NotAdmitted(request)
     check_override(session, override)
-    passed = [(one.budget.name, max(one.tightest.total - one.budget.limit, Money(0))) for one in refusals]
-    for name, amount in passed:
+    exceeded = [(one.budget.name, max(one.tightest.total - one.budget.limit, Money(0))) for one in refusals]
+    for name, amount in exceeded:
         session.report(f"Budget {name} overridden: it may be exceeded by up to {amount.text()}.")
-    return [budget_overridden(subject, override, passed, session.clock(), platform.node())]
+    return [budget_overridden(subject, override, exceeded, session.clock(), platform.node())]
 
 
 def evaluate_budgets(
@@ -182,13 +182,13 @@ def check_credit_fit(
     scope: str,
     lease: timedelta,
 ) -> CreditFit:
-    """Return how machines that are wanted in one account fit its credit, beside what the ledger has there.
+    """Return how machines that are requested in one account fit its credit, together with what runs there.
 
-    `scope` is the subject of that account's sync events; what is wanted is not counted twice.
+    `scope` is the subject of that account's sync events; what is requested is not counted twice.
     """
-    own = {machine.id for machine in machines}
-    there = (row for row in view.present_machines() if row.id not in own and scope_of_row(row) == scope)
-    others = hourly_spend(credit, there)
+    ids = {machine.id for machine in machines}
+    others_there = (row for row in view.present_machines() if row.id not in ids and scope_of_row(row) == scope)
+    others = hourly_spend(credit, others_there)
     return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
 
 
@@ -200,7 +200,7 @@ def check_credit(
     scope: str,
     lease: timedelta,
 ) -> None:
-    """Raise BudgetRefused where the credit of an account does not carry these machines to their lease's end."""
+    """Raise BudgetRefused where the credit of an account does not last for these machines to their lease's end."""
     if credit is None or isinstance(credit, CloudgpuError):
         return
     fit = check_credit_fit(session, view, credit, machines, scope, lease)
@@ -211,16 +211,16 @@ def check_credit(
 def credit_of(session: Session, machine: Machine) -> Credit | None:
     """Return what is left in the account of a machine that is to live longer; None where none is paid in.
 
-    One that cannot be read is told of, and refuses nothing.
+    A credit that cannot be read is reported, and refuses nothing.
     """
     credit = read_credit(session.provider_of(machine))
     if isinstance(credit, CloudgpuError):
-        session.report(f"{_unread(machine.account)}{credit.message}")
+        session.report(f"{_credit_not_read_text(machine.account)}{credit.message}")
         return None
     return credit
 
 
-def check_longer(
+def check_credit_until(
     session: Session,
     view: View,
     credit: Credit | None,
@@ -229,9 +229,9 @@ def check_longer(
     what: str,
     less: str,
 ) -> None:
-    """Raise BudgetRefused where an account's credit does not carry what is there, these machines too, until then.
+    """Raise BudgetRefused where an account's credit does not last for what runs there, these machines too, until then.
 
-    `what` is what of the machines has that end, `less` how to ask for less.
+    `what` names whatever ends then, `less` says how to request less.
     """
     span = until - session.clock()
     if credit is None or span <= timedelta():
@@ -244,7 +244,7 @@ def check_longer(
 
 
 def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:
-    """Raise BudgetRefused where the credit does not carry what a hold keeps beyond the lease, to its end.
+    """Raise BudgetRefused where the credit does not last to the end of a hold that is beyond the lease.
 
     That is at renew-until, where the hold ends later. A release is refused nothing.
     """
@@ -254,7 +254,7 @@ def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: d
     last = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in longer)
     credit = credit_of(session, longer[0])
     session.ledger.read(
-        lambda view: check_longer(session, view, credit, longer, last, "hold", "hold it for a shorter time")
+        lambda view: check_credit_until(session, view, credit, longer, last, "hold", "hold it for a shorter time")
     )
 
 
@@ -273,24 +273,24 @@ def planned_credit(
     return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
 
 
-def _unread(account: str) -> str:
+def _credit_not_read_text(account: str) -> str:
     return f"the credit of account {account} could not be read, so whether it is enough is not known: "
 
 
 def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
-    """Yield what a plan says of the credit: how long it carries what runs then, or that it is not known."""
+    """Yield what a plan says of the credit: how long it lasts for what runs then, or that it is not known."""
     if isinstance(fit, CloudgpuError):
-        yield Note(_unread(account) + fit.message, NoteKind.MONEY)
+        yield Note(_credit_not_read_text(account) + fit.message, NoteKind.MONEY)
     elif fit is not None:
         lasts = "" if fit.lasts is None else f", for {duration_text(fit.lasts)} at {fit.hourly.text(4)} an hour"
         yield Note(f"the credit of account {account} is {fit.left.text()}{lasts}", NoteKind.MONEY)
 
 
-def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[KnownCredit]:
+def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[CreditReading]:
     """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
     for account in queried:
         try:
-            credit = _known_credit(session, account)
+            credit = _account_credit(session, account)
         except CloudgpuError as error:
             session.report(f"the credit of account {account.account} could not be read: {error.message}")
             continue
@@ -298,7 +298,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
             yield credit
 
 
-def _known_credit(session: Session, account: QueriedAccount) -> KnownCredit | None:
+def _account_credit(session: Session, account: QueriedAccount) -> CreditReading | None:
     """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
     provider = session.provider(account.account)
     if not isinstance(provider, ReadsCredit):
@@ -307,15 +307,15 @@ def _known_credit(session: Session, account: QueriedAccount) -> KnownCredit | No
     if credit is None:
         return None
     scope = scope_of(account.provider, identity_of(session, account.account, None).id)
-    rows = [machine for machine in session.ledger.present_machines() if scope_of_row(machine) == scope]
-    hourly = hourly_spend(credit, rows)
-    return KnownCredit(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(rows))
+    machines = [machine for machine in session.ledger.present_machines() if scope_of_row(machine) == scope]
+    hourly = hourly_spend(credit, machines)
+    return CreditReading(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(machines))
 
 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
     """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
     try:
-        credit = _known_credit(session, QueriedAccount(account, session.provider(account).kind))
+        credit = _account_credit(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:
         yield failed(f"credit {account}", error)
     else:
@@ -323,11 +323,11 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
             yield _credit_check(credit, session.clock())
 
 
-def _credit_check(credit: KnownCredit, now: datetime) -> Check:
+def _credit_check(credit: CreditReading, now: datetime) -> Check:
     name, left = f"credit {credit.account}", credit.credit.left.text()
-    rest = credit_left(credit.credit, credit.hourly, now)
-    lasts = lasts_for(rest, credit.hourly)
-    if not rest:
+    remaining = credit_left(credit.credit, credit.hourly, now)
+    lasts = time_left(remaining, credit.hourly)
+    if not remaining:
         return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.page}")
     if lasts is None:
         return Check(name, Verdict.OK, f"{left} left; nothing is spent now")

@@ -1,4 +1,4 @@
-"""Reads what a budget was asked to be, word by word, and answers `budget`: the values that are printed and returned."""
+"""Parses the options of a budget, and answers `budget`: the values that are printed and returned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.config.money.currencies import rate_of, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
-from cloudgpu.control.budgets.store import budget_states, remove_budget, set_budget, the_budgets
+from cloudgpu.control.budgets.store import budget_states, find_budgets, remove_budget, set_budget
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
@@ -42,7 +42,7 @@ CHECK_INTERVAL = timedelta(minutes=15)  # how often budgets are checked by defau
 
 @dataclass(frozen=True, slots=True)
 class BudgetOptions:
-    """What a budget was asked to be, as typed. None: the default."""
+    """The options of a budget, as typed. None: the default."""
 
     name: str
     amount: str
@@ -76,22 +76,22 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
     _check_texts(options)
     if not NAME.fullmatch(options.name):
-        says = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
-        raise InvalidRequest(says, field="NAME", value=options.name[:60], next="Choose a name like lab.")
-    amount = parsing.amount_of(options.amount, "--amount")
+        message = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
+        raise InvalidRequest(message, field="NAME", value=options.name[:60], next="Choose a name like lab.")
+    amount = parsing.parse_amount(options.amount, "--amount")
     quoted_limit = _limit_currency(session, options, amount)
     tz = options.tz or session.settings.tz
-    scope = parsing.scope_of(options.scope, "--scope")
-    _check_known(session, scope)
-    default = Budget(options.name, Money(0), parsing.span_of(options.period, "--period"))
+    scope = parsing.parse_scope(options.scope, "--scope")
+    _check_scope_names(session, scope)
+    default = Budget(options.name, Money(0), parsing.parse_period(options.period, "--period"))
     texts, actions = options.thresholds, options.action
     return replace(
         default,
-        limit=parsing.limit_of(amount, quoted_limit, "--amount"),
+        limit=parsing.limit_in_usd(amount, quoted_limit, "--amount"),
         scope=scope,
-        thresholds=default.thresholds if texts is None else parsing.thresholds_of(texts.split(","), "--thresholds"),
+        thresholds=default.thresholds if texts is None else parsing.parse_thresholds(texts.split(","), "--thresholds"),
         forecast=_forecast(options.forecast, default.forecast),
-        actions=default.actions if actions is None else parsing.actions_of(actions.split(","), "--action"),
+        actions=default.actions if actions is None else parsing.parse_actions(actions.split(","), "--action"),
         tz=tz,
         zone=zone_of(tz),
         allow_override=options.allow_override,
@@ -105,14 +105,14 @@ def _check_texts(options: BudgetOptions) -> None:
         value = getattr(options, key)
         if value is not None and not isinstance(value, str):
             option = f"--{key.replace('_', '-')}"
-            says = f"{value!r} is not text, and {option} takes text."
-            raise InvalidRequest(says, field=option, value=str(value), next=f'Write it as text: "{value}".')
+            message = f"{value!r} is not text, and {option} takes text."
+            raise InvalidRequest(message, field=option, value=str(value), next=f'Write it as text: "{value}".')
 
 
 def _forecast(text: str | None, default: int | None) -> int | None:
     if text is None:
         return default
-    return None if text == "none" else parsing.percent_of(text, "--forecast")
+    return None if text == "none" else parsing.parse_percent(text, "--forecast")
 
 
 def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> LimitCurrency | None:
@@ -120,8 +120,8 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
     code = (options.currency or "USD").upper()
     if options.rate is None:
         if options.rate_date is not None:
-            says, way = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
-            raise InvalidRequest(says, field="--rate-date", value=options.rate_date, next=way)
+            message, remedy = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
+            raise InvalidRequest(message, field="--rate-date", value=options.rate_date, next=remedy)
         currency = rate_of(session.settings.currencies, code)
         return None if currency.code == "USD" else LimitCurrency(amount, currency)
     if code == "USD":
@@ -137,7 +137,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
     return LimitCurrency(amount, currency)
 
 
-def _check_known(session: Session, scope: Scope) -> None:
+def _check_scope_names(session: Session, scope: Scope) -> None:
     """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
     machines = session.ledger.machines()
     accounts = {*session.settings.accounts, *(machine.account for machine in machines)}
@@ -159,11 +159,11 @@ def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> B
     """Set a budget and return it, how it stands, and the one that it replaced."""
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
-    before = set_budget(session, budget, overwrite=overwrite)
+    replaced = set_budget(session, budget, overwrite=overwrite)
     (state,) = budget_states(session, [budget])
     return {
         "budget": status_value(state, CHECK_INTERVAL),
-        "replaced": None if before is None else budget_value(before),
+        "replaced": None if replaced is None else budget_value(replaced),
         "terminates": _terminates(session, budget),
         "warning": _below_committed_warning(session, state),
     }
@@ -178,17 +178,17 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     message = (
         f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
     )
-    follows = [
+    consequences = [
         f"At the next run {text}."
-        for text in stop_sentences([stop_value(at) for at in _stops_of_budget(session, state)])
+        for text in stop_sentences([stop_value(stop) for stop in _stops_of_budget(session, state)])
     ]
-    if state.is_exceeded and not follows:
-        follows.append("The next run reports that it is exceeded.")
+    if state.is_exceeded and not consequences:
+        consequences.append("The next run reports that it is exceeded.")
     if not state.is_exceeded:
-        follows.append("It is not exceeded yet, but will be if everything runs until renew-until.")
+        consequences.append("It is not exceeded yet, but will be if everything runs until renew-until.")
     if Action.REFUSE in state.budget.actions:
-        follows.append("No launch is admitted under it meanwhile.")
-    return " ".join([message, *follows])
+        consequences.append("No launch is admitted under it meanwhile.")
+    return " ".join([message, *consequences])
 
 
 def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
@@ -205,9 +205,8 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 def list_budgets(session: Session) -> BudgetsDocument:
     """Return every budget and how it stands, by the ledger as it is."""
-    return {
-        "budgets": [status_value(state, CHECK_INTERVAL) for state in budget_states(session, the_budgets(session, None))]
-    }
+    states = budget_states(session, find_budgets(session, None))
+    return {"budgets": [status_value(state, CHECK_INTERVAL) for state in states]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
@@ -239,17 +238,17 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
 def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
 
-    found = the_budgets(session, name)
-    sync_before_admission(session, {}, lambda budget: budget in found)
-    now, states = session.clock(), budget_states(session, found)
-    news = list(budget_findings(session, states))
-    delivery = deliver(session, news).value() if name is None else None
+    budgets = find_budgets(session, name)
+    sync_before_admission(session, {}, lambda budget: budget in budgets)
+    now, states = session.clock(), budget_states(session, budgets)
+    findings = list(budget_findings(session, states))
+    delivery = deliver(session, findings).value() if name is None else None
     if name is not None:
-        note(session, news, judged=())
-    doing = budget_stops(states, session.ledger.machines(), {}, now)
+        note(session, findings, judged=())
+    stops = budget_stops(states, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(one, every) for one in states],
-        "stops": [stop_value(one) for one in doing],
+        "stops": [stop_value(one) for one in stops],
         "alerts": delivery,
         "exhausted": [one.budget.name for one in states if one.is_exceeded],
     }

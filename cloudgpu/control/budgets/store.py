@@ -1,6 +1,6 @@
-"""The budgets that hold: those of the ledger and those of files; set and removed, and how each stands.
+"""The budgets in force, those of the ledger and those of files: set, removed, and the status of each.
 
-To that they add what is kept for jobs with a deadline that have no machine now, as the ledger tells of them.
+Reservations for jobs with a deadline that have no machine now count, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
-from cloudgpu.core.budgets.commitments import Assumed, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.exposure import Exposure
 from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
@@ -30,7 +30,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.log.base import View
 
-_PER = {"usd_per_hour": "hour"}  # a month, whatever else a price of something that is kept is for
+_PRICE_PERIOD = {"usd_per_hour": "hour"}  # a month for all other units
 
 
 def budgets(session: Session) -> tuple[Budget, ...]:
@@ -51,24 +51,24 @@ def budgets(session: Session) -> tuple[Budget, ...]:
     return (*by_name.values(), *of_files)
 
 
-def pass_budgets(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
+def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ...]]:
     """Return every budget that a run counts, and a sentence for each of a file whose name the ledger has, too.
 
     The ledger's wins in a run, so that its machines are judged. Raises InvalidRequest for a fault in a file.
     """
     of_ledger, of_files = _budgets_of_ledger_and_files(session)
-    both = tuple(
+    duplicates = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
         if one.name in of_ledger
     )
-    return (*of_ledger.values(), *(one for one in of_files if one.name not in of_ledger)), both
+    return (*of_ledger.values(), *(one for one in of_files if one.name not in of_ledger)), duplicates
 
 
 def _budgets_of_ledger_and_files(session: Session) -> tuple[dict[str, Budget], tuple[Budget, ...]]:
     """Return the budgets of the ledger, by name, and those of files."""
-    of_ledger, places = budgets_of(session.ledger.events(SUBJECT), zone_of), session.home.budget_dirs
-    return of_ledger, _load_files(places) if places else ()
+    of_ledger, folders = budgets_of(session.ledger.events(SUBJECT), zone_of), session.home.budget_dirs
+    return of_ledger, _load_files(folders) if folders else ()
 
 
 def ledger_budgets(session: Session) -> dict[str, Budget]:
@@ -77,14 +77,14 @@ def ledger_budgets(session: Session) -> dict[str, Budget]:
 
 
 def _file_budgets(session: Session) -> tuple[Budget, ...]:
-    places = session.home.budget_dirs
-    return _load_files(places) if places else ()
+    folders = session.home.budget_dirs
+    return _load_files(folders) if folders else ()
 
 
-def _load_files(places: Sequence[Path]) -> tuple[Budget, ...]:
+def _load_files(folders: Sequence[Path]) -> tuple[Budget, ...]:
     from cloudgpu.config.budgets import load_budgets  # reads YAML
 
-    return load_budgets(places)
+    return load_budgets(folders)
 
 
 def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> Budget | None:
@@ -94,23 +94,23 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
     """
     payers_only(session, "Setting a budget")
     _check_no_file(session, budget.name)
-    before: list[Budget] = []
+    replaced: list[Budget] = []
 
     def decision(view: View) -> Sequence[Draft]:
         found = ledger_budgets(session).get(budget.name)
         if found is not None and not overwrite:
             raise InvalidRequest(
-                f"A budget called {budget.name} is there already: {found.limit.text()}, {found.span.text}, "
+                f"A budget called {budget.name} is there already: {found.limit.text()}, {found.period.text}, "
                 f"{found.scope.text}.",
                 field="NAME",
                 value=budget.name,
                 next="Add --replace to change it, or choose another name.",
             )
-        before.extend([found] if found else [])
+        replaced.extend([found] if found else [])
         return [budget_set(budget.body(), session.clock(), view.head()[0])]
 
     session.ledger.decide(decision)
-    return before[0] if before else None
+    return replaced[0] if replaced else None
 
 
 def _check_no_file(session: Session, name: str) -> None:
@@ -130,56 +130,56 @@ def remove_budget(session: Session, name: str) -> Budget:
     Raises InvalidRequest for one that is not there, RoleNeeded.
     """
     payers_only(session, "Removing a budget")
-    before: list[Budget] = []
+    removed: list[Budget] = []
 
-    def known() -> Budget:
+    def current_budget() -> Budget:
         found = ledger_budgets(session)
         if name not in found:
-            raise _unknown(session, name, found)
+            raise _unknown_budget(session, name, found)
         return found[name]
 
     def decision(view: View) -> Sequence[Draft]:
-        before.append(known())
+        removed.append(current_budget())
         return [budget_removed(name, session.clock(), view.head()[0])]
 
-    known()  # before a ledger is made for nothing
+    current_budget()  # before a ledger is created without need
     session.ledger.decide(decision)
-    return before[0]
+    return removed[0]
 
 
-def the_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
+def find_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
     """Return the budget of this name alone, or all; raise InvalidRequest for a name that none has."""
     found = budgets(session)
     if name is None:
         return found
-    one = tuple(budget for budget in found if budget.name == name)
-    if not one:
-        raise _unknown(session, name, {budget.name: budget for budget in found})
-    return one
+    named = tuple(budget for budget in found if budget.name == name)
+    if not named:
+        raise _unknown_budget(session, name, {budget.name: budget for budget in found})
+    return named
 
 
-def _unknown(session: Session, name: str, known: dict[str, Budget]) -> InvalidRequest:
+def _unknown_budget(session: Session, name: str, by_name: dict[str, Budget]) -> InvalidRequest:
     in_file = next((budget for budget in _file_budgets(session) if budget.name == name), None)
     if in_file is not None:
         return InvalidRequest(
             f"The budget {name} is in the file {in_file.file}.", field="NAME", value=name, next="Remove the file."
         )
-    return unknown_word(f"No budget is called {name!r}", name, known, field="NAME", next="Run: cloudgpu budget ls")
+    return unknown_word(f"No budget is called {name!r}", name, by_name, field="NAME", next="Run: cloudgpu budget ls")
 
 
-def budget_states(session: Session, of: Iterable[Budget]) -> tuple[BudgetState, ...]:
+def budget_states(session: Session, chosen: Iterable[Budget]) -> tuple[BudgetState, ...]:
     """Return how each of these budgets stands, by the ledger as it is. Asks nobody."""
-    budgets, now = tuple(of), session.clock()
+    budgets, now = tuple(chosen), session.clock()
     if not budgets:
         return ()
-    begin = earliest_relevant([one for one in budgets if one.span.kind != "total"] or budgets, now)
+    begin = earliest_relevant([one for one in budgets if one.period.kind != "total"] or budgets, now)
 
-    def look(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
+    def read_costs(view: View) -> tuple[list[Exposure | Machine], Billed, Billed]:
         ended = [] if begin is None else view.billed_costs(iso(begin))
-        unpriced = list(view.ended_usages(unpriced=True)) if any(one.span.kind == "total" for one in budgets) else []
+        unpriced = list(view.ended_usages(unpriced=True)) if any(one.period.kind == "total" for one in budgets) else []
         return [*view.exposures(), *reserved(session, view)], ended, unpriced
 
-    machines, ended, unpriced = session.ledger.read(look)
+    machines, ended, unpriced = session.ledger.read(read_costs)
     volumes = existing_volumes(machine for machine in machines if not isinstance(machine, Exposure))
     prices = counted_prices(session)
     counted = budget_sums(
@@ -211,45 +211,45 @@ def _list_price_nanos(provider: str | None, instance_type: str | None, region: s
     return None if price is None else price.per_hour.nanos
 
 
-def _attached_price(provider: str, region: str, kind: str, resource: str) -> Assumed:
+def _attached_price(provider: str, region: str, kind: str, resource: str) -> StandIn:
     """Return the listed price of a kind of storage; else the most expensive known, times 1.5."""
     from cloudgpu.catalog import counted_price
     from cloudgpu.catalog.storage import PriceClass
 
-    sort = PriceClass(resource) if resource in list(PriceClass) else None
-    found = counted_price(provider, region, kind, sort)
+    price_class = PriceClass(resource) if resource in list(PriceClass) else None
+    found = counted_price(provider, region, kind, price_class)
     why = found.source if found.upper_bound else ""
-    return Assumed(found.price.nanos, _PER.get(found.unit, "month"), why)
+    return StandIn(found.price.nanos, _PRICE_PERIOD.get(found.unit, "month"), why)
 
 
 def reserved(session: Session, view: View, budgeted: Budgeted | None = None) -> list[Exposure]:
-    """Return what is kept for jobs that wait for a machine, but for the job that `budgeted` is launched for."""
+    """Return the reservations of jobs that wait for a machine, but for the job that `budgeted` is launched for."""
     key = budgeted.key if isinstance(budgeted, Machine) else ""
     return list(_reserved_exposures(session, view, key))
 
 
 def _reserved_exposures(session: Session, view: View, key: str) -> Iterator[Exposure]:
-    if not _may_be_any(view):
+    if not _may_have_reservations(view):
         return
     for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values():
-        if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_machines(view, job)):
+        if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_attempt_machines(view, job)):
             reservation = reservation_of(job, session.clock())
             if reservation is not None:
                 yield reservation
 
 
-def _may_be_any(view: View) -> bool:
+def _may_have_reservations(view: View) -> bool:
     """Say whether a job with a deadline may not be over; most admissions read no more of jobs than this."""
-    wanted, over = set[str](), set[str]()
+    with_deadline, ended = set[str](), set[str]()
     for line in view.summaries(("job_requested", "job_ended", "job_closed")):
         if line.kind != "job_requested":
-            over.add(line.body["job"])
+            ended.add(line.body["job"])
         elif line.body["spec"].get("deadline") is not None:
-            wanted.add(line.body["job"])
-    return bool(wanted - over)
+            with_deadline.add(line.body["job"])
+    return bool(with_deadline - ended)
 
 
-def _machines(view: View, job: Job) -> list[Machine]:
+def _attempt_machines(view: View, job: Job) -> list[Machine]:
     """Return the machine of a job's open attempt, or what its launch may have made; empty for none."""
     attempt = job.attempt
     if attempt is None:

@@ -19,7 +19,7 @@ from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.catalog import EARLIER, HISTORIC, NOW, machine_price, move_value, past_price, storage_price
+from cloudgpu.views.catalog import HISTORIC, NOW, SUPERSEDED, machine_price, move_value, past_price, storage_price
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import (
@@ -148,12 +148,12 @@ def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[Cat
         fresh = index(provider).machines.get(name, {})
         past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
         yield from (machine_price(one, NOW, now) for one in current)
-        yield from (machine_price(one, EARLIER, now) for one in past)
+        yield from (machine_price(one, SUPERSEDED, now) for one in past)
     elif what == "storage":
         renewed = index(provider).storage.get(name, {})
         yield from (storage_price(one, NOW, now) for one in storage_prices(provider, name))
         yield from (
-            storage_price(one, EARLIER, now) for one in embedded_storage(provider, name) if one.region in renewed
+            storage_price(one, SUPERSEDED, now) for one in embedded_storage(provider, name) if one.region in renewed
         )
     else:
         yield from (past_price(one, NOW, now) for one in catalog.component_prices(provider, name))

@@ -78,7 +78,7 @@ def deductions(session: Session, machines: list[Machine], query: CostQuery, now:
     """Return the sustained use discounts and credits, which are in no amount. Reads usages only if there is one."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
-    # Read apart from the rows, a usage that ends in between would be in both, or be of a machine that is in none.
+    # Read together with the machines: a usage that ends between two reads would count twice, or not at all.
     return session.ledger.read(lambda view: _deductions_of(session, view, query, now))
 
 
@@ -107,8 +107,8 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
     if session.settings.credits:
         from cloudgpu.core.billing.deductions import after_credits
 
-        given = session.settings.credits
-        result["credits"] = _credits(after_credits(given, machines, ended, now, query.since, query.until))
+        configured = session.settings.credits
+        result["credits"] = _credits(after_credits(configured, machines, ended, now, query.since, query.until))
     return result
 
 
@@ -132,7 +132,7 @@ def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
             "name": state.budget.name,
             "limit_usd": usd(state.budget.limit),
             "remaining_usd": usd(state.left),
-            "exhausted_at": None if state.empty_in is None else iso(now + state.empty_in),
+            "exhausted_at": None if state.exhausted_in is None else iso(now + state.exhausted_in),
         }
         for state in (budget_states(session, named) if named else ())
     ]
@@ -160,7 +160,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     last_days = _last_days(cost_request.query, now) if days else None
     inputs = _read_costs(session, cost_request.query, last_days)
     inputs = replace(inputs, machines=with_tariffs(session, inputs.machines))
-    of_all = cost_request.query.owner is None
+    all_owners = cost_request.query.owner is None
     if cost_request.query.owner is not None:
         inputs = _of_owner(inputs, cost_request.query.owner)
     machines, ended = inputs.machines, inputs.ended
@@ -179,9 +179,9 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
         "interrupted": lost_value(grouped_costs.total.interrupted),
         "failed": lost_value(grouped_costs.total.failed),
         **cost_to_come(machines, grouped_costs.total, cost_request.query, now),
-        "budgets": budgets_left(session, now) if of_all else [],
-        "prepaid": credits_value(read_last_run(session.ledger).credits, machines, now) if of_all else [],
-        **(deductions(session, machines, cost_request.query, now) if of_all else NO_DEDUCTIONS),
+        "budgets": budgets_left(session, now) if all_owners else [],
+        "prepaid": credits_value(read_last_run(session.ledger).credits, machines, now) if all_owners else [],
+        **(deductions(session, machines, cost_request.query, now) if all_owners else NO_DEDUCTIONS),
         "fees": _fees(session, grouped_costs.total),
         "desktop": _desktop(session, machines, ended, cost_request, now),
     }
@@ -214,21 +214,21 @@ def desktop_line(
     """
     desktop = desktop_named(session, currency=currency)
     rented, _ = rented_machines(machines)
-    ran = billed_within(rented, ended, query, now)
-    worked = _work_time(rented, ran, desktop)
-    elapsed = max([time_owned_within(rented, query, now), *ran.values()])
+    billed_times = billed_within(rented, ended, query, now)
+    worked = _work_time(rented, billed_times, desktop)
+    elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
     cost = desktops_cost(desktop, elapsed, worked)
     when = "by then" if query.until and query.until <= now else "by now"
     return desktop_value(desktop, cost, when)
 
 
-def _work_time(machines: Sequence[Machine], ran: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
+def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
     speed, seconds = speeds(desktop, Work.TRAINING), 0.0
     for machine in machines:
-        gpu = gpu_of(machine) if ran[machine.id] else None
+        gpu = gpu_of(machine) if billed_times[machine.id] else None
         if gpu is not None:
             scale = gpu.count * gpu.share / (float(speed(gpu).ratio) * desktop.gpus)
-            seconds += scale * ran[machine.id].total_seconds()
+            seconds += scale * billed_times[machine.id].total_seconds()
     return timedelta(seconds=int(seconds))
 
 
@@ -258,7 +258,7 @@ def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None)
     def ended_usages(view: View, period: CostQuery) -> list[Ended]:
         return list(view.ended_usages("" if period.since is None else iso(period.since)))
 
-    # Read apart, a usage that ends in between would be in both, or in none.
+    # Read together: a usage that ends between two reads would count twice, or not at all.
     return session.ledger.read(
         lambda view: _CostInputs(
             view.billable_machines(),
@@ -270,16 +270,16 @@ def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None)
 
 def _of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
     """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
-    theirs, uses = of_owner(list(inputs.machines), inputs.ended, owner)
-    if inputs.machines and not theirs:
-        known = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
+    owned, uses = of_owner(list(inputs.machines), inputs.ended, owner)
+    if inputs.machines and not owned:
+        owners = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
         raise InvalidRequest(
             f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
-            next=f"Owners here: {', '.join(known[:MAX_NAMED])}",
+            next=f"Owners here: {', '.join(owners[:MAX_NAMED])}",
         )
-    return _CostInputs(list(theirs), uses, of_owner(list(inputs.machines), inputs.recent, owner)[1])
+    return _CostInputs(list(owned), uses, of_owner(list(inputs.machines), inputs.recent, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
@@ -295,11 +295,11 @@ def _days(inputs: _CostInputs, last: CostQuery, now: datetime) -> list[DayCost]:
     """Return the cost of each of these days, zero ones too; the amounts add up to the total's last digit."""
     groups = grouped(inputs.machines, inputs.recent, now, last).groups
     begin, end = last.since or now, last.until or now
-    each = [one.begin for one in periods("day", begin, end, last.zone)]
-    amounts = shares(groups[key].amount if (key := iso(one)) in groups else 0 for one in each)
+    day_begins = [one.begin for one in periods("day", begin, end, last.zone)]
+    amounts = shares(groups[key].amount if (key := iso(one)) in groups else 0 for one in day_begins)
     return [
         {"day": one.astimezone(last.zone).date().isoformat(), "usd": usd(amount)}
-        for one, amount in zip(each, amounts, strict=True)
+        for one, amount in zip(day_begins, amounts, strict=True)
     ]
 
 
@@ -369,19 +369,19 @@ def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = No
 
 def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
     """Return what each of these jobs has cost up to now, by id; reads the rows and what ended once."""
-    asked, now = list(wanted), session.clock()
-    guests = [since for one in asked if (since := guest_since(one)) is not None]
+    requested, now = list(wanted), session.clock()
+    guest_starts = [since for one in requested if (since := guest_since(one)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
-        return view.billable_machines(), list(view.ended_usages(iso(min(guests)))) if guests else ()
+        return view.billable_machines(), list(view.ended_usages(iso(min(guest_starts)))) if guest_starts else ()
 
     machines, ended = session.ledger.read(read)
-    known = all_jobs(session) if jobs is None else jobs
-    shares = machine_assignments({**known, **{one.id: one for one in asked}}.values())
-    mine = [machine for machine in machines if machine.id in shares]
-    gone = [one for one in ended if one[0] in shares]
-    costs = {one.id: job_cost(one.id, shares, mine, gone, now) for one in asked}
-    return costs | {one.id: asks for one in asked if (asks := tariff_cost(one, now)) is not None}
+    all_known = all_jobs(session) if jobs is None else jobs
+    assignments = machine_assignments({**all_known, **{one.id: one for one in requested}}.values())
+    job_machines = [machine for machine in machines if machine.id in assignments]
+    job_usages = [one for one in ended if one[0] in assignments]
+    costs = {one.id: job_cost(one.id, assignments, job_machines, job_usages, now) for one in requested}
+    return costs | {one.id: tariff for one in requested if (tariff := tariff_cost(one, now)) is not None}
 
 
 def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:

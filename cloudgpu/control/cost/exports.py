@@ -82,65 +82,65 @@ class ExportPeriod:
 
 
 def export(
-    session: Session, form: BillFormat, span: ExportPeriod, out: Path | None, stream: TextIO | None = None
+    session: Session, form: BillFormat, period: ExportPeriod, out: Path | None, stream: TextIO | None = None
 ) -> ExportDocument:
     """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
 
     The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
     """
-    done = Exported()
-    items = _count(_items(session, span), done)
+    written = Exported()
+    items = _counted_items(_items(session, period), written)
     if out is None:
-        _write(stream or sys.stdout, form, items, session.ledger.id, span)
+        _write(stream or sys.stdout, form, items, session.ledger.id, period)
     else:
         with _atomic_file(out) as file:
-            _write(file, form, items, session.ledger.id, span)
+            _write(file, form, items, session.ledger.id, period)
     return {
         "file": None if out is None else str(out),
         "format": str(form),
-        "since": None if span.since is None else iso(span.since),
-        "until": None if span.until is None else iso(span.until),
-        "as_of": iso(span.now),
-        "rows": done.rows,
-        "unpriced": done.unpriced,
-        "estimates": done.estimates,
-        "usd": usd(done.amount),
-        "low_usd": usd(done.low),
-        "high_usd": usd(done.high),
+        "since": None if period.since is None else iso(period.since),
+        "until": None if period.until is None else iso(period.until),
+        "as_of": iso(period.now),
+        "rows": written.rows,
+        "unpriced": written.unpriced,
+        "estimates": written.estimates,
+        "usd": usd(written.amount),
+        "low_usd": usd(written.low),
+        "high_usd": usd(written.high),
     }
 
 
-def _items(session: Session, span: ExportPeriod) -> Iterator[LineItem]:
-    since = iso(span.since) if span.since else ""
+def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
+    since = iso(period.since) if period.since else ""
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since))))
-    bill = period_charges(with_tariffs(session, machines), ended, span.now, since=span.since, until=span.until)
+    bill = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
     jobs = machine_assignments(all_jobs(session).values())
-    return line_items(bill, span.now, since=span.since, until=span.until, assigned=jobs)
+    return line_items(bill, period.now, since=period.since, until=period.until, assigned=jobs)
 
 
-def _count(items: Iterable[LineItem], done: Exported) -> Iterator[LineItem]:
+def _counted_items(items: Iterable[LineItem], written: Exported) -> Iterator[LineItem]:
     for item in items:
-        done.add(item)
+        written.add(item)
         yield item
 
 
-def _write(file: TextIO, form: BillFormat, items: Iterator[LineItem], ledger: str, span: ExportPeriod) -> None:
-    if form is BillFormat.FOCUS:
+def _write(file: TextIO, bill_format: BillFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:
+    if bill_format is BillFormat.FOCUS:
         columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
-    elif form is BillFormat.CSV:
+    elif bill_format is BillFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
     else:
-        _write_json(file, (exports.charge_value(item) for item in items), span.value())
+        _write_json(file, (exports.charge_value(item) for item in items), period.value())
 
 
 def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
     """Write one document, a charge per line, without holding them all."""
     file.write(json.dumps(head)[:-1] + ', "charges": [')
-    before = "\n"
+    separator = "\n"
     for value in values:
-        file.write(before + json.dumps(value, ensure_ascii=False))
-        before = ",\n"
+        file.write(separator + json.dumps(value, ensure_ascii=False))
+        separator = ",\n"
     file.write("\n]}\n")
 
 
@@ -149,15 +149,15 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
     """Open a file beside `out` that takes its place once it is written; a device or a pipe is written to, and stays."""
     is_special = out.exists() and not out.is_file()
     out_file = out if is_special else out.resolve()
-    part = out_file.with_name(f".{out_file.name}.{os.getpid()}")
+    temporary = out_file.with_name(f".{out_file.name}.{os.getpid()}")
     try:
         if is_special:
             with out.open("w", encoding="utf-8", newline="") as file:
                 yield file
             return
-        with part.open("w", encoding="utf-8", newline="") as file:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
             yield file
-        part.replace(out_file)
+        temporary.replace(out_file)
     except OSError as error:
         raise InvalidRequest(
             f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",
@@ -166,7 +166,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
             next="Name a file in an existing directory that you can write to.",
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:

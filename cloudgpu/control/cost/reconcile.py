@@ -1,4 +1,4 @@
-"""Reads a cloud's own bill and lays it beside the ledger's. Nothing is written."""
+"""Reads a cloud's own bill and compares it with the ledger's. Nothing is written."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cloudgpu.core.reconciliation.reconcile import (
     LedgerTotal,
     ResourceIndex,
     ResourceTotal,
-    add_ours,
-    add_theirs,
+    add_charge,
+    add_export_row,
     gap_reasons,
 )
 from cloudgpu.core.values.times import iso
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconcileHead
 
 _GZIP = b"\x1f\x8b"
-_WIDEST_CELL = 1 << 20  # characters; the tags of a resource are at most some kilobytes
+_MAX_CELL_CHARS = 1 << 20  # characters; the tags of a resource are at most some kilobytes
 
 
 @dataclass(slots=True)
 class ParsedExport:
-    """What was read of an export: sides by the resource's id, and what is of nobody here."""
+    """What was read of an export: totals by the resource's id, and those of resources that are not in this ledger."""
 
-    sides: dict[str, ResourceTotal] = field(default_factory=dict)
+    by_id: dict[str, ResourceTotal] = field(default_factory=dict)
     providers: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     begin: datetime | None = None
     end: datetime | None = None
-    elsewhere: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
+    other_ledger: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
     unmatched: ResourceTotal = field(default_factory=ResourceTotal)
     rates: dict[str, Currency] = field(default_factory=dict)
     accounts: set[tuple[str, str]] = field(default_factory=set)  # by their provider
 
-    def widen(self, record: Record) -> None:
+    def extend_period(self, record: Record) -> None:
         """Extend the period to include a usage charge.
 
         Tax and purchase rows are dated with the whole month, so they do not extend it.
@@ -74,29 +74,29 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
-        read = _read_export(records(lines, str(file)), index, provider, _rates(session))
-    _check_providers(read, provider, file)
-    providers = {provider} if provider else set(read.providers)
-    others = _other_accounts(index.rows, read)
-    ours = _ledger_totals(machines, ended, read, providers, now)
-    left_out = {one: others[one] for one in ours if one in others}
-    ours = {one: total for one, total in ours.items() if one not in left_out}
-    both = {**ours, **read.sides}
-    found = {
-        one: gap_reasons(ours.get(one, LedgerTotal()), read.sides.get(one, ResourceTotal()), read.end, now)
-        for one in both
+        export = _read_export(records(lines, str(file)), index, provider, _rates(session))
+    _check_providers(export, provider, file)
+    providers = {provider} if provider else set(export.providers)
+    other_accounts = _other_accounts(index.rows, export)
+    ledger = _ledger_totals(machines, ended, export, providers, now)
+    left_out = {one: other_accounts[one] for one in ledger if one in other_accounts}
+    ledger = {one: total for one, total in ledger.items() if one not in left_out}
+    all_totals = {**ledger, **export.by_id}
+    reasons = {
+        one: gap_reasons(ledger.get(one, LedgerTotal()), export.by_id.get(one, ResourceTotal()), export.end, now)
+        for one in all_totals
     }
     head: ReconcileHead = {
         "file": str(file),
-        "rows": read.rows,
+        "rows": export.rows,
         "providers": sorted(providers),
         "accounts_left_out": sorted(set(left_out.values())),
-        "since": None if read.begin is None else iso(read.begin),
-        "until": None if read.end is None else iso(read.end),
+        "since": None if export.begin is None else iso(export.begin),
+        "until": None if export.end is None else iso(export.end),
         "as_of": iso(now),
-        "rates": [str(rate) for rate in read.rates.values() if rate.code != "USD"],
+        "rates": [str(rate) for rate in export.rates.values() if rate.code != "USD"],
     }
-    return reconciled_value(head, index.rows, ours, read.sides, found, (read.elsewhere, read.unmatched))
+    return reconciled_value(head, index.rows, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched))
 
 
 def _read_export(
@@ -108,13 +108,13 @@ def _read_export(
         if provider is not None and record.provider != provider:
             continue
         export.rows += 1
-        export.widen(record)
+        export.extend_period(record)
         export.accounts.add((record.provider, record.account))
         per_usd = _per_usd(export, record.currency, rate)
-        whose = index.of(record)
-        other = export.elsewhere if whose == "" else export.unmatched
-        side = export.sides.setdefault(whose, ResourceTotal()) if whose else other
-        add_theirs(side, record, per_usd)
+        resource_id = index.of(record)
+        unowned_total = export.other_ledger if resource_id == "" else export.unmatched
+        total = export.by_id.setdefault(resource_id, ResourceTotal()) if resource_id else unowned_total
+        add_export_row(total, record, per_usd)
     return export
 
 
@@ -128,77 +128,77 @@ def _rates(session: Session) -> Callable[[str], Currency]:
     return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
 
 
-def _check_providers(read: ParsedExport, provider: str | None, file: Path) -> None:
-    if provider is not None and provider not in read.providers:
-        there = ", ".join(sorted(read.providers)) or "none"
+def _check_providers(export: ParsedExport, provider: str | None, file: Path) -> None:
+    if provider is not None and provider not in export.providers:
+        present = ", ".join(sorted(export.providers)) or "none"
         raise InvalidRequest(
-            f"{file} has no rows of {provider}; it has rows of: {there}.",
+            f"{file} has no rows of {provider}; it has rows of: {present}.",
             field="--provider",
             value=provider,
             next="Name one of these, or leave out --provider.",
         )
 
 
-def _other_accounts(machines: Mapping[str, Machine], read: ParsedExport) -> dict[str, str]:
+def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> dict[str, str]:
     """Return the accounts that the export has no rows of, by what the ledger has there: it is on another bill.
 
     Nothing of a provider of which the export names no account that the ledger knows: a company's bill may name that of
     its payer alone.
     """
-    known = {id_: (one, one.identity) for id_, one in machines.items() if one.identity is not None}
-    accounts = {id_: (str(one.provider), identity.id.lower()) for id_, (one, identity) in known.items()}
-    named = {account[0] for account in accounts.values() if account in read.accounts}
+    identified = {id_: (machine, machine.identity) for id_, machine in machines.items() if machine.identity is not None}
+    accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in identified.items()}
+    billed = {account[0] for account in accounts.values() if account in export.accounts}
     return {
         id_: identity.words
-        for id_, (one, identity) in known.items()
-        if one.provider in named and accounts[id_] not in read.accounts and id_ not in read.sides
+        for id_, (machine, identity) in identified.items()
+        if machine.provider in billed and accounts[id_] not in export.accounts and id_ not in export.by_id
     }
 
 
 def _ledger_totals(
     machines: Sequence[Machine],
     ended: Sequence[tuple[str, Usage]],
-    read: ParsedExport,
+    export: ParsedExport,
     providers: set[str],
     now: datetime,
 ) -> dict[str, LedgerTotal]:
     """Return what the ledger says of each resource in the export's period, of these providers."""
     totals = dict[str, LedgerTotal]()
-    if read.begin is None or read.end is None:
+    if export.begin is None or export.end is None:
         return totals
-    bill = period_charges(machines, ended, now, since=read.begin, until=read.end)
+    bill = period_charges(machines, ended, now, since=export.begin, until=export.end)
     for one in bill:
         if one.charge.usage.provider in providers:
-            add_ours(totals.setdefault(one.machine.id, LedgerTotal()), one, now, read.begin, read.end)
+            add_charge(totals.setdefault(one.machine.id, LedgerTotal()), one, now, export.begin, export.end)
     return totals
 
 
 @contextmanager
 def _open_csv(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
-    """Open a CSV file, gzipped or not, and give its lines with their numbers; faults become one sentence."""
+    """Open a CSV file, gzipped or not, and give its lines with their numbers; raise InvalidRequest for a fault."""
     try:
         with file.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-        opened: Any = gzip.open if packed else open
-        with opened(file, "rt", encoding="utf-8-sig", newline="") as text:
+            is_gzipped = raw.read(2) == _GZIP
+        open_file: Any = gzip.open if is_gzipped else open
+        with open_file(file, "rt", encoding="utf-8-sig", newline="") as text:
             yield _lines(text)
     except UnicodeDecodeError as error:
-        raise _unfit(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from error
+        raise _unread(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _unfit(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
+        raise _unread(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
     except csv.Error as error:
-        raise _unfit(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
+        raise _unread(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise _unfit(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
+        raise _unread(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
 
 
 def _lines(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
-    csv.field_size_limit(_WIDEST_CELL)
+    csv.field_size_limit(_MAX_CELL_CHARS)
     reader = csv.reader(text, strict=True)
     for cells in reader:
         yield reader.line_num, cells
 
 
-def _unfit(file: Path, says: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(f"{file} {says}.", field="FILE", value=str(file), next=way_out)
+def _unread(file: Path, problem: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(f"{file} {problem}.", field="FILE", value=str(file), next=remedy)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from cloudgpu.config.settings import CLOUDS
 from cloudgpu.control.activity.utilization import utilization_of
-from cloudgpu.control.advice.compare import PeriodCosts as Known, compare_with_desktop
+from cloudgpu.control.advice.compare import PeriodCosts, compare_with_desktop
 from cloudgpu.control.advice.compare_request import CompareOptions, CompareRequest, parse_compare
 from cloudgpu.control.cost.cost import budgets_left, cost_to_come, with_tariffs
 from cloudgpu.control.cost.report_files import KIND
@@ -79,14 +79,14 @@ def parse_report(session: Session, **given: Unpack[ReportOptions]) -> ReportRequ
     month = given.get("month")
     options = cast("CompareOptions", {name: value for name, value in given.items() if name != "month"})
     if month is not None:
-        _check_alone(month, given)
-        meant = parse_month(month, session.clock(), given.get("tz") or session.settings.tz)
-        options["since"], options["until"] = meant.begin, meant.end
+        _check_only_month(month, given)
+        calendar_month = parse_month(month, session.clock(), given.get("tz") or session.settings.tz)
+        options["since"], options["until"] = calendar_month.begin, calendar_month.end
     request = parse_compare(session, **options)
     return ReportRequest(request if month is None else replace(request, since=None), request.since)
 
 
-def _check_alone(month: str, options: ReportOptions) -> None:
+def _check_only_month(month: str, options: ReportOptions) -> None:
     for option, value in (("--since", options.get("since")), ("--until", options.get("until"))):
         if value is not None:
             raise InvalidRequest(
@@ -99,7 +99,7 @@ def _check_alone(month: str, options: ReportOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """What was read, once: the rows, the usages that ended and the lines that say why, as of one line; the hours."""
+    """What was read once, as of one ledger line: machines, ended usages, their events, and hours of activity."""
 
     rows: list[Machine]
     ended: Sequence[Ended]
@@ -113,21 +113,21 @@ def report_document(session: Session, request: ReportRequest | None = None) -> R
     Without options: since ever, in dollars, beside the desktop of the settings.
     """
     request, now = request or parse_report(session), session.clock()
-    with _looking_for_no_garbage():
+    with _without_garbage_collection():
         return _report_document(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
 
 
 def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     period, currency = request.period, request.compare.currency
-    read = _read_inputs(session, period)
-    by_machine = grouped(read.rows, read.ended, now, period)
-    laid = timed_usages(read.rows, read.ended, now)
-    days = daily_of(read.rows, laid, period.zone, since=period.since, until=period.until)
-    machines = _machines(read, by_machine, laid, period)
-    last = now if period.until is None else min(now, period.until)
-    costs = Known(read.rows, read.ended, read.hours, days) if request.compare.since == period.since else None
-    spent = values.days_value(days, last.astimezone(period.zone).date())
-    ran = values.machines_value(machines, _things(read.rows, by_machine))
+    data = _read_inputs(session, period)
+    by_machine = grouped(data.rows, data.ended, now, period)
+    timed = timed_usages(data.rows, data.ended, now)
+    days = daily_of(data.rows, timed, period.zone, since=period.since, until=period.until)
+    machines = _machines(data, by_machine, timed, period)
+    last_moment = now if period.until is None else min(now, period.until)
+    costs = PeriodCosts(data.rows, data.ended, data.hours, days) if request.compare.since == period.since else None
+    spent = values.days_value(days, last_moment.astimezone(period.zone).date())
+    machine_values = values.machines_value(machines, _named_resource_costs(data.rows, by_machine))
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
@@ -135,31 +135,31 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.value(),
-        "about": _report_basis(session, read, by_machine),
+        "about": _report_basis(session, data, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
-        "owners": values.owners_value(with_full_names(list(read.rows), By.OWNER), by_machine.groups),
+        "owners": values.owners_value(with_full_names(list(data.rows), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
-        "prepaid": credits_value(read_last_run(session.ledger).credits, read.rows, now),
-        **cost_to_come(read.rows, by_machine.total, period, now),
-        "jobs": _jobs(session, read, period, now),
-        "machines": ran.first,
-        "machines_left_out": ran.left_out,
-        "other_machines": ran.rest,
-        "named_resources": ran.named,
+        "prepaid": credits_value(read_last_run(session.ledger).credits, data.rows, now),
+        **cost_to_come(data.rows, by_machine.total, period, now),
+        "jobs": _jobs(session, data, period, now),
+        "machines": machine_values.first,
+        "machines_left_out": machine_values.left_out,
+        "other_machines": machine_values.rest,
+        "named_resources": machine_values.named,
         "idle": values.idle_value(machines),
         "savings": {
             "stops": values.stops_value(
-                policy_stops(read.rows, read.ended, read.lines, now, since=period.since, until=period.until)
+                policy_stops(data.rows, data.ended, data.lines, now, since=period.since, until=period.until)
             ),
             "spot": values.spot_value(machines),
         },
-        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(read.rows, now)],
-        "prices": _ages(read.rows, now),
-        "unmetered": [gap.value() for gap in gaps_within(read.rows, period.since, period.until)],
+        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(data.rows, now)],
+        "prices": _price_ages(data.rows, now),
+        "unmetered": [gap.value() for gap in gaps_within(data.rows, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
         "summary": [],
     }
@@ -168,8 +168,8 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
 
 
 @contextmanager
-def _looking_for_no_garbage() -> Iterator[None]:
-    """Let Python look for cyclic garbage later: there is none in rows, and the search takes as long as reading them."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause Python's garbage collection: machines have no cycles, and collecting takes as long as reading them."""
     if not gc.isenabled():
         yield
         return
@@ -189,10 +189,10 @@ def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
 
 
-def _report_basis(session: Session, read: ReportInputs, by_machine: Costs) -> ReportBasis:
+def _report_basis(session: Session, data: ReportInputs, by_machine: Costs) -> ReportBasis:
     """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
-    machines = [machine for machine in read.rows if not machine.is_named_resource]
-    begins = [use.begin for _, use in read.ended] + [use.begin for machine in read.rows for use in machine.open_usage]
+    machines = [machine for machine in data.rows if not machine.is_named_resource]
+    begins = [use.begin for _, use in data.ended] + [use.begin for machine in data.rows for use in machine.open_usage]
     return {
         "machines": sum(
             bool(by_machine.groups[machine.id].billed_us) for machine in machines if machine.id in by_machine.groups
@@ -204,10 +204,10 @@ def _report_basis(session: Session, read: ReportInputs, by_machine: Costs) -> Re
 
 
 def _machines(
-    read: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
+    data: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
-    named = with_full_names(list(read.rows), By.PROJECT)
+    named = with_full_names(list(data.rows), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for usage in usages:
@@ -215,26 +215,26 @@ def _machines(
             runs[usage.subject].append(usage.timeline)
     since = 0 if period.since is None else to_us(period.since)
     until = FOREVER if period.until is None else to_us(period.until)
-    found = []
+    summaries = []
     for machine in machines:
-        hours = read.hours.get(machine.id, ())
+        hours = data.hours.get(machine.id, ())
         idle = idle_cost(hours, runs[machine.id], since, until)
-        found.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
-    return found
+        summaries.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
+    return summaries
 
 
-def _jobs(session: Session, read: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
+def _jobs(session: Session, data: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
     """Return what each job has cost in the period; cuts no use where there is no job."""
     jobs = all_jobs(session)
     if not jobs:
         return []
     by_job = replace(period, by=By.JOB)
     return values.jobs_value(
-        grouped(read.rows, read.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
+        grouped(data.rows, data.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )
 
 
-def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
+def _named_resource_costs(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
     """Return the cost of each named resource."""
     return [
         by_machine.groups[machine.id]
@@ -243,7 +243,7 @@ def _things(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
     ]
 
 
-def _ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
+def _price_ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
     """Return how old the listed prices are of the clouds that this ledger knows."""
     from cloudgpu.catalog.price_history import price_ages
 

@@ -44,10 +44,10 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
     message, month = message_of(document), _month_of(document)
-    nothing = None
+    why_not_sent = None
     if month is not None and not _has_spending(session, month):
-        nothing = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
-    outcomes = () if nothing else _send(session, document, message, addresses)
+        why_not_sent = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
+    outcomes = () if why_not_sent else _send(session, document, message, addresses)
     return {
         "subject": message.subject,
         "since": document["since"],
@@ -55,7 +55,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
         "tz": document["tz"],
         "as_of": document["as_of"],
         **outcomes_value(outcomes),
-        "nothing_sent": nothing,
+        "nothing_sent": why_not_sent,
     }
 
 
@@ -71,15 +71,15 @@ def message_of(document: ReportDocument) -> Message:
     from cloudgpu.views.report.markdown import to_markdown
 
     text = letter(document, zone_of(document["tz"]))
-    whole = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # the mark of a file; what GitHub alone needs
-    page = Attached(text.file, "text/html", to_html(document).encode(), text.alone, whole.strip())
-    return Message(text.subject, text.text, urgent=False, attached=page)
+    full_text = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # without heading and GitHub escapes
+    attachment = Attached(text.file, "text/html", to_html(document).encode(), text.alone, full_text.strip())
+    return Message(text.subject, text.text, urgent=False, attached=attachment)
 
 
 def report_due(session: Session) -> datetime:
     """Return when the report of a month is to be sent: now, where somebody is still to have the last one's."""
     month, following = month_due(session.clock(), zone_of(session.settings.tz))
-    return session.clock() if _waiting(session, month) and _has_spending(session, month) else following
+    return session.clock() if _receivers_without_report(session, month) and _has_spending(session, month) else following
 
 
 def send_monthly(session: Session) -> str:
@@ -89,50 +89,50 @@ def send_monthly(session: Session) -> str:
     """
     try:
         with session.lock(LOCK, wait=False):
-            return _monthly(session)
+            return _send_last_month(session)
     except LedgerUnavailable:
         raise
-    except ProviderUnavailable as other:
-        if other.field == "lock":
+    except ProviderUnavailable as error:
+        if error.field == "lock":
             return ""
         raise
 
 
-def _monthly(session: Session) -> str:
+def _send_last_month(session: Session) -> str:
     from cloudgpu.control.cost.report import parse_report, report_document
 
     zone = zone_of(session.settings.tz)
     month, _ = month_due(session.clock(), zone)
-    waiting = _waiting(session, month)
-    if not waiting or not _has_spending(session, month):
+    addresses = _receivers_without_report(session, month)
+    if not addresses or not _has_spending(session, month):
         return ""
     document = report_document(session, parse_report(session, month=month_name(month, zone)))
-    outcomes = _send(session, document, message_of(document), waiting)
+    outcomes = _send(session, document, message_of(document), addresses)
     parts = [f"was sent to {outcome.receiver}" for outcome in outcomes if outcome.why is None]
     parts += [f"was not taken by {one.receiver} ({one.why}), and is tried again" for one in outcomes if one.why]
     return f"the report of {month_name(month, zone)} {'; '.join(parts)}"
 
 
-def _waiting(session: Session, month: Period) -> list[str]:
+def _receivers_without_report(session: Session, month: Period) -> list[str]:
     """Return the addresses that are still to have the report of this month."""
     alerts = session.settings.alerts
     addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
     if not addresses:
         return []
-    taken = receivers_with_report(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
-    return [address for address in addresses if label_of(address) not in taken]
+    delivered = receivers_with_report(session.ledger.events(SUBJECT), month_name(month, zone_of(session.settings.tz)))
+    return [address for address in addresses if label_of(address) not in delivered]
 
 
 def _has_spending(session: Session, month: Period) -> bool:
-    """Say whether anything was billed in this month, also where no price is known of it."""
+    """Say whether anything was billed in this month, with or without a known price."""
     from cloudgpu.core.billing.daily import daily
 
-    rows, ended = session.ledger.read(
+    machines, ended = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
     )
     zone = zone_of(session.settings.tz)
-    found = daily(rows, ended, session.clock(), zone, since=month.begin, until=month.end)
-    return bool(found.days or found.without_price)
+    costs = daily(machines, ended, session.clock(), zone, since=month.begin, until=month.end)
+    return bool(costs.days or costs.without_price)
 
 
 def _send(
@@ -143,7 +143,7 @@ def _send(
     zone, now = zone_of(session.settings.tz), session.clock()
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     month = whole_month(since, until, zone)
-    taken = [outcome.receiver for outcome in outcomes if outcome.why is None]
-    if month is not None and month.end <= now and taken:
-        session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in taken])
+    delivered = [outcome.receiver for outcome in outcomes if outcome.why is None]
+    if month is not None and month.end <= now and delivered:
+        session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in delivered])
     return outcomes

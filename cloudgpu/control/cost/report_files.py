@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 STDOUT = "-"
 KIND: Literal["cloudgpu report"] = "cloudgpu report"  # what the document calls itself, in its first key
 _MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())
-_HEAD = 200  # bytes in which one of them stands
-_PRIVATE = 0o600  # names of machines and people, and what they cost: nobody else's business
+_HEAD_BYTES = 200  # bytes in which one of them stands
+_OWN_ONLY = 0o600  # names of machines and people, and what they cost: nobody else's business
 
 
 class ReportFormat(StrEnum):
@@ -56,8 +56,8 @@ def write_report(text: str, to: Path) -> None:
     Raises InvalidRequest for a file that is no report of ours, and where it cannot be written.
     """
     try:
-        _check_ours(to)
-        _write_whole(text, to)
+        _check_replaceable(to)
+        _write_atomically(text, to)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidRequest(
@@ -68,10 +68,10 @@ def write_report(text: str, to: Path) -> None:
         ) from error
 
 
-def _write_whole(text: str, to: Path) -> None:
+def _write_atomically(text: str, to: Path) -> None:
     part = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_ONLY), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -80,17 +80,17 @@ def _write_whole(text: str, to: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _check_ours(to: Path) -> None:
+def _check_replaceable(to: Path) -> None:
     """Raise InvalidRequest for what is there and no report of ours; an empty file holds nothing to lose."""
     try:
-        found = to.stat()
+        status = to.stat()
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode):
-        what = "a directory" if stat.S_ISDIR(found.st_mode) else "no file"
+    if not stat.S_ISREG(status.st_mode):
+        what = "a directory" if stat.S_ISDIR(status.st_mode) else "no file"
         raise InvalidRequest(f"{to} is {what}.", field="--to", value=str(to), next="Name a file, or - for stdout.")
     with to.open("rb") as file:
-        head = file.read(_HEAD)
+        head = file.read(_HEAD_BYTES)
     if head and not any(mark in head for mark in _MARKS):
         raise InvalidRequest(
             f"{to} exists and is not a report of cloudgpu, so it was not replaced.",

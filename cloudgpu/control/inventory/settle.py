@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.shared import delete_shared_resources, delete_un
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_given
-from cloudgpu.control.pricing.price_history import own_price
+from cloudgpu.control.pricing.price_history import own_price_events
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled

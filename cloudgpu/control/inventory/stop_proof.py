@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price, pin_to_the_end
+from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price_events, record_spot_cost
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.bodies import Resized
@@ -247,7 +247,7 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
         return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
     except CloudgpuError as second:
         return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
-    pin_to_the_end(session, machine)
+    record_spot_cost(session, machine)
     return "It was stopped instead; its disk still costs money.", ""
 
 
@@ -259,7 +259,7 @@ def change_events(
     `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
     price in the line: one that nobody knows is missing there, and never the price of before.
     """
-    priced = own_price(session, machine, instance, now) if machine.state == State.PENDING else []
+    priced = own_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
         return priced
     before = observe_before_end(session.ledger, machine, instance, watched=watched)

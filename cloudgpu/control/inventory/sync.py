@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_e
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.pricing.shared_computer import settle_shares
+from cloudgpu.control.pricing.shared_computer import record_shared_costs
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines

@@ -37,7 +37,7 @@ class Answer:
     scope: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
-    priced: Priced = pricing.NOTHING_ASKED
+    priced: Priced = pricing.NO_PRICES
     silent: bool = False
 
 

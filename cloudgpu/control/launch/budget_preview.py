@@ -23,7 +23,7 @@ from cloudgpu.views.plans import plan_value
 if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
-    from cloudgpu.core.budgets.admission import AdmissionRequest, Verdict
+    from cloudgpu.core.budgets.admission import AdmissionRequest, BudgetVerdict
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
     from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
 
@@ -111,7 +111,7 @@ def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
     return [] if admission is None else verdict_values(admission.admission().verdicts, prepared.override)
 
 
-def verdict_values(verdicts: Sequence[Verdict], override: str | None = None) -> list[BudgetFit]:
+def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
     """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
     return [_verdict_value(one, override) for one in verdicts]
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from cloudgpu.control.budgets.admission import (
     append_if_admitted,
     check_credit_of_hold,
-    check_longer,
+    check_credit_until,
     credit_of,
     sync_before_admission,
 )

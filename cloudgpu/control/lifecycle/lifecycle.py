@@ -23,7 +23,7 @@ from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, termin
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park, return_to_parked
 from cloudgpu.control.outage.outage import without_ledger
-from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
@@ -152,7 +152,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
         stop_proof.record_refusal(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
-    pin_to_the_end(session, latest)
+    record_spot_cost(session, latest)
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
     return latest

@@ -9,7 +9,7 @@ from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed, stop_instead
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import count_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none

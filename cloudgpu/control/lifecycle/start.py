@@ -18,7 +18,7 @@ from cloudgpu.control.lifecycle.lifecycle import (
     resolve_launch,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
-from cloudgpu.control.pricing.price_history import available, price_again
+from cloudgpu.control.pricing.price_history import available, start_price_events
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may, check_override
@@ -247,4 +247,4 @@ def _new_price(session: Session, machine: Machine, provider: Provider) -> list[D
 
     now = session.clock()
     (price,) = paid_prices(provider, [available(machine)], session.settings.discounts, now)
-    return [] if price is None else price_again(session, machine, price, now)
+    return [] if price is None else start_price_events(session, machine, price, now)

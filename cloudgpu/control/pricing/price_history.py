@@ -30,10 +30,10 @@ from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
 from cloudgpu.providers.attached_costs import paid_prices
 
-REMEMBERED_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
+HISTORY_KEPT_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
 
-NOTHING_ASKED = Priced()
+NO_PRICES = Priced()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
 
 
@@ -53,7 +53,7 @@ def item_of(instance: Instance) -> Available:
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
     """Return what the same machine costs on demand in its region: by `others`, the provider or the list; None unknown.
 
-    No fault of a question about it stands in the way of a launch.
+    An error of this query does not stop a launch.
     """
     item = offer.available
     if item.market is Market.ON_DEMAND:
@@ -66,7 +66,7 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
 
 
 def list_price(session: Session, item: Available) -> Price | None:
-    """Return what an item costs by its provider's word, else by the dated list; None where neither knows."""
+    """Return an item's price from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     try:
         (price,) = paid_prices(session.provider(item.account), [item], session.settings.discounts, now)
@@ -91,7 +91,7 @@ def _discounted(session: Session, item: Available, price: Price | None, at: date
 
 @dataclass(frozen=True, slots=True)
 class PricesDue:
-    """Machines of which prices may be asked now, of whatever account; and when that was last done, by their scopes."""
+    """Machines of all accounts whose prices may be queried now; and when they were last queried, by scope."""
 
     rows: Sequence[Machine] = ()
     before: Mapping[str, str | None] = field(default_factory=dict)
@@ -100,38 +100,38 @@ class PricesDue:
         """Say whether an account of this kind of provider may have one of them."""
         return any(machine.provider == kind for machine in self.rows)
 
-    def of(self, whose: AccountScope) -> tuple[str | None, list[Machine]]:
+    def of(self, scope: AccountScope) -> tuple[str | None, list[Machine]]:
         """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
 
         Its machines are those of its identity, whatever it is called where they were launched.
         """
-        known = whose.own(self.rows)
+        own = scope.own(self.rows)
         machines = [
             machine
-            for machine in known
-            if machine.terminated_at is None or machine.terminated_at >= (self._asked(machine) or "")
+            for machine in own
+            if machine.terminated_at is None or machine.terminated_at >= (self._queried_at(machine) or "")
         ]
-        before = {self._asked(machine) for machine in machines}
-        return (None if None in before else min(filter(None, before), default=None)), machines
+        queried_before = {self._queried_at(machine) for machine in machines}
+        return (None if None in queried_before else min(filter(None, queried_before), default=None)), machines
 
-    def _asked(self, machine: Machine) -> str | None:
+    def _queried_at(self, machine: Machine) -> str | None:
         return self.before[scope_of_row(machine)]
 
 
-def to_ask(session: Session, machines: Sequence[Machine]) -> PricesDue:
-    """Return of which of these machines prices may be asked now.
+def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDue:
+    """Return those of these machines whose prices may be queried now.
 
     Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
     written yet, whatever process died over it.
     """
-    earliest = iso(session.clock() - REMEMBERED_FOR)
-    known = [
+    earliest = iso(session.clock() - HISTORY_KEPT_FOR)
+    due = [
         machine
         for machine in machines
         if machine.instance_type and machine.provider_id and is_to_price(machine, earliest)
     ]
-    accounts = {scope_of_row(machine): machine for machine in known}
-    return PricesDue(known, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
+    accounts = {scope_of_row(machine): machine for machine in due}
+    return PricesDue(due, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
 
 
 def ask(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
@@ -140,14 +140,14 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
     Writes nothing, so that it can run beside other questions. On-demand prices of clouds are read from the dated list.
     """
     try:
-        remembers = isinstance(session.provider(account), HasPriceHistory) if machines else False
-        spot = [machine for machine in machines if remembers and machine.market == Market.SPOT]
+        has_history = isinstance(session.provider(account), HasPriceHistory) if machines else False
+        spot = [machine for machine in machines if has_history and machine.market == Market.SPOT]
         others = [
             machine
             for machine in machines
-            if machine.terminated_at is None and not (remembers and machine.market == Market.SPOT)
+            if machine.terminated_at is None and not (has_history and machine.market == Market.SPOT)
         ]
-        history, now = _history(session, account, spot), _now(session, account, others)
+        history, now = _history(session, account, spot), _current_prices(session, account, others)
         metered = _metered(session, account, others, now)
         return Priced(since, history, counting(session, others, now), metered=counting(session, others, metered))
     except CloudgpuError as error:
@@ -157,8 +157,8 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
 def _history(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:
     if not machines:
         return {}
-    items = [_as_here(machine, account) for machine in machines]
-    found = history_of(session, account, items, min(map(_known_until, machines)))
+    items = [_item_in_account(machine, account) for machine in machines]
+    found = history_of(session, account, items, min(map(_price_known_until, machines)))
     return {machine.id: prices for machine, prices in zip(machines, found, strict=True)}
 
 
@@ -176,39 +176,39 @@ def history_of(
     return [[_discounted(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
 
 
-def _as_here(machine: Machine, account: str) -> Available:
+def _item_in_account(machine: Machine, account: str) -> Available:
     """Return what a machine was launched from, under the name that its account has here."""
     return replace(available(machine), account=account)
 
 
-def _known_until(machine: Machine) -> datetime:
+def _price_known_until(machine: Machine) -> datetime:
     """Return from when on it is not known what the machine cost."""
     return from_iso(machine.price.as_of if machine.price else machine.intended_at)
 
 
-def _now(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
+def _current_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
     """Return what machines cost now; the clouds' on-demand prices by the list, which costs no call."""
     from cloudgpu.catalog.rules import PROVIDERS
 
-    listed = [row for row in machines if row.provider in PROVIDERS and row.market == Market.ON_DEMAND]
-    found = _by_list(session, account, listed)
-    asked = [row for row in machines if row.id not in found]
-    if asked:
-        items = [_as_here(row, account) for row in asked]
+    listed = [machine for machine in machines if machine.provider in PROVIDERS and machine.market == Market.ON_DEMAND]
+    found = _list_prices(session, account, listed)
+    to_query = [machine for machine in machines if machine.id not in found]
+    if to_query:
+        items = [_item_in_account(machine, account) for machine in to_query]
         prices = paid_prices(session.provider(account), items, session.settings.discounts, session.clock())
-        found |= zip([row.id for row in asked], prices, strict=True)
+        found |= zip([machine.id for machine in to_query], prices, strict=True)
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def _by_list(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price | None]:
+def _list_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price | None]:
     """Return what machines cost on demand by the list, which is asked once for all that are alike."""
     now, prices, found = session.clock(), dict[tuple[str | None, ...], Price | None](), dict[str, Price | None]()
     for machine in machines:
-        like = machine.provider, machine.region, machine.instance_type
-        if like not in prices:
-            item = _as_here(machine, account)
-            prices[like] = _discounted(session, item, _listed_price(item), now)
-        found[machine.id] = prices[like]
+        price_key = machine.provider, machine.region, machine.instance_type
+        if price_key not in prices:
+            item = _item_in_account(machine, account)
+            prices[price_key] = _discounted(session, item, _listed_price(item), now)
+        found[machine.id] = prices[price_key]
     return found
 
 
@@ -244,11 +244,11 @@ def _metered(session: Session, account: str, machines: Sequence[Machine], now: M
     if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
 
-    found = {row.id: metered_price(session, provider, row, _as_here(row, account), now) for row in machines}
+    found = {row.id: metered_price(session, provider, row, _item_in_account(row, account), now) for row in machines}
     return {machine: price for machine, price in found.items() if price is not None}
 
 
-def price_again(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
+def start_price_events(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
     """Return the line of the price of a start, where it is not the one of the launch any more."""
     if machine.price and price.per_hour.nanos == machine.price.nanos_per_hour:
         return []
@@ -258,7 +258,7 @@ def price_again(session: Session, machine: Machine, price: Price, now: datetime)
     return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN_CLOCK)]
 
 
-def own_price(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
+def own_price_events(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
     """Return the line of what a new machine costs by its own word, where its plan said otherwise.
 
     It holds since the launch was written down: the plan's price never did. None once a price was read again.
@@ -269,10 +269,10 @@ def own_price(session: Session, machine: Machine | None, instance: Instance, now
         return []
     asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
     price = agreed_price(session.settings.discounts, item_of(instance), asked_price, now)
-    return [] if price is None else price_again(session, machine, price, from_iso(machine.intended_at))
+    return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
-def pin_to_the_end(session: Session, machine: Machine) -> None:
+def record_spot_cost(session: Session, machine: Machine) -> None:
     """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a sync."""
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
@@ -294,28 +294,28 @@ def metered_price(
 
     `metered` are prices by the settings, by the machine's id: an assumed one may be measured, a set one never is.
     """
-    last, other, now = machine.price, metered.get(machine.id), session.clock()
-    if last is None or other is None:
+    last, settings_price, now = machine.price, metered.get(machine.id), session.clock()
+    if last is None or settings_price is None:
         return None
     was_metered = last.basis == Basis.MEASURED
-    if other.basis is not Basis.ASSUMED:
-        return other if was_metered and other.basis is Basis.SETTING else None
+    if settings_price.basis is not Basis.ASSUMED:
+        return settings_price if was_metered and settings_price.basis is Basis.SETTING else None
     if was_metered and now - from_iso(last.as_of) < MIN_MEASURED:
         return None
-    drew = _drew(session, machine, now)
-    price = drew and agreed_price(session.settings.discounts, item, provider.metered_price(item, *drew), now)
+    draw = _mean_draw(session, machine, now)
+    price = draw and agreed_price(session.settings.discounts, item, provider.metered_price(item, *draw), now)
     return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
 
 
-def _drew(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
+def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
     """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
     if machine.state != State.RUNNING or machine.since is None:
         return None
     begin, end = max(from_iso(machine.since), now - LOOK_BACK).timestamp(), now.timestamp()
-    found = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
-    if found is None or found[1] < MIN_MEASURED.total_seconds():
+    mean = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
+    if mean is None or mean[1] < MIN_MEASURED.total_seconds():
         return None
-    return Decimal(round(found[0])), timedelta(minutes=found[1] // 60)
+    return Decimal(round(mean[0])), timedelta(minutes=mean[1] // 60)
 
 
 def _has_moved(before: int, after: int) -> bool:

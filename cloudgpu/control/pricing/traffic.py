@@ -1,4 +1,4 @@
-"""Bytes out, where the cloud charges them: read from the machine's own counter whenever a connection is at hand."""
+"""Egress, where the cloud charges for it: read from the machine's own counter whenever there is a connection."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.bodies import Received
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
-MAX_SAID = 1_000_000  # bytes of an answer
+MAX_STATUS_BYTES = 1_000_000  # bytes of an answer
 MAX_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
 COUNT_INTERVAL = timedelta(minutes=15)
 CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
 
 
 def is_charged(machine: Machine) -> bool:
-    """Say whether a machine's bytes cost: by its offer's own prices, or bytes out by the catalogue."""
+    """Say whether a machine's traffic is charged: by its offer's own prices, or egress by the catalogue."""
     if machine.traffic_prices is not None:
         return True
     from cloudgpu.providers.attached_costs import egress_rate
@@ -55,20 +55,20 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     if not counter or not status.get("heartbeat"):
         return None
     latest = now.timestamp()
-    total, fresh = _counted_bytes(counter, last.counted if last else 0)
+    total, new_bytes = _counted_bytes(counter, last.counted if last else 0)
     received = _received(machine, status.get("received") or {})
-    began = iso(datetime.fromtimestamp(_number(counter["since"], latest), UTC))
-    since = (last.until if last else None) or max(began, machine.intended_at)
+    counting_since = iso(datetime.fromtimestamp(_whole_number(counter["since"], latest), UTC))
+    since = (last.until if last else None) or max(counting_since, machine.intended_at)
     until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
-    rate = _rate_out(machine, fresh)
-    if (fresh <= 0 and received is None) or rate is None:
+    rate = _rate_out(machine, new_bytes)
+    if (new_bytes <= 0 and received is None) or rate is None:
         return None
     return traffic_observed(
         machine.id,
         rate.terms(),
         now,
         stored_as=rate.stored_as,
-        sent=fresh,
+        sent=new_bytes,
         counted=total,
         since=since,
         until=until,
@@ -76,9 +76,9 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
     )
 
 
-def _counted_bytes(counter: Mapping[str, object], known: int | None) -> tuple[int, int]:
+def _counted_bytes(counter: Mapping[str, object], previous: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
-    total, before = _number(counter["bytes"], MAX_BYTES), int(known or 0)
+    total, before = _whole_number(counter["bytes"], MAX_BYTES), int(previous or 0)
     return total, total - before if total >= before else total
 
 
@@ -99,17 +99,17 @@ def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
 
 def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:
     """Return what a machine has received since the last count, where that costs; None for nothing new."""
-    own, last = machine.traffic_prices, machine.traffic
-    if own is None or not counter:
+    own_prices, last = machine.traffic_prices, machine.traffic
+    if own_prices is None or not counter:
         return None
-    total, fresh = _counted_bytes(counter, last.received if last else 0)
-    if fresh <= 0:
+    total, new_bytes = _counted_bytes(counter, last.received if last else 0)
+    if new_bytes <= 0:
         return None
-    rate = _own_rate(machine, own.into, "in")
-    return {"bytes_in": fresh, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
+    rate = _own_rate(machine, own_prices.into, "in")
+    return {"bytes_in": new_bytes, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
 
 
-def _number(value: Any, most: float) -> int:
+def _whole_number(value: Any, most: float) -> int:
     """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_BYTES:
         raise ValueError(value)
@@ -123,19 +123,19 @@ def count(session: Session, machine: Machine, connection: Connection) -> None:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):
-            found = connection.capture(STATUS_COMMAND, timeout=ANSWER_WITHIN_S, max_bytes=MAX_SAID)
-            record(session, machine, status_of(found.stdout))
+            status = connection.capture(STATUS_COMMAND, timeout=ANSWER_WITHIN_S, max_bytes=MAX_STATUS_BYTES)
+            record(session, machine, status_of(status.stdout))
 
 
 def status_of(text: bytes) -> dict[str, Any]:
     """Return what an agent said of itself. Raises ValueError for what is no JSON object: a machine may say anything."""
     try:
-        found = json.loads(text)
+        status = json.loads(text)
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
-    if not isinstance(found, dict):
-        raise ValueError(type(found).__name__)  # noqa: TRY004  (callers take a ValueError for what cannot be read)
-    return found
+    if not isinstance(status, dict):
+        raise ValueError(type(status).__name__)  # noqa: TRY004  (callers take a ValueError for what cannot be read)
+    return status
 
 
 def count_before_end(session: Session, machine: Machine) -> None:

@@ -11,7 +11,7 @@ from typing import cast
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import not_started
-from cloudgpu.control.pricing.price_history import pin_to_the_end
+from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.reaper.observe import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -81,7 +81,7 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
         if item.id in failed:
             outcome.unconfirmed.append(item.left(failed[item.id]))
         else:
-            pin_to_the_end(session, machine)
+            record_spot_cost(session, machine)
             outcome.ended.append(item.done(machine.state))
     return outcome
 

@@ -40,7 +40,7 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.activity.report import Report
-from cloudgpu.core.budgets.enforcement import stops_of
+from cloudgpu.core.budgets.enforcement import allowed_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.events.annotations import not_before_last
 from cloudgpu.core.events.general_bodies import RunResult
@@ -285,7 +285,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     if request.policy is not None:
         find_policy(session, request.policy)
     refuse_broken(policies_of(session, living_machines(session.ledger.machines()), request.policy))
-    pass_budgets(session)
+    budgets_for_run(session)
 
 
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:

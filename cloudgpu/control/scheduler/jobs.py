@@ -121,10 +121,10 @@ def summary(done: ReaperRun) -> str:
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a run where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
-    from cloudgpu.control.budgets.store import budget_states, pass_budgets
+    from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
-    judged = budget_states(session, pass_budgets(session)[0])
+    judged = budget_states(session, budgets_for_run(session)[0])
     note(session, list(budget_findings(session, judged)), judged=BUDGETS)
     doing = [
         one

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cloudgpu.control.session.base import SessionBase
-    from cloudgpu.core.budgets.credit import KnownCredit
+    from cloudgpu.core.budgets.credit import CreditReading
     from cloudgpu.core.events.log import Event
     from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
     from cloudgpu.ledger.log.base import Ledger
@@ -43,14 +43,14 @@ class LastRun:
         return tuple(map(ScheduledRun.of, runs))
 
     @property
-    def credits(self) -> tuple[KnownCredit, ...]:
+    def credits(self) -> tuple[CreditReading, ...]:
         """What was left in prepaid accounts, as a run last read it."""
         stored = () if self.latest is None else self.latest.body.get("credits", ())
         if not stored:
             return ()
-        from cloudgpu.core.budgets.credit import known_credit
+        from cloudgpu.core.budgets.credit import credit_from_record
 
-        return tuple(map(known_credit, stored))
+        return tuple(map(credit_from_record, stored))
 
     @property
     def at(self) -> datetime | None:
@@ -103,7 +103,7 @@ class EarlierRuns(NamedTuple):
 
 
 def earlier(
-    session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[KnownCredit] = ()
+    session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[CreditReading] = ()
 ) -> EarlierRuns:
     """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
     from cloudgpu.core.budgets.credit import latest_credits

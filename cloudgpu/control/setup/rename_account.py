@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.edit import renamed_table, value_at, with_value
-from cloudgpu.control.budgets.store import pass_budgets
+from cloudgpu.control.budgets.store import budgets_for_run
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
@@ -248,7 +248,7 @@ def _notes(
     """Yield what names the account elsewhere, and is not changed."""
     if target.host is not None:
         return
-    for budget in pass_budgets(session)[0]:
+    for budget in budgets_for_run(session)[0]:
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"

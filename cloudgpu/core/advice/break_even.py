@@ -1,4 +1,4 @@
-"""Where the cloud's cumulative cost meets that of an owned desktop: in days, in hours of use, in price per hour."""
+"""The break-even of the cloud's cumulative cost and an owned desktop's: in days, hours of use, or price per hour."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ def first_break_even(begin: datetime, points: Sequence[CostPoint], desktop: Desk
     """Return the first of these times (in order) at which the cloud had cost as much as so many desktops, or None."""
     for point in points:
         elapsed = point.at - begin
-        done = min(point.worked, elapsed * number)  # what waits in a queue is done later
-        if point.cloud and point.cloud >= ownership_cost(desktop, elapsed, done, number).total:
+        worked = min(point.worked, elapsed * number)  # work beyond their capacity is done later
+        if point.cloud and point.cloud >= ownership_cost(desktop, elapsed, worked, number).total:
             return point.at
     return None
 
 
 def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = None) -> timedelta | None:
-    """Return how long after the first day the cloud has cost as much as the desktops, both going on at this pace.
+    """Return how long after the first day the cloud has cost as much as the desktops, both continuing at this rate.
 
     Exact to a microsecond; None if not within `MAX_HORIZON`. As many desktops as the work takes. In each life
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     begin = start or Start()
-    number, first = _number(begin, rate), begin.elapsed
+    number, first = _desktop_count(begin, rate), begin.elapsed
     if not first and _cost_difference(FIRST_HOUR, desktop, rate, begin, number) < 0:
         first = FIRST_HOUR  # both have cost nothing yet, where a desktop is counted by what it loses
     return _first_break_even(first, desktop, rate, begin, number)
@@ -92,12 +92,12 @@ def costlier_again(
     `MAX_HORIZON`.
     """
     begin = start or Start()
-    number = _number(begin, rate)
+    number = _desktop_count(begin, rate)
     end = max(1, -(-duration // desktop.life)) * desktop.life
     if end >= MAX_HORIZON:
         return None
-    lowest = _lowest(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, begin, number)
-    if _cost_difference(lowest, desktop, rate, begin, number) >= -2 - number:  # what rounding leaves is no debt
+    lowest = _lowest_difference_time(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, begin, number)
+    if _cost_difference(lowest, desktop, rate, begin, number) >= -2 - number:  # within the rounding error
         return None
     first, last = end, lowest
     while last - first > MICRO:
@@ -109,13 +109,11 @@ def costlier_again(
         and not until % desktop.life
         and _cost_difference(until + MICRO, desktop, rate, begin, number) < 0
     ):
-        until = _first_break_even(
-            until + MICRO, desktop, rate, begin, number
-        )  # sold for as much, and bought anew at once
+        until = _first_break_even(until + MICRO, desktop, rate, begin, number)  # sold and replaced at the same price
     return CostlierInterval(first, until)
 
 
-def _number(begin: Start, rate: SpendRate) -> int:
+def _desktop_count(begin: Start, rate: SpendRate) -> int:
     return max(desktops_needed(begin.elapsed, begin.worked), desktops_needed(DAY, rate.worked))
 
 
@@ -129,7 +127,7 @@ def _first_break_even(
         if _cost_difference(first, desktop, rate, begin, number) >= 0:
             return first
         if _cost_difference(last, desktop, rate, begin, number) >= 0:
-            return _bisect(first, last, desktop, rate, begin, number)
+            return _break_even_between(first, last, desktop, rate, begin, number)
         first = last if last < end else last + MICRO  # the old one is replaced
     return None
 
@@ -138,7 +136,7 @@ def _prices_change(desktop: Desktop, rate: SpendRate) -> bool:
     return bool(desktop.interest or rate.growth)
 
 
-def _lowest(
+def _lowest_difference_time(
     first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
 ) -> timedelta:
     """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
@@ -147,14 +145,14 @@ def _lowest(
         return min(times, key=lambda at: _cost_difference(at, desktop, rate, begin, number))
     while last - first > FIRST_HOUR:
         middle = first + (last - first) // 2
-        falls = _cost_difference(middle + FIRST_HOUR // 2, desktop, rate, begin, number) < _cost_difference(
+        is_falling = _cost_difference(middle + FIRST_HOUR // 2, desktop, rate, begin, number) < _cost_difference(
             middle, desktop, rate, begin, number
         )
-        first, last = (middle, last) if falls else (first, middle)
+        first, last = (middle, last) if is_falling else (first, middle)
     return first
 
 
-def _bisect(
+def _break_even_between(
     first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int
 ) -> timedelta:
     while last - first > MICRO:
@@ -168,9 +166,9 @@ def _bisect(
 
 def _cost_difference(elapsed: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int) -> int:
     """Return by how many nano-dollars the cloud has cost more."""
-    further = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
-    cloud = start.cloud + rate.cloud.scaled(further * annuity_factor(rate.growth, elapsed - start.elapsed))
-    worked = min(start.worked + MICRO * int(further * (rate.worked // MICRO)), elapsed * number)
+    days = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
+    cloud = start.cloud + rate.cloud.scaled(days * annuity_factor(rate.growth, elapsed - start.elapsed))
+    worked = min(start.worked + MICRO * int(days * (rate.worked // MICRO)), elapsed * number)
     return (cloud - ownership_cost(desktop, elapsed, worked, number).total).nanos
 
 
@@ -183,11 +181,11 @@ def break_even_by_flat_year(desktop: Desktop, rate: SpendRate) -> timedelta | No
     if not rate.cloud or _prices_change(desktop, rate):
         return None
     year = ownership_cost(desktop, YEAR, rate.worked * (YEAR // DAY))
-    bought, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
-    for begun in range(1, -(-desktop.life // YEAR) + 1):
-        spent = bought + yearly.scaled(Fraction(begun))
+    purchase, yearly = desktop.purchase.scaled(Fraction(year.number)), year.electricity + year.maintenance
+    for years_begun in range(1, -(-desktop.life // YEAR) + 1):
+        spent = purchase + yearly.scaled(Fraction(years_begun))
         micros = round(Fraction(spent.nanos, rate.cloud.nanos) * (DAY // MICRO))  # may be more than a timedelta holds
-        if micros <= min(begun * YEAR, desktop.life) // MICRO:
+        if micros <= min(years_begun * YEAR, desktop.life) // MICRO:
             return MICRO * micros
     return None
 
@@ -202,16 +200,16 @@ def break_even_utilization(
     of H hours: price u H = purchase - what it is sold for + maintenance + tariff (idle H + (busy - idle) u H / speed).
     Where prices move, H is in hours of today's pace on either side.
     """
-    span = hours(desktop.life) * annuity_factor(growth, desktop.life)
-    running = hours(desktop.life) * annuity_factor(discount_growth(desktop.interest), desktop.life)
-    more = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
-    gain = per_hour.nanos * span - more * running
+    rented_hours = hours(desktop.life) * annuity_factor(growth, desktop.life)
+    running_hours = hours(desktop.life) * annuity_factor(discount_growth(desktop.interest), desktop.life)
+    power_cost = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
+    saving = per_hour.nanos * rented_hours - power_cost * running_hours
     fixed = ownership_cost(desktop, desktop.life, timedelta(0), 1)
     spent = fixed.total
-    if gain <= 0:
+    if saving <= 0:
         return None
-    share = Fraction(spent.nanos) / gain
-    return share if share <= speed else None
+    utilization = Fraction(spent.nanos) / saving
+    return utilization if utilization <= speed else None
 
 
 def break_even_price(desktop: Desktop, use: Fraction, speed: Fraction, growth: Fraction = Fraction(0)) -> Money | None:

@@ -158,8 +158,8 @@ def gpu_seconds_by_day(machine: RentedMachine, case: Case) -> dict[date, float]:
     """
     if not machine.gpus:
         return {}
-    part = {Case.LOW: 1.0, Case.HIGH: 0.0, Case.EXPECTED: _work_share(machine)}[case]
-    return {day: _work_seconds(machine, seconds) + part * seconds.unknown for day, seconds in machine.days.items()}
+    share = {Case.LOW: 1.0, Case.HIGH: 0.0, Case.EXPECTED: _work_share(machine)}[case]
+    return {day: _work_seconds(machine, seconds) + share * seconds.unknown for day, seconds in machine.days.items()}
 
 
 def _work_seconds(machine: RentedMachine, seconds: UsedSeconds) -> float:
@@ -168,8 +168,8 @@ def _work_seconds(machine: RentedMachine, seconds: UsedSeconds) -> float:
 
 def _work_share(machine: RentedMachine) -> float:
     total = machine.total
-    known = total.gpu + total.used + total.idle
-    return _work_seconds(machine, total) / known if known else 1.0
+    measured = total.gpu + total.used + total.idle
+    return _work_seconds(machine, total) / measured if measured else 1.0
 
 
 def desktop_work(machines: Iterable[RentedMachine], case: Case, gpus: int) -> dict[date, float]:
@@ -199,14 +199,14 @@ def comparisons(history: History, desktop: Desktop, *, goes_on: bool) -> dict[Ca
 
 def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool) -> CaseCosts:
     worked = desktop_work(history.machines, case, desktop.gpus)
-    points = tuple(_points(history, worked, case))
+    points = tuple(_daily_points(history, worked, case))
     last, elapsed = points[-1], history.elapsed
     cost = desktops_cost(desktop, elapsed, last.worked)
     number = cost.number
     rate = _spend_rate(history, points, case) if goes_on else None
     first, since = _break_even_times(history.begin, points, desktop, number)
     start = Start(elapsed, last.cloud, last.worked)
-    after = break_even_after(desktop, rate, start) if rate is not None and since is None else None
+    time_to_break_even = break_even_after(desktop, rate, start) if rate is not None and since is None else None
     per_hour = last.cloud.scaled(1 / hours(last.worked)) if last.worked else ZERO
     share = Fraction(last.worked // MICRO, max(elapsed * number, last.worked) // MICRO) if last.worked else Fraction(0)
     return CaseCosts(
@@ -216,14 +216,14 @@ def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool
         points=points,
         first_break_even=first,
         costlier_since=since,
-        projected_break_even=None if after is None else history.begin + after,
+        projected_break_even=None if time_to_break_even is None else history.begin + time_to_break_even,
         desktop_costlier=None
-        if after is None or rate is None
-        else _costlier_again(history.begin, desktop, rate, after, start),
+        if time_to_break_even is None or rate is None
+        else _costlier_again(history.begin, desktop, rate, time_to_break_even, start),
         pace=rate,
         break_even_use=break_even_utilization(desktop, per_hour, SAME_SPEED) if last.worked else None,
         break_even_price=break_even_price(desktop, share, SAME_SPEED),
-        busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_longest, default=None),
+        busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_by_work, default=None),
     )
 
 
@@ -239,19 +239,19 @@ def _break_even_times(
 
 
 def _costlier_again(
-    begin: datetime, desktop: Desktop, rate: SpendRate, met: timedelta, start: Start
+    begin: datetime, desktop: Desktop, rate: SpendRate, break_even: timedelta, start: Start
 ) -> tuple[datetime, datetime | None] | None:
-    again = costlier_again(desktop, rate, met, start)
+    again = costlier_again(desktop, rate, break_even, start)
     if again is None:
         return None
     return begin + again.since, None if again.until is None else begin + again.until
 
 
-def _longest(day_and_work: tuple[date, timedelta]) -> tuple[timedelta, int]:
+def _by_work(day_and_work: tuple[date, timedelta]) -> tuple[timedelta, int]:
     return day_and_work[1], -day_and_work[0].toordinal()
 
 
-def _points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
+def _daily_points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[CostPoint]:
     """Yield the costs of both at the end of each day; the last point has all costs, also those billed ahead."""
     column = {Case.LOW: 0, Case.EXPECTED: 1, Case.HIGH: 2}[case]
     cloud, seconds = 0, 0.0
@@ -263,8 +263,8 @@ def _points(history: History, worked: Mapping[date, float], case: Case) -> Itera
         at = midnight(day, history.zone)
         if history.begin < at < history.end:
             yield CostPoint(at, money(cloud), _whole_seconds(seconds))
-    every = sum(sums[column] for sums in history.cloud.values())
-    yield CostPoint(max(history.begin, history.end), money(every), _whole_seconds(sum(worked.values())))
+    cloud_total = sum(sums[column] for sums in history.cloud.values())
+    yield CostPoint(max(history.begin, history.end), money(cloud_total), _whole_seconds(sum(worked.values())))
 
 
 def _whole_seconds(seconds: float) -> timedelta:
@@ -282,12 +282,12 @@ def _spend_rate(history: History, points: Sequence[CostPoint], case: Case) -> Sp
         return None
     all_points = [CostPoint(history.begin, ZERO, timedelta(0)), *points]
     recent = [point for point in all_points if point.at >= history.end - PACE_WINDOW]
-    last = _rate_between(recent[0], recent[-1])
+    whole_rate = _rate_between(recent[0], recent[-1])
     weeks = [_rate_between(one, other) for one, other in zip(recent, recent[WEEK:-1], strict=False)]
     if case is Case.EXPECTED:
-        return last
-    pick = min if case is Case.LOW else max
-    return pick([last, *weeks], key=lambda pace: (pace.cloud, pace.worked))
+        return whole_rate
+    extreme = min if case is Case.LOW else max
+    return extreme([whole_rate, *weeks], key=lambda pace: (pace.cloud, pace.worked))
 
 
 def _rate_between(point: CostPoint, other: CostPoint) -> SpendRate:

@@ -18,13 +18,13 @@ from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
 
 YEAR = timedelta(days=365)
 _MICRO = timedelta(microseconds=1)
-_EXACT = Context(prec=40)
+_CONTEXT = Context(prec=40)
 NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
 class FinanceTerms:
-    """What money does over time: the `interest` and the `drift` of cloud prices a year, and `vat` on what is bought."""
+    """Rates a year: `interest` (the discount rate), `drift` (the change of cloud prices); `vat` on purchases."""
 
     interest: Fraction = NOTHING
     drift: Fraction = NOTHING
@@ -41,7 +41,7 @@ NO_TERMS = FinanceTerms()
 
 def years_of(elapsed: timedelta) -> Decimal:
     """Return a span in years of 365 days."""
-    return _EXACT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
+    return _CONTEXT.divide(Decimal(elapsed // _MICRO), Decimal(YEAR // _MICRO))
 
 
 def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
@@ -51,7 +51,7 @@ def discount(interest: Fraction, elapsed: timedelta) -> Fraction:
     """
     if not interest or not elapsed:
         return Fraction(1)
-    return Fraction(_EXACT.power(_decimal(1 + interest), -years_of(elapsed)))
+    return Fraction(_CONTEXT.power(_decimal(1 + interest), -years_of(elapsed)))
 
 
 def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
@@ -64,9 +64,9 @@ def annuity_factor(growth: Fraction, elapsed: timedelta) -> Fraction:
     if not growth or not elapsed:
         return Fraction(1)
     rate, span = _decimal(1 + growth), years_of(elapsed)
-    log = _EXACT.ln(rate)
-    grown = _EXACT.subtract(_EXACT.power(rate, span), Decimal(1))
-    return Fraction(_EXACT.divide(grown, _EXACT.multiply(log, span)))
+    log = _CONTEXT.ln(rate)
+    growth_factor = _CONTEXT.subtract(_CONTEXT.power(rate, span), Decimal(1))
+    return Fraction(_CONTEXT.divide(growth_factor, _CONTEXT.multiply(log, span)))
 
 
 def discount_growth(interest: Fraction) -> Fraction:
@@ -75,14 +75,14 @@ def discount_growth(interest: Fraction) -> Fraction:
 
 
 def _decimal(share: Fraction) -> Decimal:
-    return _EXACT.divide(Decimal(share.numerator), Decimal(share.denominator))
+    return _CONTEXT.divide(Decimal(share.numerator), Decimal(share.denominator))
 
 
 SOURCE = "Cyclenerd google-cloud-pricing-cost-calculator pricing.yml, as of 2025-03-06"
 
 
 class Term(StrEnum):
-    """For how long one commits oneself."""
+    """The term of a commitment."""
 
     ONE_YEAR = "1y"
     THREE_YEARS = "3y"
@@ -97,12 +97,12 @@ class Committed:
 
     @property
     def text(self) -> str:
-        """How it was asked for."""
+        """The term or percentage as it was typed."""
         return str(self.term) if self.percent is None else f"{float(self.percent):g}%"
 
 
 # Percent off the price on demand, by (provider, type, region): 2681.57 USD a month are 1689.37 and 938.57.
-_KNOWN = {
+_PUBLISHED = {
     ("gcp", "a2-highgpu-1g", "us-central1"): {Term.ONE_YEAR: Fraction(37), Term.THREE_YEARS: Fraction(65)},
 }
 
@@ -111,12 +111,12 @@ def percent_off(committed: Committed, offer: CatalogOffer) -> Fraction | None:
     """Return how many percent of an offer's price come off; None where nobody has published it here."""
     if committed.term is None:
         return committed.percent
-    shape = offer.type
-    return _KNOWN.get((shape.provider, shape.name, offer.listed.region), {}).get(committed.term)
+    machine_type = offer.type
+    return _PUBLISHED.get((machine_type.provider, machine_type.name, offer.listed.region), {}).get(committed.term)
 
 
 class Depreciation(StrEnum):
-    """How what a desktop is still worth is counted."""
+    """How a desktop's remaining value is calculated."""
 
     NONE = "none"  # as it is paid: all of it on the first day, its resale at the end of its life
     STRAIGHT = "straight-line"  # it loses the same each day, down to its resale
@@ -194,11 +194,11 @@ class Desktop:
             left = 1 - min(Fraction(1), Fraction(age // _MICRO, self.life // _MICRO))
             return self.resale + (self.purchase - self.resale).scaled(left)
         if self.depreciation is Depreciation.MARKET:
-            return self._as_used(age)
+            return self._used_price(age)
         return max(self.resale, self.purchase.scaled(_remaining_share(self.yearly_loss, age)))
 
-    def _as_used(self, age: timedelta) -> Money:
-        """Return what a used one brings: by the market's rule, or on a line down to a known resale at its end."""
+    def _used_price(self, age: timedelta) -> Money:
+        """Return a used one's price: by the market's rule, or linearly down to a known resale price at its end."""
         used = self.purchase.scaled(USED_SHARE)
         if not (self.resale_known or self.resale):
             return used.scaled(_remaining_share(USED_LOSS, age))
@@ -207,9 +207,9 @@ class Desktop:
 
 
 def _remaining_share(yearly_loss: Fraction, age: timedelta) -> Fraction:
-    """Return what part is left at this age of what loses the same part of itself each year."""
-    years, keeps = years_of(age), _decimal(1 - yearly_loss)
-    return Fraction(_EXACT.power(keeps, years)) if keeps or years else Fraction(1)
+    """Return the share of the value that is left at this age, at a constant yearly loss."""
+    years, remaining = years_of(age), _decimal(1 - yearly_loss)
+    return Fraction(_CONTEXT.power(remaining, years)) if remaining or years else Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +268,8 @@ def _purchase_cost(desktop: Desktop, ended: int) -> Money:
     """Return what one desktop and those that replaced it cost, less what ended ones were sold for; in today's money."""
     if not desktop.interest:
         return desktop.purchase.scaled(Fraction(ended + 1)) - desktop.sold_for.scaled(Fraction(ended))
-    today = sum((discount(desktop.interest, desktop.life * each) for each in range(1, ended + 1)), Fraction(0))
-    return desktop.purchase + (desktop.purchase - desktop.sold_for).scaled(today)
+    replacements = sum((discount(desktop.interest, desktop.life * each) for each in range(1, ended + 1)), Fraction(0))
+    return desktop.purchase + (desktop.purchase - desktop.sold_for).scaled(replacements)
 
 
 def desktops_needed(elapsed: timedelta, busy_time: timedelta) -> int:

@@ -89,43 +89,43 @@ def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, fi
 
     `base` is the desktop whose other figures they have: power of the rest, tariff, life. One card that holds it is
     taken in place of several, and fewer come before more. Where the speed of one of them was not measured, all are
-    compared by what stands in for it.
+    compared by decoding speed.
     """
-    builds = [build for spec in specs for build in _of_card(spec, need, base, figures)]
+    builds = [one for spec in specs for one in _builds_of_card(spec, need, base, figures)]
     single = [one for one in builds if one.cards == 1]
     chosen = single if single and need.cards is None else builds
     measured = need.work is Work.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
-    paced = [_with_speed(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
-    return sorted(paced, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))
+    scored = [_with_speed(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
+    return sorted(scored, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))
 
 
-def _with_speed(build: Build, pace: Speed | None) -> Build:
-    each = float(build.desktop.purchase.dollars)
-    return replace(build, per_dollar=None if pace is None else pace.value * build.cards / each)
+def _with_speed(build: Build, speed: Speed | None) -> Build:
+    price = float(build.desktop.purchase.dollars)
+    return replace(build, per_dollar=None if speed is None else speed.value * build.cards / price)
 
 
-def _of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
-    most = int(figures.most_cards.value)
-    number = need.gpus(spec.memory_gib, most)
+def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
+    max_cards = int(figures.most_cards.value)
+    number = need.gpus(spec.memory_gib, max_cards)
     if spec.card is None or number is None or spec.watts is None or exclusion(spec, need, figures):
         return
-    rest = Money(round(figures.base_machine_usd.value * NANO))
-    for paid, price in _prices(spec.card):
+    other_parts = Money(round(figures.base_machine_usd.value * NANO))
+    for price_kind, price in _prices(spec.card):
         desktop = replace(
             base,
             name=f"{number}x {spec.name}",
             gpu=spec.name,
             gpus=number,
-            purchase=price.scaled(Fraction(number)) + rest,
+            purchase=price.scaled(Fraction(number)) + other_parts,
             quoted=None,
             gpu_power=Power.of(str(spec.watts)),
             resale=ZERO,
             resale_known=False,
             depreciation=Depreciation.NONE,
-            source=f"{spec.name} {paid}: {spec.card.dated}; the rest: {figures.base_machine_usd.source.text}",
+            source=f"{spec.name} {price_kind}: {spec.card.dated}; the rest: {figures.base_machine_usd.source.text}",
             as_of=spec.card.as_of.date(),
         )
-        yield Build(spec, number, paid, price, spec.card.dated, desktop)
+        yield Build(spec, number, price_kind, price, spec.card.dated, desktop)
 
 
 def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
@@ -133,8 +133,8 @@ def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     if card.yours is not None:
         return [(PriceKind.YOURS, card.yours)]
     street = ((PriceKind.USED, card.used), (PriceKind.NEW, card.new), (PriceKind.LAUNCH, card.launch))
-    known = [(kind, price) for kind, price in street if price is not None]
-    return [one for one in known if one[0] is not PriceKind.LAUNCH] or known
+    listed = [(kind, price) for kind, price in street if price is not None]
+    return [one for one in listed if one[0] is not PriceKind.LAUNCH] or listed
 
 
 def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
@@ -144,8 +144,8 @@ def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: F
         return None
     scale = build.cards / machine.whole_gpus
     speed = ratio.ratio * scale
-    sold = sold_by_age(build.desktop)
-    share = break_even_utilization(sold, machine.price, speed)
+    sold_desktop = sold_by_age(build.desktop)
+    share = break_even_utilization(sold_desktop, machine.price, speed)
     found = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
         return found
@@ -154,10 +154,10 @@ def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: F
         for one in (ratio.ratio, ratio.high, ratio.low)
     )
     pace = spend_rate(machine, speed, hours)
-    again = None if after is None else costlier_again(build.desktop, pace, after)
+    later = None if after is None else costlier_again(build.desktop, pace, after)
     number = desktops_needed(DAY, pace.worked)
-    costs = lifetime_costs(RentOrBuyCase(sold, machine.price, hours / WEEK, speed), sold.life)
-    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, costlier=again, over_life=costs)
+    costs = lifetime_costs(RentOrBuyCase(sold_desktop, machine.price, hours / WEEK, speed), sold_desktop.life)
+    return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, costlier=later, over_life=costs)
 
 
 def spend_rate(machine: Machine, speed: Fraction, hours: Fraction) -> SpendRate:
@@ -204,13 +204,13 @@ def power_supply(cards: int, card: Power, rest: Power, figures: Figures) -> Powe
     breaker = Power(figures.circuit_volts.value * figures.circuit_amperes.value)
     continuous = breaker.times(figures.continuous_percent.value / 100)
     low, high = (draw.times(1 + one.value / 100) for one in (figures.supply_low_percent, figures.supply_high_percent))
-    less = max(Fraction(0), card.watts - figures.limit_watts.value)
+    excess = max(Fraction(0), card.watts - figures.limit_watts.value)
     return PowerSupply(
         cards=cards,
         draw=draw,
         low=low,
         high=high,
-        limited=Power(less).times(cards) + rest,
+        limited=Power(excess).times(cards) + rest,
         continuous=continuous,
         breaker=breaker,
         circuit=_circuit(draw, continuous, breaker),

@@ -34,7 +34,7 @@ class Precision(StrEnum):
 
 
 class PaidPer(StrEnum):
-    """When something beside a machine is paid."""
+    """When an attached cost is paid."""
 
     KEPT = "always"
     RUNNING = "running"
@@ -79,9 +79,9 @@ def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
     whole, day = _micros(work), _micros(hours.a_day)
     if hours.share == 1 or whole <= day:
         return PricedTime(((whole, Fraction(1)),), Fraction(whole))
-    times, rest = divmod(whole, day)
-    last = ((rest, Fraction(1)),) if rest else ()
-    nights = times if rest else times - 1
+    times, remaining = divmod(whole, day)
+    last = ((remaining, Fraction(1)),) if remaining else ()
+    nights = times if remaining else times - 1
     return PricedTime(((day, Fraction(times)), *last), whole + nights * (DAY * WEEK / hours.days - day))
 
 
@@ -92,7 +92,7 @@ def _micros(hours: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AttachedCostEstimate:
-    """Something that is paid beside a machine: a part of its `disk` or `address`, and when it is paid."""
+    """An attached cost of a machine: a part of its `disk` or `address`, and when it is paid."""
 
     part: str
     rate: Rate
@@ -115,7 +115,7 @@ class Buy:
 
 @dataclass(frozen=True, slots=True)
 class CostParts:
-    """What a span costs, by part; None is a part without a known price, which is in no sum.
+    """What a priced time costs, by part; None is a part without a known price, which is in no sum.
 
     `hours` are those that one machine is billed for. Each part is rounded half-even once for one machine.
     """
@@ -137,19 +137,19 @@ class CostParts:
 
 
 def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
-    """Return what a span costs."""
+    """Return what a priced time costs."""
     listed, machine_type = buy.offer.listed, buy.offer.type
     rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
     billed = span.disk_us if buy.committed else _billed_us(rule, span)
     return CostParts(
         hours=billed / HOUR,
-        machine=_times(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
-        disk=_part("disk", buy, span),
-        address=_part("address", buy, span),
+        machine=_for_all_machines(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
+        disk=_part_cost("disk", buy, span),
+        address=_part_cost("address", buy, span),
     )
 
 
-def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
+def _part_cost(part: str, buy: Buy, span: PricedTime) -> Money | None:
     nanos = Fraction(0)
     for estimate in buy.attached:
         if estimate.part == part:
@@ -157,7 +157,7 @@ def _part(part: str, buy: Buy, span: PricedTime) -> Money | None:
             if cost is None:
                 return None
             nanos += cost
-    return _times(buy.number, nanos)
+    return _for_all_machines(buy.number, nanos)
 
 
 def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
@@ -179,7 +179,7 @@ def _billed_us(rule: Rule, span: PricedTime) -> Fraction:
     return sum((times * rule.max_billed_us(run, interrupted=False) for run, times in span.runs), Fraction(0))
 
 
-def _times(number: int, nanos: Fraction) -> Money:
+def _for_all_machines(number: int, nanos: Fraction) -> Money:
     return Money(round(nanos) * number)
 
 
@@ -207,11 +207,11 @@ def has_bf16(spec: GpuSpec) -> bool:
 
 
 def is_recalled(spec: GpuSpec, precision: Precision) -> bool:
-    """Say whether this peak rests on memory, by the note of the facts: `FP8 recalled` is about that one alone."""
+    """Say whether this peak is recalled, by the note of the facts: `FP8 recalled` is about that one alone."""
     if precision is Precision.FP32:
         return False
-    about_all = spec.notes.replace("FP8 recalled", "")
-    return "recalled" in (spec.notes if precision is Precision.FP8 else about_all)
+    notes_on_all = spec.notes.replace("FP8 recalled", "")
+    return "recalled" in (spec.notes if precision is Precision.FP8 else notes_on_all)
 
 
 def compute_hours(flops: Fraction, tflops: float, gpus: Fraction, efficiency: Fraction) -> Fraction:
@@ -236,22 +236,22 @@ class Estimate:
 
     @property
     def ranking_cost(self) -> CostParts:
-        """What it is compared by."""
+        """The cost by which estimates are ranked."""
         return self.costs[self.ranked_by]
 
 
 def cheapest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return the cheapest first; then those with a doubtful price, without one, and last those that may not fit."""
-    return sorted(estimates, key=_order)
+    return sorted(estimates, key=_sort_key)
 
 
 def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
     """Return the cheapest of every instance type, else of every GPU at every provider, in order; shares stand apart.
 
-    What can be had at the price of a commitment stands for the others, though it is paid for every hour.
+    An offer with a committed price is preferred, though it is paid for every hour.
     """
     chosen: dict[tuple[str, str, float], Estimate] = {}
-    for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _order(one))):
+    for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _sort_key(one))):
         machine_type = estimate.buy.offer.type
         key = (
             (machine_type.provider, machine_type.name, 0)
@@ -271,7 +271,7 @@ def _is_share(estimate: Estimate) -> bool:
     return estimate.buy.offer.type.gpu.share < 1
 
 
-def _order(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
+def _sort_key(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
     offer = one.buy.offer
-    place = (offer.type.provider, offer.type.name, offer.listed.region)
-    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_whole, one.ranking_cost.total, *place
+    names = (offer.type.provider, offer.type.name, offer.listed.region)
+    return not one.fits, bool(one.uncertain), not one.ranking_cost.is_whole, one.ranking_cost.total, *names

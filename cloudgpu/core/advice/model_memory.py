@@ -36,7 +36,7 @@ ALLOWED = {
     Method.QLORA: (Precision.INT4, Precision.INT8),
     Method.INFERENCE: (Precision.FP16, Precision.BF16, Precision.FP32, Precision.INT8, Precision.INT4),
 }
-_WHOLE = {Precision.FP32: 4, Precision.FP16: 2, Precision.BF16: 2, Precision.INT8: 1}  # bytes, by definition
+_BYTES = {Precision.FP32: 4, Precision.FP16: 2, Precision.BF16: 2, Precision.INT8: 1}  # bytes, by definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def weight_bytes(precision: Precision, figures: Figures) -> Fraction:
     """Return how many bytes a parameter takes; four bits have constants beside them."""
     if precision is Precision.INT4:
         return figures.quantized_bits.value / 8
-    return Fraction(_WHOLE[precision])
+    return Fraction(_BYTES[precision])
 
 
 def memory_of(parameters: int, method: Method, precision: Precision, figures: Figures) -> Memory:
@@ -89,12 +89,12 @@ def memory_of(parameters: int, method: Method, precision: Precision, figures: Fi
     if precision not in ALLOWED[method]:
         message = f"{method} has no {precision}"
         raise ValueError(message)
-    states = list(_states(parameters, method, precision, figures))
-    held = sum((part.gib for part in states), Fraction(0))
+    states = list(_weight_parts(parameters, method, precision, figures))
+    gib = sum((part.gib for part in states), Fraction(0))
     inference = method is Method.INFERENCE
-    above = figures.inference_percent if inference else figures.activation_percent
+    extra = figures.inference_percent if inference else figures.activation_percent
     what = "keys, values and the rest" if inference else "activations"
-    more = Part(f"{above.value}% more for {what}", held * above.value / 100, None, above.source)
+    more = Part(f"{extra.value}% more for {what}", gib * extra.value / 100, None, extra.source)
     return Memory((*states, more, _framework(figures)), figures.framework_gib.value)
 
 
@@ -112,24 +112,24 @@ def _framework(figures: Figures) -> Part:
     return Part("CUDA and the framework", figures.framework_gib.value, None, figures.framework_gib.source)
 
 
-def _states(parameters: int, method: Method, precision: Precision, figures: Figures) -> list[Part]:
+def _weight_parts(parameters: int, method: Method, precision: Precision, figures: Figures) -> list[Part]:
     weights = weight_bytes(precision, figures)
-    zero = figures.mixed_optimizer_bytes.source
-    by = figures.quantized_bits.source if precision is Precision.INT4 else None
+    zero_source = figures.mixed_optimizer_bytes.source
+    weight_source = figures.quantized_bits.source if precision is Precision.INT4 else None
     if method is Method.INFERENCE:
-        return [_part("weights", weights, parameters, by)]
+        return [_part("weights", weights, parameters, weight_source)]
     if method is Method.FULL:
         optimizer = _optimizer(precision, figures)
         return [
-            _part("weights", weights, parameters, zero),
-            _part("gradients", weights, parameters, zero),
+            _part("weights", weights, parameters, zero_source),
+            _part("gradients", weights, parameters, zero_source),
             _part("Adam's states", optimizer.value, parameters, optimizer.source),
         ]
     mixed = 2 * weight_bytes(Precision.FP16, figures) + figures.mixed_optimizer_bytes.value
-    share, by_us = figures.adapter_percent.value / 100, figures.adapter_percent.source
+    share, source = figures.adapter_percent.value / 100, figures.adapter_percent.source
     return [
-        _part("frozen weights", weights, parameters, by),
-        _part(f"adapters, {figures.adapter_percent.value}% of the parameters", mixed * share, parameters, by_us),
+        _part("frozen weights", weights, parameters, weight_source),
+        _part(f"adapters, {figures.adapter_percent.value}% of the parameters", mixed * share, parameters, source),
     ]
 
 

@@ -102,8 +102,8 @@ def parse_amount(
         dollars, amount = Money.usd(parse_number(digits, option, most=most, unit="in US dollars")), None
     else:
         currency = rates(quoted[2])
-        top = int(most * max(currency.per_usd, Decimal(1)))
-        amount = Amount(parse_number(quoted[1], option, most=top, unit=f"in {currency.code}"), currency)
+        max_amount = int(most * max(currency.per_usd, Decimal(1)))
+        amount = Amount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
         dollars = amount.dollars
     if above_zero and not dollars:
         message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
@@ -143,8 +143,8 @@ def parse_yearly_change(value: object, option: str, *, least: int = -90, most: i
         text = f"{_text(value * 100 if not isinstance(value, Fraction) else float(value * 100))}%"
     else:
         text = _text(value)
-    falls = text.startswith("-")
-    share = Fraction(-1 if falls else 1) * parse_share(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
+    minus = text.startswith("-")
+    share = Fraction(-1 if minus else 1) * parse_share(text.lstrip("+-") if text[1:2] not in "+-" else text, option)
     if not Fraction(least, 100) <= share <= Fraction(most, 100):
         raise InvalidRequest(
             f"{text!r} is not a change from {least}% to {most}% a year.",
@@ -157,12 +157,12 @@ def parse_yearly_change(value: object, option: str, *, least: int = -90, most: i
 
 def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidRequest:
     """Refuse a number above 1: it is per cent, or so many times all of it."""
-    ways = [f'"{float(one):g}%"' for one in (number, number * 100) if one <= 100 * most]
+    readings = [f'"{float(one):g}%"' for one in (number, number * 100) if one <= 100 * most]
     return InvalidRequest(
         f"{float(number):g} is above 1: write a share as a number from 0 to 1, or as text with a % sign.",
         field=option,
         value=f"{float(number):g}",
-        next=f"Write {' or '.join(ways)}.",
+        next=f"Write {' or '.join(readings)}.",
     )
 
 
@@ -191,9 +191,9 @@ def parse_utilization(utilization: object | None, hours_per_day: object | None) 
 
 
 def _not_a_share(text: str) -> InvalidRequest:
-    meant = near(text, PRESETS) if text[:1].isalpha() else None
+    near_preset = near(text, PRESETS) if text[:1].isalpha() else None
     return InvalidRequest(
-        f"{text!r} is not a share of the time" + did_you_mean(meant, ": it is written with its %."),
+        f"{text!r} is not a share of the time" + did_you_mean(near_preset, ": it is written with its %."),
         field="--utilization",
         value=text,
         next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",

@@ -52,8 +52,8 @@ class WorkNeeds:
         """
         if self.work is not Work.TRAINING:
             return decoding_speed(spec)
-        pace = speed(spec)
-        return None if pace and pace.basis is SpeedBasis.BANDWIDTH and pace.value > 1 else pace
+        rate = speed(spec)
+        return None if rate and rate.basis is SpeedBasis.BANDWIDTH and rate.value > 1 else rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ def fitting_machines(
     Several GPUs have to talk to each other, and a larger machine is paid whole; of each GPU only the machines with the
     fewest that hold it. What has no known speed comes last of its like; equal ones by price.
     """
-    machines = [machine for offer in by_price(offers) if (machine := _machine(offer, need, spec_of, figures))]
+    machines = [one for offer in by_price(offers) if (one := _machine(offer, need, spec_of, figures))]
     fewest: dict[tuple[str, float], int] = {}
     for one in machines:
         fewest[_gpu(one)] = min(one.offer.type.gpu.count, fewest.get(_gpu(one), one.offer.type.gpu.count))
     least = min(fewest.values(), default=0)
-    kept = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu(one)]]
+    fitting = [one for one in machines if one.offer.type.gpu.count == fewest[_gpu(one)]]
     return sorted(
-        kept, key=lambda one: (_is_doubtful(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
+        fitting, key=lambda one: (_is_doubtful(one, now), one.offer.type.gpu.count > least, -(one.per_dollar or 0.0))
     )
 
 
@@ -141,9 +141,9 @@ def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, fig
 
 def excluded_gpus(offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> dict[str, str]:
     """Return the GPUs that would have the memory and are not recommended all the same, each with the reason."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for offer in offers:
         why = _rejection_reason(offer, need, spec_of, figures)
         if why and need.gpus(offer.type.gpu.memory_gib, offer.type.gpu.count) is not None:
-            found[offer.type.gpu.name] = why
-    return dict(sorted(found.items()))
+            reasons[offer.type.gpu.name] = why
+    return dict(sorted(reasons.items()))

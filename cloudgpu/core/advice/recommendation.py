@@ -1,4 +1,4 @@
-"""Everything that a recommendation says, as one value."""
+"""A recommendation as one value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What it may cost and where it may be: None for no bound. `hours` are those of a week, on the machine."""
+    """What it may cost and where it may be: None for no limit. `hours` are those of a week, on the machine."""
 
     max_price: Money | None = None
     budget: Money | None = None

@@ -105,9 +105,9 @@ class Calculation:
         speed = ratio * Fraction(self.desktop.gpus, self.rent.gpus)
         return RentOrBuyCase(self.desktop, self.rent.per_hour, use, speed, self.terms.growth)
 
-    def with_resale(self, question: RentOrBuyCase) -> RentOrBuyCase:
+    def with_resale(self, case: RentOrBuyCase) -> RentOrBuyCase:
         """Return the case with the desktop's resale price by age deducted, if that is counted."""
-        return replace(question, desktop=sold_by_age(self.desktop)) if self.counts_resale else question
+        return replace(case, desktop=sold_by_age(self.desktop)) if self.counts_resale else case
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +169,31 @@ class RentOrBuyResult:
         return next((one for one in rounded if one <= life), life) if last <= life else round_days(last)
 
 
-def evaluate_case(question: RentOrBuyCase) -> RentOrBuyResult:
+def evaluate_case(case: RentOrBuyCase) -> RentOrBuyResult:
     """Return when the two have cost the same, and at which use and price they would over the desktop's life."""
-    desktop, pace = question.desktop, question.spend_rate
-    break_even = break_even_after(desktop, pace) if pace.cloud else None
+    desktop, spend_rate = case.desktop, case.spend_rate
+    break_even = break_even_after(desktop, spend_rate) if spend_rate.cloud else None
     return RentOrBuyResult(
-        case=question,
-        year=ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY)),
+        case=case,
+        year=ownership_cost(desktop, YEAR, spend_rate.worked * (YEAR // DAY)),
         break_even=break_even,
-        flat=break_even_by_flat_year(desktop, pace),
-        break_even_use=break_even_utilization(desktop, question.per_hour, question.speed, question.growth),
-        break_even_price=break_even_price(desktop, question.use, question.speed, question.growth),
-        costlier=None if break_even is None else costlier_again(desktop, pace, break_even),
+        flat=break_even_by_flat_year(desktop, spend_rate),
+        break_even_use=break_even_utilization(desktop, case.per_hour, case.speed, case.growth),
+        break_even_price=break_even_price(desktop, case.use, case.speed, case.growth),
+        costlier=None if break_even is None else costlier_again(desktop, spend_rate, break_even),
     )
 
 
-def costs_after(question: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> CostsAtTime:
+def costs_after(case: RentOrBuyCase, elapsed: timedelta, year: OwnershipCost) -> CostsAtTime:
     """Return what either has cost after a time; `year` is what the desktops take in a year."""
-    worked = min(MICRO * round(question.use / question.speed * (elapsed // MICRO)), elapsed * year.number)
-    cost = ownership_cost(question.desktop, elapsed, worked, year.number)
-    begun = Fraction(-(-elapsed // YEAR))
+    worked = min(MICRO * round(case.use / case.speed * (elapsed // MICRO)), elapsed * year.number)
+    cost = ownership_cost(case.desktop, elapsed, worked, year.number)
+    years_begun = Fraction(-(-elapsed // YEAR))
     return CostsAtTime(
         elapsed=elapsed,
-        cloud=question.per_hour.scaled(question.use * hours(elapsed) * annuity_factor(question.growth, elapsed)),
+        cloud=case.per_hour.scaled(case.use * hours(elapsed) * annuity_factor(case.growth, elapsed)),
         owned=cost,
-        flat=cost.purchase + (year.electricity + year.maintenance).scaled(begun),
+        flat=cost.purchase + (year.electricity + year.maintenance).scaled(years_begun),
     )
 
 
@@ -219,20 +219,20 @@ class LifetimeCosts:
         return max(self.costs.owned.total, self.costs.cloud) - min(self.costs.owned.total, self.costs.cloud)
 
 
-def lifetime_costs(question: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
+def lifetime_costs(case: RentOrBuyCase, elapsed: timedelta) -> LifetimeCosts:
     """Return what either costs over this time, and from when on the desktop is the cheaper one up to its end."""
-    desktop, pace = question.desktop, question.spend_rate
-    year = ownership_cost(desktop, YEAR, pace.worked * (YEAR // DAY))
-    time = costs_after(question, elapsed, year)
-    if time.owned.total > time.cloud:
-        return LifetimeCosts(elapsed, time, None)
-    since = break_even_after(desktop, pace) if pace.cloud else None
-    while since is not None:
-        again = costlier_again(desktop, pace, since)
-        if again is None or again.until is None or again.until > elapsed:
+    desktop, spend_rate = case.desktop, case.spend_rate
+    year = ownership_cost(desktop, YEAR, spend_rate.worked * (YEAR // DAY))
+    end_costs = costs_after(case, elapsed, year)
+    if end_costs.owned.total > end_costs.cloud:
+        return LifetimeCosts(elapsed, end_costs, None)
+    cheaper_from = break_even_after(desktop, spend_rate) if spend_rate.cloud else None
+    while cheaper_from is not None:
+        costlier_interval = costlier_again(desktop, spend_rate, cheaper_from)
+        if costlier_interval is None or costlier_interval.until is None or costlier_interval.until > elapsed:
             break
-        since = again.until
-    return LifetimeCosts(elapsed, time, since if since is None else min(since, elapsed))
+        cheaper_from = costlier_interval.until
+    return LifetimeCosts(elapsed, end_costs, cheaper_from if cheaper_from is None else min(cheaper_from, elapsed))
 
 
 def milestones(life: timedelta, horizon: timedelta, more: Iterable[timedelta] = ()) -> list[timedelta]:

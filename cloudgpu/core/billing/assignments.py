@@ -1,4 +1,4 @@
-"""Says whose a machine's costs are over time, and cuts what a usage costs there: exact, whatever the cuts."""
+"""Allocates a machine's costs to keys (jobs) over time: each usage is cut where its key changes, and exact in sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgpu.core.values.times import from_iso
 
 
 class Assignment(NamedTuple):
-    """To which key costs belong within [`since`, `until`); None: without that end."""
+    """The key that costs are allocated to within [`since`, `until`); None: without that end."""
 
     since: datetime | None
     until: datetime | None
@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
 Assigned = Mapping[str, Sequence[Assignment]]  # by a machine's id, in order; those of one machine cover all of time
 NO_JOBS: Assigned = MappingProxyType({})
 _FOREVER = datetime.max.replace(tzinfo=UTC)
-UNASSIGNED = (Assignment(None, None, ""),)  # of a machine that is not assigned
+UNASSIGNED = (Assignment(None, None, ""),)  # of a machine that is allocated to none
 
 
 def charges_by_key(
@@ -65,7 +65,7 @@ def _end_or_forever(assignment: Assignment) -> datetime:
     return assignment.until or _FOREVER
 
 
-def cuts_of(assignments: Iterable[Assignment]) -> list[datetime]:
+def cut_times(assignments: Iterable[Assignment]) -> list[datetime]:
     """Return the moments at which the key changes."""
     return [assignment.until for assignment in assignments if assignment.until is not None]
 

@@ -21,7 +21,7 @@ from cloudgpu.core.billing.rules import (
     PeriodBounds,
     Rule,
     intervals_of,
-    is_guessed,
+    is_price_guessed,
     parse_us,
     price_pieces,
     rule_for,
@@ -124,10 +124,10 @@ def bound_money(exact: int, amount_exact: int, amount: Money) -> Money:
 
 def total(charges: Iterable[Charge]) -> ChargeSum:
     """Return the sum of charges."""
-    found = ChargeSum()
+    sums = ChargeSum()
     for charge in charges:
-        found.add(charge)
-    return found
+        sums.add(charge)
+    return sums
 
 
 def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until: datetime | None = None) -> Charge:
@@ -138,7 +138,7 @@ def charge(usage: Usage, now: datetime, *, since: datetime | None = None, until:
     rule = rule_for(usage)
     period = PeriodBounds(0 if since is None else to_us(since), None if until is None else to_us(until))
     if usage.resource is Resource.TRAFFIC:
-        return _traffic(usage, rule, period)
+        return _traffic_charge(usage, rule, period)
     span = span_of(usage, rule, to_us(now))
     billed_us = period.length(span.begin, span.end)
     free = rule.free(usage, span.longest_run)
@@ -188,8 +188,8 @@ def max_cost_intervals(usage: Usage, now: int) -> list[tuple[int, int, int]]:
 
 def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateIntervals:
     if usage.resource is Resource.TRAFFIC:
-        counted = _counted_us(usage)
-        return [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
+        counted = _traffic_billed_at_us(usage)
+        return [(counted, counted + 1, _traffic_cost(usage, rule))] if usage.segments else []
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
     return [
@@ -203,8 +203,8 @@ def cost_timeline(usage: Usage, now: int) -> CostTimeline:
     """Return what a usage costs over time, up to `now` (microseconds since 1970)."""
     rule = rule_for(usage)
     if usage.resource is Resource.TRAFFIC:
-        counted = _counted_us(usage)
-        once = [(counted, counted + 1, _bytes_cost(usage, rule))] if usage.segments else []
+        counted = _traffic_billed_at_us(usage)
+        once = [(counted, counted + 1, _traffic_cost(usage, rule))] if usage.segments else []
         return CostTimeline(counted, counted + 1, [] if usage.why_maybe_less else once, once, once, not usage.segments)
     span = span_of(usage, rule, now)
     if not usage.segments or rule.free(usage, span.longest_run):
@@ -224,15 +224,15 @@ def _rate_intervals(usage: Usage, rule: Rule, span: tuple[int, int], bound: int)
 
 
 def _charge_priced(usage: Usage, rule: Rule, span: BilledSpan, period: PeriodBounds) -> Charge:
-    amount = low = high = _sum(usage, rule, (span.begin, span.end), period, 0)
+    amount = low = high = _period_cost(usage, rule, (span.begin, span.end), period, 0)
     billed_us = period.length(span.begin, span.end)
-    doubts = tuple(_uncertainties(usage, rule, span))
-    if doubts:
-        low = _sum(usage, rule, (span.certain_begin, span.certain_end), period, -1)
-        high = _sum(usage, rule, (span.earliest, span.latest), period, 1)
+    reasons = tuple(_uncertainties(usage, rule, span))
+    if reasons:
+        low = _period_cost(usage, rule, (span.certain_begin, span.certain_end), period, -1)
+        high = _period_cost(usage, rule, (span.earliest, span.latest), period, 1)
         low = 0 if usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run) else low
     return Charge(
-        usage, billed_us, low, amount, high, _list_cost(usage, billed_us, amount), 0, doubts if low != high else ()
+        usage, billed_us, low, amount, high, _list_cost(usage, billed_us, amount), 0, reasons if low != high else ()
     )
 
 
@@ -240,7 +240,7 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
     """Yield each reason why the amount is a range: the sentences that are shown with it."""
     if any(segment.maybe_from is not None for segment in usage.segments[1:]):
         yield "when its price changed is not known"
-    if is_guessed(usage, span.begin):
+    if is_price_guessed(usage, span.begin):
         yield f"its price before {usage.segments[0].at[:16]} is not known"
     if span.certain_begin > span.begin:
         yield f"whether it ran before {(usage.sure_from or '')[:16]} is not known"
@@ -254,12 +254,12 @@ def _uncertainties(usage: Usage, rule: Rule, span: BilledSpan) -> Iterator[str]:
         yield f"how {usage.provider} rounds so short a use, or one of this system, is not known"
     if rule.maybe_month_hours and usage.per is Per.MONTH:
         yield f"whether a month of {usage.provider} has {rule.maybe_month_hours} hours or the calendar's is not known"
-    maybe = usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run)
-    if maybe:
-        yield maybe
+    why_maybe_free = usage.why_maybe_less or rule.maybe_free(usage, span.shortest_run)
+    if why_maybe_free:
+        yield why_maybe_free
 
 
-def _sum(usage: Usage, rule: Rule, span: tuple[int, int], period: PeriodBounds, bound: int) -> int:
+def _period_cost(usage: Usage, rule: Rule, span: tuple[int, int], period: PeriodBounds, bound: int) -> int:
     """Return the exact amount of an interval; `bound` -1 takes the lowest price that may have held, 1 the highest."""
     total_cost = 0
     for begin, end, nanos in price_pieces(usage, *span, bound):
@@ -269,16 +269,16 @@ def _sum(usage: Usage, rule: Rule, span: tuple[int, int], period: PeriodBounds, 
     return usage.quantity * total_cost
 
 
-def _traffic(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
+def _traffic_charge(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
     """Charge traffic at the time of its reading.
 
     The counter includes traffic inside the region, so the amount is an upper bound.
     """
-    counted = _counted_us(usage)
+    counted = _traffic_billed_at_us(usage)
     inside = period.length(counted, counted + 1)
     if not usage.segments:
         return Charge(usage, 0, 0, 0, 0, None, inside, (f"no price is known for {usage.what}",) * inside)
-    amount = _bytes_cost(usage, rule) * inside
+    amount = _traffic_cost(usage, rule) * inside
     return Charge(
         usage,
         0,
@@ -291,13 +291,13 @@ def _traffic(usage: Usage, rule: Rule, period: PeriodBounds) -> Charge:
     )
 
 
-def _counted_us(usage: Usage) -> int:
-    """Return the one microsecond in which bytes are billed: the last of those in which they were counted."""
+def _traffic_billed_at_us(usage: Usage) -> int:
+    """Return the microsecond in which traffic is billed: the last one of the interval in which it was counted."""
     begin = parse_us(usage.begin)
     return begin if usage.end is None else max(begin, parse_us(usage.end) - 1)
 
 
-def _bytes_cost(usage: Usage, rule: Rule) -> int:
+def _traffic_cost(usage: Usage, rule: Rule) -> int:
     return usage.quantity * usage.segments[-1].nanos * PER_NANO // rule.gb_bytes
 
 
@@ -331,9 +331,9 @@ def period_charges(
     by_id = {machine.id: machine for machine in machines}
     running = ((machine, use) for machine in by_id.values() for use in machine.open_usage)
     for machine, use in (*((by_id[subject], use) for subject, use in ended), *running):
-        found = charge(use, now, since=since, until=until)
-        if found.billed_us or found.high or found.unpriced_us:
-            yield Billed(machine, found)
+        cost = charge(use, now, since=since, until=until)
+        if cost.billed_us or cost.high or cost.unpriced_us:
+            yield Billed(machine, cost)
 
 
 def spent_until_now(machine: Machine, now: datetime) -> Money:
@@ -353,8 +353,8 @@ def unpriced_of(machine: Machine) -> list[str]:
 
 DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
 _MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
-_ORDER = DERIVED + RECALLED + ASSUMED + OLD
-_MAX_REASONS = 8  # of one resource of one machine; what is beyond says nothing new
+_MARK_ORDER = DERIVED + RECALLED + ASSUMED + OLD
+_MAX_REASONS = 8  # reasons of one resource of one machine; further ones are left out
 
 
 # Of no charge at all. `marks` are those of docs/catalog.md; `reasons` why low and high differ; `compared` is what the
@@ -383,11 +383,11 @@ def join_marks(*marks: str) -> str:
     """Return every mark of these once, in one order."""
     if not any(marks):
         return ""
-    return "".join(mark for mark in _ORDER if any(mark in one for one in marks))
+    return "".join(mark for mark in _MARK_ORDER if any(mark in one for one in marks))
 
 
 def marks(segments: Iterable[PriceInterval], begin: str) -> str:
-    """Return how far these prices can be trusted that are paid from `begin` on: some of `~?^!`, or nothing."""
+    """Return the marks of prices that are paid from `begin` on and are not certain: some of `~?^!`, or nothing."""
     return join_marks(*_marks(segments, begin))
 
 

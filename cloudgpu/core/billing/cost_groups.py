@@ -34,7 +34,7 @@ _BILLED_US_INDEX = 4  # in `Machine.usage_totals`
 
 @dataclass(slots=True)
 class CostTotals:
-    """Sums in exact parts of a nano-dollar (`core.billing.granularity.PER_NANO`) and microseconds.
+    """Sums in exact parts of a nano-dollar (`core.billing.rules.PER_NANO`) and microseconds.
 
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
     with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the
@@ -205,9 +205,9 @@ def _with_name(machine: Machine, by: By, name: str) -> Machine:
 def of_owner(machines: list[Machine], ended: Iterable[Ended], owner: str) -> tuple[list[Machine], list[Ended]]:
     """Return an owner's machines and ended usages; the name is the full one or that of tags."""
     with_owners = with_full_names(machines, By.OWNER)
-    theirs = [machine for machine in with_owners if machine.owner and tag_value(machine.owner) == tag_value(owner)]
-    ids = {machine.id for machine in theirs}
-    return theirs, [one for one in ended if one[0] in ids]
+    owned = [machine for machine in with_owners if machine.owner and tag_value(machine.owner) == tag_value(owner)]
+    ids = {machine.id for machine in owned}
+    return owned, [one for one in ended if one[0] in ids]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The cost of each calendar day by project, exact, in one pass over the usages."""
+"""The cost of each calendar day by project, exact, from a single read of the usages."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cloudgpu.core.values.times import periods
 
 Ended = tuple[str, Usage]
 PER_NANO_HOUR = PER_NANO // HOUR
-_FOREVER = 2**62
+_FAR_FUTURE = 2**62
 
 
 class Sums(NamedTuple):
-    """A cost in exact parts (`core.billing.granularity.PER_NANO`); the three differ if it is not known exactly."""
+    """A cost in exact parts (`core.billing.rules.PER_NANO`); the three differ if it is not known exactly."""
 
     low: int
     amount: int
@@ -52,7 +52,7 @@ class DailyCosts:
 
 
 def add_sums(sums: Iterable[Sums]) -> Sums:
-    """Return the sum of sums."""
+    """Return the total of these sums."""
     low = amount = high = 0
     for one in sums:
         low, amount, high = low + one.low, amount + one.amount, high + one.high
@@ -69,10 +69,10 @@ class TimedUsage(NamedTuple):
 
 def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
     """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.ended_usages`)."""
-    moment = to_us(now)
-    gone = [TimedUsage(subject, use.resource, timeline_of(use, moment)) for subject, use in ended]
-    return gone + [
-        TimedUsage(machine.id, use.resource, timeline_of(use, moment))
+    now_us = to_us(now)
+    ended_timelines = [TimedUsage(subject, use.resource, timeline_of(use, now_us)) for subject, use in ended]
+    return ended_timelines + [
+        TimedUsage(machine.id, use.resource, timeline_of(use, now_us))
         for machine in machines
         for use in machine.open_usage
     ]
@@ -107,12 +107,12 @@ def daily_of(
     """Return what these machines and their usages (`timed_usages`) cost on each day of `zone`: as `daily` does."""
     by_id = {machine.id: machine for machine in with_full_names(list(machines), By.PROJECT)}
     first = 0 if since is None else to_us(since)
-    last = _FOREVER if until is None else to_us(until)
+    last = _FAR_FUTURE if until is None else to_us(until)
     intervals: defaultdict[str, _ProjectIntervals] = defaultdict(_ProjectIntervals)
     without_price: dict[str, None] = {}
     for subject, resource, timeline in usages:
         machine = by_id[subject]
-        intervals[machine.project or ""].take(timeline)
+        intervals[machine.project or ""].add(timeline)
         if timeline.unpriced and max(timeline.begin, first) < min(timeline.end, last):
             without_price[f"{machine.name} ({resource})"] = None
     return DailyCosts(_by_day(intervals, zone, first, last), tuple(without_price))
@@ -129,8 +129,8 @@ def timeline_of(usage: Usage, now: int) -> CostTimeline:
     rule = rule_of(usage.provider, market, resource, usage.licence)
     run = max(0, (now if usage.end is None else _parse_us(usage.end)) - begin)
     length = rule.billed_us(run, interrupted=False)
-    doubtful = rule.maybe_granularity_us or rule.maybe_minimum_us
-    if doubtful and rule.max_billed_us(run, interrupted=False) != length:
+    is_uncertain = rule.maybe_granularity_us or rule.maybe_minimum_us
+    if is_uncertain and rule.max_billed_us(run, interrupted=False) != length:
         return cost_timeline(usage, now)
     if market == "spot" and resource == "instance" and _parse_us(segments[0].at) > begin + CLOCKS_DIFFER:
         return cost_timeline(usage, now)
@@ -181,38 +181,38 @@ def _parse_us(text: str) -> int:
 class _ProjectIntervals:
     """The rate intervals of one project: certain ones, and those whose low, amount and high differ."""
 
-    sure: list[RateInterval] = field(default_factory=list)
+    certain: list[RateInterval] = field(default_factory=list)
     low: list[RateInterval] = field(default_factory=list)
     amount: list[RateInterval] = field(default_factory=list)
     high: list[RateInterval] = field(default_factory=list)
 
-    def take(self, timeline: CostTimeline) -> None:
+    def add(self, timeline: CostTimeline) -> None:
         if timeline.low is timeline.amount is timeline.high:
-            self.sure += timeline.amount
+            self.certain += timeline.amount
         else:
             self.low += timeline.low
             self.amount += timeline.amount
             self.high += timeline.high
 
     def __iter__(self) -> Iterator[RateInterval]:
-        return chain(self.sure, self.low, self.amount, self.high)
+        return chain(self.certain, self.low, self.amount, self.high)
 
 
 def _by_day(
     projects: Mapping[str, _ProjectIntervals], zone: tzinfo, first: int, last: int
 ) -> dict[date, dict[str, Sums]]:
-    every = [interval for parts in projects.values() for interval in parts]
-    begin = max(first, min((interval[0] for interval in every), default=0))
-    end = min(last, max((interval[1] for interval in every), default=0))
+    all_intervals = [interval for parts in projects.values() for interval in parts]
+    begin = max(first, min((interval[0] for interval in all_intervals), default=0))
+    end = min(last, max((interval[1] for interval in all_intervals), default=0))
     if begin >= end:
         return {}
     names, edges = _days(begin, end, zone)
     days: dict[date, dict[str, Sums]] = {}
     for project, parts in sorted(projects.items()):
-        sure = _cost_by_day(parts.sure, edges, begin, end)
-        sides = [_cost_by_day(intervals, edges, begin, end) for intervals in (parts.low, parts.amount, parts.high)]
+        certain = _cost_by_day(parts.certain, edges, begin, end)
+        by_bound = [_cost_by_day(intervals, edges, begin, end) for intervals in (parts.low, parts.amount, parts.high)]
         for number, name in enumerate(names):
-            sums = Sums(*(sure[number] + bound[number] for bound in sides))
+            sums = Sums(*(certain[number] + bound[number] for bound in by_bound))
             if sums.high:
                 days.setdefault(name, {})[project] = sums
     return dict(sorted(days.items()))

@@ -1,4 +1,4 @@
-"""What comes off a bill: credits, day by day, and Google's sustained use discount, month by month. Both estimates."""
+"""Estimates what is deducted from a bill: credits by day, and Google's sustained use discounts by month."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso, periods
 
 Ended = Callable[[datetime | None], Iterable[tuple[str, Usage]]]
-_TIERS = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
-_STEP = 5  # each further quarter is cheaper by a fifth of the price
-_SERIES = "n1-"  # and GPUs attached to it; A2, A3, G2 and their GPUs have none
+_TIER_COUNT = 4  # quarters of the month, charged at 100, 80, 60 and 40 % of the price
+_TIER_STEP = 5  # each further quarter is cheaper by a fifth of the price
+_ELIGIBLE_SERIES = "n1-"  # and GPUs attached to it; A2, A3, G2 and their GPUs have none
 SOURCE = "Google Cloud, Sustained use discounts, as stored in 2024 to 2026"
 _REASON = (
     f"estimated ({SOURCE}): 100, 80, 60 and 40 % of the price for each quarter of the month; N1 machines with the same "
@@ -40,22 +40,22 @@ def after_credits(
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
     spent = list(_spent_by_day(machines, ended(None), now, until))
-    in_all = credits_used(configured, spent)
+    all_use = credits_used(configured, spent)
     if since is None:
-        return in_all
+        return all_use
     earlier = credits_used(configured, list(_spent_by_day(machines, ended(None), now, since)))
-    pairs = zip(in_all.uses, earlier.uses, strict=True)
+    pairs = zip(all_use.uses, earlier.uses, strict=True)
     uses = tuple(CreditUse(one.credit, one.used - before.used, one.left) for one, before in pairs)
-    return AfterCredits(in_all.before - earlier.before, in_all.after - earlier.after, uses)
+    return AfterCredits(all_use.before - earlier.before, all_use.after - earlier.after, uses)
 
 
 def _spent_by_day(
     machines: Sequence[Machine], ended: Iterable[tuple[str, Usage]], now: datetime, until: datetime | None
 ) -> Iterator[AccountSpend]:
     """Yield what each account spent on each day of UTC, before `until`."""
-    known = {machine.id: machine for machine in machines}
+    by_id = {machine.id: machine for machine in machines}
     sums: dict[tuple[str, str, datetime], int] = defaultdict(int)
-    for machine, use in (*((known[subject], use) for subject, use in ended), *_running(machines)):
+    for machine, use in (*((by_id[subject], use) for subject, use in ended), *_running(machines)):
         first, last = billed_span(use, now)
         last = last if until is None else min(last, until)
         for day in periods("day", first, last, UTC) if first <= last else ():
@@ -85,11 +85,9 @@ def sustained_use_discounts(
     if not began:
         return []
     first = max(filter(None, (min(began), since)))
-    countable = [
-        one for one in ended(first) if may_count(one[1])
-    ]  # read once: a ledger has many usages, and many months
+    usages = [one for one in ended(first) if is_eligible(one[1])]  # read once for all months
     eligible = [
-        machine._replace(open_usage=tuple([use for use in machine.open_usage if may_count(use)]))
+        machine._replace(open_usage=tuple([use for use in machine.open_usage if is_eligible(use)]))
         for machine in machines
     ]
     discounts: list[Discount] = []
@@ -97,17 +95,17 @@ def sustained_use_discounts(
         over = until is not None and until < month.end and until < now
         if not over and (since is None or since <= month.begin):
             bill = period_charges(
-                eligible, _usages_within(countable, month.begin, month.end), now, since=month.begin, until=month.end
+                eligible, _usages_within(usages, month.begin, month.end), now, since=month.begin, until=month.end
             )
             discounts += sustained_use(bill, month.begin)
     return discounts
 
 
-def _usages_within(known: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
+def _usages_within(usages: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
     """Return the usages of which anything may be billed in a period; what is rounded up goes on for less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [
-        one for one in known if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
+        one for one in usages if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
     ]
 
 
@@ -146,15 +144,15 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
     return found
 
 
-def may_count(usage: Usage) -> bool:
+def is_eligible(usage: Usage) -> bool:
     """Say whether a usage (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
     fits = (usage.provider, usage.market, usage.resource, usage.per)
-    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_SERIES)
+    return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_ELIGIBLE_SERIES)
 
 
-def off_a_month(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
-    """Return what comes off the price of one machine that is on for `held_us` of a month; None where nothing does."""
-    if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_SERIES):
+def month_discount(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
+    """Return the discount of one machine that is on for `held_us` of a month; None for none."""
+    if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_ELIGIBLE_SERIES):
         return None
     exact = _discount_amount([(0, held_us, per_hour.nanos)], month_us)
     return Money(round(Fraction(exact, PER_NANO))) if exact else None
@@ -169,7 +167,7 @@ def _rates(billed: Billed, begin: int, end: int) -> Iterator[tuple[int, int, int
     """Yield what a machine's run costs by the hour within the month: (from, to, nano-dollars)."""
     use, charged = billed.charge.usage, billed.charge
     fits = (use.provider, use.market, use.resource, use.per) == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR)
-    if not fits or not use.kind.startswith(_SERIES) or not use.segments or not charged.amount:
+    if not fits or not use.kind.startswith(_ELIGIBLE_SERIES) or not use.segments or not charged.amount:
         return
     first = max(begin, parse_us(use.begin))
     for start, stop, nanos in price_pieces(use, first, min(end, first + charged.billed_us), 0):
@@ -182,14 +180,14 @@ def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
 
     So machines that follow one another are one that runs on (the provider's inferred instances).
     """
-    lasted = _time_at_cost(rates)
-    amount = below = 0
-    for level in sorted(lasted):
-        held = sum(span for height, span in lasted.items() if height >= level)
-        beyond = sum(max(0, _TIERS * held - quarter * month) for quarter in range(1, _TIERS))
-        amount += (level - below) * beyond
-        below = level
-    return amount * (PER_NANO_HOUR // (_TIERS * _STEP))
+    time_by_cost = _time_at_cost(rates)
+    amount = previous_level = 0
+    for level in sorted(time_by_cost):
+        duration = sum(span for hourly_cost, span in time_by_cost.items() if hourly_cost >= level)
+        discounted_time = sum(max(0, _TIER_COUNT * duration - quarter * month) for quarter in range(1, _TIER_COUNT))
+        amount += (level - previous_level) * discounted_time
+        previous_level = level
+    return amount * (PER_NANO_HOUR // (_TIER_COUNT * _TIER_STEP))
 
 
 def _time_at_cost(rates: list[tuple[int, int, int]]) -> dict[int, int]:
@@ -198,11 +196,11 @@ def _time_at_cost(rates: list[tuple[int, int, int]]) -> dict[int, int]:
     for start, stop, nanos in rates:
         changes[start] += nanos
         changes[stop] -= nanos
-    lasted: dict[int, int] = defaultdict(int)
-    height = previous = 0
+    time_by_cost: dict[int, int] = defaultdict(int)
+    hourly_cost = previous = 0
     for moment in sorted(changes):
-        if height:
-            lasted[height] += moment - previous
-        height += changes[moment]
+        if hourly_cost:
+            time_by_cost[hourly_cost] += moment - previous
+        hourly_cost += changes[moment]
         previous = moment
-    return lasted
+    return time_by_cost

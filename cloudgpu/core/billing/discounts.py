@@ -1,4 +1,4 @@
-"""Prices that were agreed on (discounts, committed-use rates) and credits, as the user states them. Pure."""
+"""Negotiated prices (discounts, committed-use rates) and credits, as the user states them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What is agreed on for what fits: so many percent less, or a fixed rate per hour (then `percent` is None).
+    """A negotiated price of matching machines: a discount in percent, or a fixed hourly rate (then `percent` is None).
 
     `account`, `instance_type` and `region` are patterns. `markets` are those it holds on. It holds from `since`
     (inclusive) to `until` (exclusive), aware UTC; None: without that end. `source` names its place in config.toml.
@@ -34,7 +34,7 @@ class Discount:
     source: str
 
     def fits(self, item: Available, at: datetime) -> bool:
-        """Say whether it holds for this machine at this moment."""
+        """Say whether it applies to this machine at this moment."""
         patterns = (
             (self.account, item.account),
             (self.instance_type, item.instance_type),
@@ -44,7 +44,7 @@ class Discount:
             self.provider == item.provider
             and item.market in self.markets
             and all(fnmatchcase(fact, pattern) for pattern, fact in patterns)
-            and holds(self.since, self.until, at)
+            and is_in_period(self.since, self.until, at)
         )
 
     def apply(self, listed: Price | None, at: datetime) -> Price | None:
@@ -68,7 +68,7 @@ def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price |
     return listed if first is None else first.apply(listed, at)
 
 
-def holds(since: datetime | None, until: datetime | None, at: datetime) -> bool:
+def is_in_period(since: datetime | None, until: datetime | None, at: datetime) -> bool:
     """Say whether a moment lies in a period that includes its begin and not its end; None: it has no such end."""
     return (since is None or since <= at) and (until is None or at < until)
 
@@ -89,9 +89,9 @@ class Credit:
     source: str
 
     def fits(self, spent: AccountSpend) -> bool:
-        """Say whether it pays for this."""
+        """Say whether the credit pays for this spend."""
         mine = fnmatchcase(spent.provider, self.provider) and fnmatchcase(spent.account, self.account)
-        return mine and holds(self.since, self.until, spent.at)
+        return mine and is_in_period(self.since, self.until, spent.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +125,20 @@ class AfterCredits:
 def credits_used(configured: Sequence[Credit], spent: Iterable[AccountSpend]) -> AfterCredits:
     """Return what credits took off, the earliest spending first and, for each, the credit that ends first.
 
-    That is our model: which credit a provider uses first, its bill says.
+    This order is a model; only the provider's bill says which credit it uses first.
     """
     remaining = {number: credit.amount for number, credit in enumerate(configured)}
     before = after = ZERO
     order = sorted(remaining, key=lambda number: _credit_order(configured[number]))
-    for item in sorted(spent, key=lambda item: (item.at, item.provider, item.account)):
-        open_amount = item.amount
+    for spend in sorted(spent, key=lambda spend: (spend.at, spend.provider, spend.account)):
+        unpaid = spend.amount
         for number in order:
-            if configured[number].fits(item):
-                taken = max(ZERO, min(open_amount, remaining[number]))
-                remaining[number] -= taken
-                open_amount -= taken
-        before += item.amount
-        after += open_amount
+            if configured[number].fits(spend):
+                applied = max(ZERO, min(unpaid, remaining[number]))
+                remaining[number] -= applied
+                unpaid -= applied
+        before += spend.amount
+        after += unpaid
     uses = (
         CreditUse(credit, credit.amount - remaining[number], remaining[number])
         for number, credit in enumerate(configured)

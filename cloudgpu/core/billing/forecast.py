@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 class BurnPart(StrEnum):
-    """Which part of the burn rate something is."""
+    """A part of the burn rate."""
 
     MACHINES = "machines"  # compute, and what is attached to a machine while it runs
     STOPPED = "stopped"  # what stopped machines still cost
@@ -27,7 +27,7 @@ class BurnPart(StrEnum):
 
 
 class Horizon(StrEnum):
-    """Up to when something is projected."""
+    """The end of a projection."""
 
     DAY = "end_of_day"
     MONTH = "end_of_month"
@@ -50,7 +50,7 @@ class BurnByPart:
 
 @dataclass(frozen=True, slots=True)
 class RemainingCost:
-    """The cost still to come, in exact parts; `without_end` counts running machines that have no such end."""
+    """The remaining cost, in exact parts; `without_end` counts running machines that have no such end."""
 
     low: int
     amount: int
@@ -90,32 +90,32 @@ def open_usages(machines: Iterable[Machine], now: datetime) -> list[Running]:
     ]
 
 
-def burn_rate(runnings: Iterable[Running], now: datetime) -> BurnByPart:
+def burn_rate(usages: Iterable[Running], now: datetime) -> BurnByPart:
     """Return what the hour from `now` on costs if everything stays as it is."""
     parts = dict.fromkeys(BurnPart, 0)
-    without = 0
-    for one in runnings:
-        hour = charge(one.usage, now + HOUR, since=now, until=now + HOUR)
-        parts[one.part] += hour.amount
-        without += bool(hour.unpriced_us)
-    return BurnByPart(parts, without)
+    unpriced_count = 0
+    for usage in usages:
+        hour = charge(usage.usage, now + HOUR, since=now, until=now + HOUR)
+        parts[usage.part] += hour.amount
+        unpriced_count += bool(hour.unpriced_us)
+    return BurnByPart(parts, unpriced_count)
 
 
 def remaining(usages: Iterable[Running], now: datetime, goal: Horizon, end: datetime | None = None) -> RemainingCost:
-    """Return what is still to come up to `end`, or to the end of each lease or renewal.
+    """Return the remaining cost up to `end`, or to the end of each lease or renewal.
 
     A running machine is counted to its renew-until. If that has passed, or there is none, it is counted to `end`.
     Stopped machines and retained resources are counted to `end`, and left out of a horizon that has none.
     """
-    sums, endless = [0, 0, 0], 0
-    for one in usages:
-        until = _usage_end(one, goal, now, end)
+    sums, without_end = [0, 0, 0], 0
+    for usage in usages:
+        until = _usage_end(usage, goal, now, end)
         if until is None:
-            endless += one.usage.resource is Resource.INSTANCE
+            without_end += usage.usage.resource is Resource.INSTANCE
             continue
-        further = one.remaining(until)
-        sums = [sums[0] + further.low, sums[1] + further.amount, sums[2] + further.high]
-    return RemainingCost(sums[0], sums[1], sums[2], endless)
+        cost = usage.remaining(until)
+        sums = [sums[0] + cost.low, sums[1] + cost.amount, sums[2] + cost.high]
+    return RemainingCost(sums[0], sums[1], sums[2], without_end)
 
 
 def _usage_end(usage: Running, goal: Horizon, now: datetime, end: datetime | None) -> datetime | None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
 
-from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, Assignment, cuts_of, key_at
+from cloudgpu.core.billing.assignments import NO_JOBS, UNASSIGNED, Assigned, Assignment, cut_times, key_at
 from cloudgpu.core.billing.charges import Billed, Charge, billed_span, billed_units, charge, money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import PriceInterval, Resource, Usage
@@ -60,22 +60,22 @@ def line_items(
     until: datetime | None = None,
     assigned: Assigned = NO_JOBS,
 ) -> Iterator[LineItem]:
-    """Yield the lines of a bill (`totals.period_charges` of the same period): their amounts add up to its total.
+    """Yield the lines of a bill (`charges.period_charges` of the same period): their amounts add up to its total.
 
     `assigned` says which job each machine is for, and when.
 
-    What rounding leaves over of a line is carried to the next, so that a line is off by a nano-dollar at most.
+    The rounding error of a line is carried to the next, so that a line is off by a nano-dollar at most.
     """
     exact = rounded = 0
     for one in bill:
         assignments = assigned.get(one.machine.id, UNASSIGNED)
         for begin, end in _pieces(one.charge.usage, now, since, until, assignments):
-            found = _charge(one.charge.usage, now, begin, end)
-            if found.billed_us or found.high or found.unpriced_us:
-                exact += found.amount
+            piece = _charge(one.charge.usage, now, begin, end)
+            if piece.billed_us or piece.high or piece.unpriced_us:
+                exact += piece.amount
                 amount = money(exact) - Money(rounded)
                 rounded += amount.nanos
-                yield _item(one.machine, found, (begin, end), amount, now, key_at(assignments, one.charge.usage, begin))
+                yield _item(one.machine, piece, (begin, end), amount, now, key_at(assignments, one.charge.usage, begin))
 
 
 def _charge(usage: Usage, now: datetime, begin: datetime, end: datetime) -> Charge:
@@ -95,7 +95,7 @@ def _pieces(
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in usage.segments[1:])
-    cuts = {moment for moment in (*changes, *cuts_of(assignments), *_midnights(begin, end)) if begin < moment < end}
+    cuts = {moment for moment in (*changes, *cut_times(assignments), *_midnights(begin, end)) if begin < moment < end}
     edges = [begin, *sorted(cuts), end]
     yield from ((first, last) for first, last in pairwise(edges) if first < last)
 
@@ -128,17 +128,17 @@ def _item(
         amount=amount,
         low=amount if charge.low == charge.amount else low,
         high=amount if charge.high == charge.amount else high,
-        units=Fraction(0) if free and _costs(use, begin) else billed_units(use, begin, until),
+        units=Fraction(0) if free and _has_price(use, begin) else billed_units(use, begin, until),
         running=use.end is None and end >= now,
         job=job,
     )
 
 
 def _price_at(usage: Usage, moment: datetime) -> PriceInterval | None:
-    held = [segment for segment in usage.segments[1:] if from_iso(segment.at) <= moment]
-    return held[-1] if held else next(iter(usage.segments), None)
+    started = [segment for segment in usage.segments[1:] if from_iso(segment.at) <= moment]
+    return started[-1] if started else next(iter(usage.segments), None)
 
 
-def _costs(usage: Usage, moment: datetime) -> bool:
+def _has_price(usage: Usage, moment: datetime) -> bool:
     price = _price_at(usage, moment)
     return price is not None and price.nanos > 0

@@ -75,17 +75,17 @@ RateInterval = tuple[int, int, int]
 
 def billed_intervals(usage: Usage, now: int) -> list[RateInterval]:
     """Return the maximal cost of a usage up to `now`, as `charges.max_cost_intervals` does, but faster."""
-    if not one_price(usage) or usage.maybe_since:
+    if not has_one_price(usage) or usage.maybe_since:
         return max_cost_intervals(usage, now)
     return rate_intervals(*_billed_span(usage, now))
 
 
 def ended_intervals(usage: Usage) -> tuple[str, list[RateInterval] | None]:
     """Return until when an ended usage may be billed, a ledger time, and its rate intervals; None without a price."""
-    if not one_price(usage) or usage.maybe_since:
+    if not has_one_price(usage) or usage.maybe_since:
         return max_cost_to_the_end(usage)
     billed = _billed_span(usage, 0)
-    return iso(time_of(billed[1])), rate_intervals(*billed)
+    return iso(from_us(billed[1])), rate_intervals(*billed)
 
 
 def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
@@ -96,10 +96,10 @@ def _billed_span(usage: Usage, now: int) -> tuple[int, int, int, str, Rule]:
     return begin, begin + rule.max_billed_us(max(0, run), interrupted=False), nanos, usage.per, rule
 
 
-def one_price(usage: Usage) -> bool:
+def has_one_price(usage: Usage) -> bool:
     """Say whether a usage is billed at one known price from its begin to its end, as long as its rule says."""
-    plain = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
-    return plain and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
+    is_simple = len(usage.segments) == 1 and not usage.reason and not usage.maybe_until and not usage.continues
+    return is_simple and usage.resource != "traffic" and (usage.market != "spot" or usage.resource != "instance")
 
 
 def rate_intervals(begin: int, end: int, nanos: int, per: str, rule: Rule) -> list[RateInterval]:
@@ -124,7 +124,7 @@ def intervals_cost(intervals: Iterable[RateInterval], begin: int, end: int) -> i
     return total
 
 
-def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
+def most_expensive_window(intervals: Iterable[RateInterval], length: int, begin: int, end: int) -> tuple[int, int]:
     """Return (end of the window, its amount) of the most expensive window of `length` that ends within [begin, end].
 
     What a window holds grows at the rate of what enters it less that of what leaves it, and both change only where a
@@ -132,9 +132,9 @@ def worst_window(intervals: Iterable[RateInterval], length: int, begin: int, end
     """
     amount = rate = 0
     changes: list[tuple[int, int]] = []
-    for first, last, each in intervals:
-        amount += max(0, min(last, begin) - max(first, begin - length)) * each
-        for enters, leaves, sign in ((first, last, each), (first + length, last + length, -each)):
+    for first, last, interval_rate in intervals:
+        amount += max(0, min(last, begin) - max(first, begin - length)) * interval_rate
+        for enters, leaves, sign in ((first, last, interval_rate), (first + length, last + length, -interval_rate)):
             if enters <= begin < leaves:
                 rate += sign
             elif begin < enters <= end:
@@ -158,25 +158,25 @@ def time_until_full(intervals: Iterable[RateInterval], rate: int, length: int, b
 
     What was paid before leaves the window in its turn. None: it never holds as much.
     """
-    amount, flow, changes = 0, rate, [(begin + length, -rate)]
+    amount, spend_rate, changes = 0, rate, [(begin + length, -rate)]
     for first, last, interval_rate in intervals:
         amount += max(0, last - max(first, begin - length)) * interval_rate
         if first + length > begin:
             changes.append((first + length, -interval_rate))
         elif last + length > begin:
-            flow -= interval_rate
+            spend_rate -= interval_rate
         if last + length > begin:
             changes.append((last + length, interval_rate))
     at = begin
     for moment, change in sorted(changes):
         if amount >= limit:
             return at - begin
-        if amount + flow * (moment - at) >= limit:
-            return at - begin - (amount - limit) // flow
-        amount, flow, at = amount + flow * (moment - at), flow + change, moment
+        if amount + spend_rate * (moment - at) >= limit:
+            return at - begin - (amount - limit) // spend_rate
+        amount, spend_rate, at = amount + spend_rate * (moment - at), spend_rate + change, moment
     return None
 
 
-def time_of(micros: int) -> datetime:
+def from_us(micros: int) -> datetime:
     """Return whole microseconds since 1970 as aware UTC."""
     return EPOCH + micros * MICRO

@@ -66,29 +66,29 @@ class Rule:
         return max(self.minimum_us, _round_up(run_us, granule))
 
     def max_billed_us(self, run_us: int, *, interrupted: bool) -> int:
-        """Return how long it is billed for by the more expensive reading of what sources say; never below `length`."""
-        coarse = _round_up(run_us, max(self.granularity_us, self.maybe_granularity_us))
-        least = self.billed_us(run_us, interrupted=interrupted)
-        doubtful = self.maybe_granularity_us or self.maybe_minimum_us
-        return max(least, self.maybe_minimum_us, coarse) if doubtful else least
+        """Return how long it is billed for by the more expensive reading of the sources; never below `billed_us`."""
+        rounded_up = _round_up(run_us, max(self.granularity_us, self.maybe_granularity_us))
+        billed = self.billed_us(run_us, interrupted=interrupted)
+        is_uncertain = self.maybe_granularity_us or self.maybe_minimum_us
+        return max(billed, self.maybe_minimum_us, rounded_up) if is_uncertain else billed
 
     def free(self, usage: Usage, run_us: int) -> str:
         """Return why this run is free, empty where it is not; `run_us` is how long it may have run, not rounded."""
-        return _TAKEN if self._is_taken_soon(usage, run_us) and (usage.first or self.free_every_run) else ""
+        return _IS_FREE if self._ended_early(usage, run_us) and (usage.first or self.free_every_run) else ""
 
     def maybe_free(self, usage: Usage, run_us: int) -> str:
         """Return why this run, that is not free for sure, may be free; `run_us` is how short it may have been."""
-        if not self._is_taken_soon(usage, run_us):
+        if not self._ended_early(usage, run_us):
             return ""
-        return _TAKEN_SOMETIME if usage.first or self.free_every_run else _TAKEN_LATER
+        return _MAYBE_FREE_DURATION if usage.first or self.free_every_run else _MAYBE_FREE_RESTART
 
-    def _is_taken_soon(self, usage: Usage, run_us: int) -> bool:
+    def _ended_early(self, usage: Usage, run_us: int) -> bool:
         return usage.reason == "interrupted" and usage.end is not None and run_us < self.free_if_interrupted_us
 
 
-_TAKEN = "free: the provider interrupted it soon after its start"
-_TAKEN_SOMETIME = "it may be free: how soon after its start it was interrupted is not known"
-_TAKEN_LATER = "it may be free: it was interrupted soon after a start that may not be its first"
+_IS_FREE = "free: the provider interrupted it soon after its start"
+_MAYBE_FREE_DURATION = "it may be free: how soon after its start it was interrupted is not known"
+_MAYBE_FREE_RESTART = "it may be free: it was interrupted soon after a start that may not be its first"
 
 
 def _round_up(run_us: int, granule: int) -> int:
@@ -289,7 +289,7 @@ PER_NANO = PER_NANO_HOUR * HOUR  # parts of a nano-dollar in which amounts are e
 _DAY = 24 * HOUR
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
-CLOCKS_DIFFER = 5 * MINUTE  # a price that was noted so soon after a start is that of the start
+CLOCKS_DIFFER = 5 * MINUTE  # a price recorded so soon after a start holds since the start
 
 
 def to_us(moment: datetime) -> int:
@@ -343,55 +343,55 @@ def span_of(usage: Usage, rule: Rule, now: int) -> BilledSpan:
     earliest = begin if usage.maybe_since is None else min(begin, parse_us(usage.maybe_since))
     stop = max(begin, now if usage.end is None else parse_us(usage.end))
     last = stop if usage.maybe_until is None else max(stop, parse_us(usage.maybe_until))
-    sure = begin if usage.sure_from is None else min(stop, max(begin, parse_us(usage.sure_from)))
+    certain = begin if usage.sure_from is None else min(stop, max(begin, parse_us(usage.sure_from)))
     interrupted = usage.reason == "interrupted" and usage.end is not None
     if usage.continues is not None:
         return _continued(usage, rule, (begin, stop, last))
     end = begin + rule.billed_us(stop - begin, interrupted=interrupted)
-    certain_end = min(end, sure + rule.billed_us(stop - sure, interrupted=interrupted))
+    certain_end = min(end, certain + rule.billed_us(stop - certain, interrupted=interrupted))
     latest = max(end, earliest + rule.max_billed_us(last - earliest, interrupted=interrupted))
     return BilledSpan(
-        earliest, begin, min(sure, end), certain_end, end, latest, stop - begin, stop - sure, last - earliest
+        earliest, begin, min(certain, end), certain_end, end, latest, stop - begin, stop - certain, last - earliest
     )
 
 
-def _continued(usage: Usage, rule: Rule, known: tuple[int, int, int]) -> BilledSpan:
+def _continued(usage: Usage, rule: Rule, times: tuple[int, int, int]) -> BilledSpan:
     """Return the billed interval of a usage that continues an earlier one.
 
-    Both are rounded once, together; what the first rounding paid is not billed again.
+    Both are rounded up together, once; what is billed already is not billed again.
     """
-    begin, stop, last = known
+    begin, stop, last = times
     origin = parse_us(usage.continues or usage.begin)
-    paid = origin + rule.billed_us(begin - origin, interrupted=False)
-    end = max(paid, origin + rule.billed_us(stop - origin, interrupted=False))
+    billed_to = origin + rule.billed_us(begin - origin, interrupted=False)
+    end = max(billed_to, origin + rule.billed_us(stop - origin, interrupted=False))
     latest = max(end, origin + rule.max_billed_us(last - origin, interrupted=False))
-    return BilledSpan(paid, paid, paid, end, end, latest, stop - begin, stop - begin, last - begin)
+    return BilledSpan(billed_to, billed_to, billed_to, end, end, latest, stop - begin, stop - begin, last - begin)
 
 
 def price_pieces(usage: Usage, begin: int, end: int, bound: int) -> Iterator[tuple[int, int, int]]:
     """Cut an interval where the price changed, or may have; the first price also holds for the time before it.
 
-    `bound` says what to take where the price is uncertain: -1 the lowest, 0 the expected, 1 the highest.
+    Where the price is uncertain, `bound` -1 takes the lowest, 0 the expected, 1 the highest.
     """
     segments = usage.segments
     starts = [begin] + [min(end, max(begin, parse_us(segment.at))) for segment in segments[1:]] + [end]
-    if bound and is_guessed(usage, parse_us(usage.begin)):
-        known = min(end, max(begin, parse_us(segments[0].at)))
-        yield begin, known, max(segments[0].nanos, usage.on_demand or 0) if bound > 0 else 0
-        starts = [max(known, start) for start in starts]
+    if bound and is_price_guessed(usage, parse_us(usage.begin)):
+        known_from = min(end, max(begin, parse_us(segments[0].at)))
+        yield begin, known_from, max(segments[0].nanos, usage.on_demand or 0) if bound > 0 else 0
+        starts = [max(known_from, start) for start in starts]
     for number, segment in enumerate(segments):
         first, last = starts[number], starts[number + 1]
-        following = segments[number + 1] if bound and number + 1 < len(segments) else None
-        if following is not None and following.maybe_from is not None:
-            doubt = min(last, max(first, parse_us(following.maybe_from)))
-            either = (segment.nanos, following.nanos)
-            yield doubt, last, max(either) if bound > 0 else min(either)
-            last = doubt
+        next_segment = segments[number + 1] if bound and number + 1 < len(segments) else None
+        if next_segment is not None and next_segment.maybe_from is not None:
+            uncertain_from = min(last, max(first, parse_us(next_segment.maybe_from)))
+            prices = (segment.nanos, next_segment.nanos)
+            yield uncertain_from, last, max(prices) if bound > 0 else min(prices)
+            last = uncertain_from
         yield first, last, segment.nanos
 
 
-def is_guessed(usage: Usage, begin: int) -> bool:
-    """Say whether a spot machine ran before its first price that is known: then that is a guess."""
+def is_price_guessed(usage: Usage, begin: int) -> bool:
+    """Say whether a spot machine ran before its first known price: its price is a guess until then."""
     spot = usage.market == "spot" and usage.resource is Resource.INSTANCE
     return spot and parse_us(usage.segments[0].at) > begin + CLOCKS_DIFFER
 

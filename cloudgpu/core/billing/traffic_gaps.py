@@ -1,4 +1,4 @@
-"""When nobody has counted a machine's bytes out, which its cloud charges."""
+"""Intervals in which a machine's egress was not counted, though its cloud charges for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource
 from cloudgpu.core.values.times import iso
 
-_FREE = "never"  # how the rule of a cloud begins that charges for no traffic
-CHARGING = frozenset(  # reads no catalogue
+_FREE = "never"  # how the rule of a cloud without traffic charges begins
+CHARGING_PROVIDERS = frozenset(  # reads no catalogue
     rule.provider for rule in RULES if rule.resource == Resource.TRAFFIC and not rule.states.startswith(_FREE)
 )
 
@@ -29,7 +29,7 @@ class GapRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class TrafficGap:
-    """From when to when nobody has counted a machine's bytes out: ledger times, `until` None where it still runs."""
+    """An interval in which a machine's egress was not counted: ledger times, `until` None where it still runs."""
 
     machine: str
     name: str
@@ -41,31 +41,31 @@ class TrafficGap:
         return {"machine": self.machine, "name": self.name, "since": self.since, "until": self.until}
 
     def __str__(self) -> str:
-        ends = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
-        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{ends} UTC"
+        end_text = f" until {self.until[:16].replace('T', ' ')}" if self.until else ""
+        return f"bytes out of {self.name} not counted since {self.since[:16].replace('T', ' ')}{end_text} UTC"
 
 
 def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
-    """Return what was never read of the machines' counters: from the last count, or the launch, until their end.
+    """Return the gaps of machines' counters: from the last count, or the launch, until their end.
 
     Only of machines that have run where bytes out are charged. The counter goes on over stops and boots: what a stopped
     machine has sent since the last count is read when it runs again, and is a gap only if it never does.
     """
-    ran = (
+    charged = (
         machine
         for machine in machines
         if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
     )
-    waiting = (machine for machine in ran if machine.billed or machine.terminated_at or not machine.traffic)
+    uncounted = (machine for machine in charged if machine.billed or machine.terminated_at or not machine.traffic)
     gaps = [
         TrafficGap(machine.id, machine.name, _traffic_counted_until(machine), machine.terminated_at)
-        for machine in waiting
+        for machine in uncounted
     ]
     return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
 
 
 def _is_charged(machine: Machine) -> bool:
-    return machine.provider in CHARGING or machine.traffic_prices is not None
+    return machine.provider in CHARGING_PROVIDERS or machine.traffic_prices is not None
 
 
 def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import cast
 
 from cloudgpu.core.billing.charges import money
-from cloudgpu.core.billing.rates import RateInterval, billed_intervals, intervals_cost, time_of, worst_window
+from cloudgpu.core.billing.rates import RateInterval, billed_intervals, from_us, intervals_cost, most_expensive_window
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
@@ -21,7 +21,7 @@ from cloudgpu.core.values.times import Period, period, periods
 
 Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
 Ended = Callable[[datetime | None], Billed]
-_EVER = 2**62  # microseconds; later than any time that can be written
+_FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
@@ -51,13 +51,13 @@ class BudgetSums:
         ])  # fmt: skip
         return found + intervals_cost(self.spent, begin, end)
 
-    def committed_within(self, begin: int, end: int, now: int, ahead: int) -> int:
-        """Return what runs already will cost within [begin, end); what has no end counts up to `ahead`."""
+    def committed_within(self, begin: int, end: int, now: int, horizon: int) -> int:
+        """Return what runs already will cost within [begin, end); what has no end counts up to `horizon`."""
         found = sum([
             nanos * exact_cost(unit, max(begin, first), min(end, last))
-            for unit, first, last, nanos in self._future_flows(now, ahead)
+            for unit, first, last, nanos in self._future_flows(now, horizon)
         ])  # fmt: skip
-        return found + sum(intervals_cost(item.intervals(now, ahead), begin, end) for item in self.commitments)
+        return found + sum(intervals_cost(item.intervals(now, horizon), begin, end) for item in self.commitments)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
         """Yield what was billed."""
@@ -65,11 +65,11 @@ class BudgetSums:
         for (unit, begin, end), nanos in self.past_flows.items():
             yield from flow_intervals(unit, begin, end, nanos)
 
-    def committed_intervals(self, now: int, ahead: int) -> Iterator[RateInterval]:
-        """Yield what runs already will cost; what has no end counts up to `ahead`."""
+    def committed_intervals(self, now: int, horizon: int) -> Iterator[RateInterval]:
+        """Yield what runs already will cost; what has no end counts up to `horizon`."""
         for item in self.commitments:
-            yield from item.intervals(now, ahead)
-        for unit, begin, end, nanos in self._future_flows(now, ahead):
+            yield from item.intervals(now, horizon)
+        for unit, begin, end, nanos in self._future_flows(now, horizon):
             yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
@@ -85,13 +85,13 @@ class BudgetSums:
         yield from (item.until for item in self.commitments if item.until is not None)
         yield from (until for _, _, until in self.future_flows if until is not None)
 
-    def _future_flows(self, now: int, ahead: int) -> Iterator[tuple[int, int, int, int]]:
+    def _future_flows(self, now: int, horizon: int) -> Iterator[tuple[int, int, int, int]]:
         for (unit, since, until), nanos in self.future_flows.items():
-            yield unit, now if since is None or since > now else since, ahead if until is None else until, nanos
+            yield unit, now if since is None or since > now else since, horizon if until is None else until, nanos
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PeriodSums:
     """One period of a budget: its spend, the committed cost of running machines, and the requested cost.
 
     `until` is its end; of a rolling budget that of its most expensive window, of a total one the end of the forecast.
@@ -101,58 +101,58 @@ class Share:
     until: datetime
     spent: Money
     running: Money
-    wanted: Money
+    requested: Money
     fits: bool  # what costs nothing always does
 
     @property
     def total(self) -> Money:
         """The sum that is compared with the limit."""
-        return self.spent + self.running + self.wanted
+        return self.spent + self.running + self.requested
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """How something that is wanted fits a budget. `unpriced` are machines of which nobody knows what they cost.
+class BudgetVerdict:
+    """Whether a request fits a budget. `unpriced` are machines of which nobody knows what they cost.
 
     `assumed` says which prices are not known and what was counted instead.
     """
 
     budget: Budget
-    shares: tuple[Share, ...]
+    periods: tuple[PeriodSums, ...]
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
         """Whether it fits the budget in each of its periods."""
-        return not self.unpriced and all(share.fits for share in self.shares)
+        return not self.unpriced and all(share.fits for share in self.periods)
 
     @property
-    def tightest(self) -> Share:
-        """The period with the least left, or the most too much."""
-        return max(self.shares, key=lambda share: share.total)
+    def tightest(self) -> PeriodSums:
+        """The period with the least left of the limit, or the largest excess."""
+        return max(self.periods, key=lambda share: share.total)
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What every budget that covers it says of something that is wanted."""
+    """The verdicts on a request of every budget that covers it."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[BudgetVerdict, ...] = ()
 
     @property
-    def refusals(self) -> tuple[Verdict, ...]:
-        """The verdicts of budgets that it does not fit and that refuse."""
+    def refusals(self) -> tuple[BudgetVerdict, ...]:
+        """The verdicts of the refusing budgets that it does not fit."""
         return tuple(verdict for verdict in self.verdicts if verdict.budget.refuses and not verdict.fits)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """Something that is wanted from `now` on, with the sums of every budget that covers it.
+    """A machine that is requested from `now` on, with the sums of every budget that covers it.
 
-    `others` are wanted with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
+    `others` are requested with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
     """
 
-    wanted: Budgeted
+    subject: Budgeted
     budget_sums: tuple[BudgetSums, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
@@ -162,16 +162,16 @@ class AdmissionRequest:
 
     @property
     def name(self) -> str:
-        """What is wanted, by its name."""
-        return f"the {len(self.others) + 1} machines of {self.of_cluster}" if self.others else self.wanted.name
+        """The name of what is requested."""
+        return f"the {len(self.others) + 1} machines of {self.of_cluster}" if self.others else self.subject.name
 
     def admission(self, change: Callable[[Budgeted], Budgeted] | None = None) -> Admission:
-        """Return what the budgets say of it, or of it as `change` makes each machine."""
-        return self._admission([one if change is None else change(one) for one in (self.wanted, *self.others)])
+        """Return the verdicts on it, each machine as `change` returns it."""
+        return self._admission([one if change is None else change(one) for one in (self.subject, *self.others)])
 
     def fitting(self) -> int:
         """Return how many of the machines fit every refusing budget, fewer than all: 0 for none."""
-        subjects = (self.wanted, *self.others)
+        subjects = (self.subject, *self.others)
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
     def _admission(self, subjects: Sequence[Budgeted]) -> Admission:
@@ -202,7 +202,7 @@ def admission_request(
     covering = [budget for budget in budgets if budget.scope.covers(subject)]
     volumes = existing_volumes(exposure for exposure in exposures if not isinstance(exposure, Exposure))
     ids = {subject.id, *(subject.id for subject in others)}
-    sums = budget_sums(covering, exposures, ended, prices, now, volumes, without=ids, unpriced=unpriced)
+    sums = budget_sums(covering, exposures, ended, prices, now, volumes, excluded_ids=ids, unpriced=unpriced)
     return AdmissionRequest(subject, sums, volumes, prices, now, tuple(others), of_cluster)
 
 
@@ -214,56 +214,56 @@ def budget_sums(
     now: datetime,
     volumes: frozenset[tuple[str, str]],
     *,
-    without: Collection[str] = (),
+    excluded_ids: Collection[str] = (),
     unpriced: Ended | None = None,
 ) -> tuple[BudgetSums, ...]:
-    """Return the sums of each budget, without future costs of the machines with the ids `without`."""
+    """Return the sums of each budget, without future costs of the machines with the ids `excluded_ids`."""
     all_sums = tuple(BudgetSums(budget, _period_begin(budget, now)) for budget in budgets)
     if not all_sums:
         return ()
-    micros, covers = to_us(now), _Covers(all_sums)
+    micros, covers = to_us(now), _CoverageCache(all_sums)
     covering: dict[str, Sequence[BudgetSums]] = {}
     names: dict[str, str] = {}
-    summed = [sums for sums in all_sums if unpriced is not None and sums.budget.span.kind == "total"]
+    from_totals = [sums for sums in all_sums if unpriced is not None and sums.budget.period.kind == "total"]
     for exposure in exposures:
         subject = exposure.id
         names[subject] = exposure.name
         covering[subject] = covered = covers(exposure)
         if isinstance(exposure, Exposure):
-            _add_exposure(covered, exposure, micros, prices, ahead=subject not in without)
+            _add_exposure(covered, exposure, micros, prices, ahead=subject not in excluded_ids)
         elif covered:
-            _add_commitments(covered, exposure, micros, prices, volumes, ahead=subject not in without)
-        if summed:
-            _add_ended([sums for sums in covered if sums in summed], exposure)
-    folded = [sums for sums in all_sums if sums not in summed]
+            _add_commitments(covered, exposure, micros, prices, volumes, ahead=subject not in excluded_ids)
+        if from_totals:
+            _add_ended([sums for sums in covered if sums in from_totals], exposure)
+    from_usages = [sums for sums in all_sums if sums not in from_totals]
     for chosen, uses in (
-        (folded, ended(earliest_relevant([sums.budget for sums in folded], now)) if folded else ()),
-        (summed, unpriced(None) if summed and unpriced else ()),
+        (from_usages, ended(earliest_relevant([sums.budget for sums in from_usages], now)) if from_usages else ()),
+        (from_totals, unpriced(None) if from_totals and unpriced else ()),
     ):
-        theirs = covering if len(chosen) == len(all_sums) else _only_chosen(chosen, covering)
+        chosen_covering = covering if len(chosen) == len(all_sums) else _only_chosen(chosen, covering)
         for subject, use in uses:
-            _add_usage(theirs.get(subject, ()), use, micros, prices, names.get(subject, subject))
+            _add_usage(chosen_covering.get(subject, ()), use, micros, prices, names.get(subject, subject))
     return all_sums
 
 
-class _Covers:
-    """Which of some accounts cover a row, remembered for others of the same owner and place."""
+class _CoverageCache:
+    """Which budgets cover a machine, cached by its provider, account, project and owner."""
 
     def __init__(self, budget_sums: Sequence[BudgetSums]) -> None:
-        self._found = budget_sums
+        self._all_sums = budget_sums
         self._by_name = any(sums.budget.scope.instance is not None for sums in budget_sums)
-        self._known: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
+        self._by_owner: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
-    def __call__(self, row: Budgeted | Exposure) -> Sequence[BudgetSums]:
-        """Return those that cover a row, or what an exposure is of."""
-        if not isinstance(row, Exposure):
-            return [sums for sums in self._found if sums.budget.scope.covers(row)]
-        key = row.provider, row.account, row.project, row.owner
-        accounts = None if self._by_name else self._known.get(key)
-        if accounts is None:
-            own = ("", "") if row.is_named_resource else (row.name, row.id)
-            accounts = self._known[key] = [sums for sums in self._found if sums.budget.scope.means(*key, *own)]
-        return accounts
+    def __call__(self, subject: Budgeted | Exposure) -> Sequence[BudgetSums]:
+        """Return the sums of the budgets that cover a machine or an exposure."""
+        if not isinstance(subject, Exposure):
+            return [sums for sums in self._all_sums if sums.budget.scope.covers(subject)]
+        key = subject.provider, subject.account, subject.project, subject.owner
+        covering = None if self._by_name else self._by_owner.get(key)
+        if covering is None:
+            own = ("", "") if subject.is_named_resource else (subject.name, subject.id)
+            covering = self._by_owner[key] = [sums for sums in self._all_sums if sums.budget.scope.matches(*key, *own)]
+        return covering
 
 
 def _only_chosen(
@@ -288,7 +288,7 @@ def _add_ended(covered: Sequence[BudgetSums], subject: Budgeted | Exposure) -> N
 
 
 def _add_exposure(covered: Sequence[BudgetSums], exposure: Exposure, now: int, prices: Prices, *, ahead: bool) -> None:
-    """Add an exposure to the sums of its budgets: what it costs still, and, `ahead`, what it will."""
+    """Add an exposure to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
     items = exposure.items if exposure.today is None or not prices.today else exposure.today
     until = exposure.until(now, reaper_runs=prices.reaper_runs) if ahead and items else None
     for sums in covered:
@@ -304,18 +304,18 @@ def _add_exposure(covered: Sequence[BudgetSums], exposure: Exposure, now: int, p
 
 def earliest_relevant(budgets: Iterable[Budget], now: datetime) -> datetime | None:
     """Return since when spending matters to any of these budgets; None: since ever."""
-    begins = [current_period(budget, now) for budget in budgets]
-    known = [begin.begin for begin in begins if begin is not None]
-    return min(known) if len(known) == len(begins) else None
+    periods = [current_period(budget, now) for budget in budgets]
+    limited = [period.begin for period in periods if period is not None]
+    return min(limited) if len(limited) == len(periods) else None
 
 
 def current_period(budget: Budget, now: datetime) -> Period | None:
     """Return the period that counts now, of a rolling budget the window that ends now; None for a total one."""
-    if budget.span.kind == "total":
+    if budget.period.kind == "total":
         return None
-    if budget.span.days:
-        return Period(now - budget.span.window, now)
-    return period(budget.span.kind, now, budget.zone)
+    if budget.period.days:
+        return Period(now - budget.period.window, now)
+    return period(budget.period.kind, now, budget.zone)
 
 
 def _add_commitments(
@@ -327,7 +327,7 @@ def _add_commitments(
     *,
     ahead: bool,
 ) -> None:
-    """Take a row into the accounts that it is in: what it costs still, and, `ahead`, what it will."""
+    """Add a machine to the sums of its budgets: its open usages, and, with `ahead`, what it will cost."""
     for use in subject.open_usage:
         _add_usage(covered, use, now, prices, subject.name)
     if not ahead:
@@ -352,9 +352,9 @@ def _add_usage(
         use, why = _with_price(use, prices)
         for sums in covered:
             sums.assumed[f"{name}: {use.what}: {why}"] = None
-    found = billed_intervals(use, now) if covered else ()
+    intervals = billed_intervals(use, now) if covered else ()
     for sums in covered:
-        sums.spent += found
+        sums.spent += intervals
 
 
 def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
@@ -366,7 +366,7 @@ def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
     elif usage.resource == "traffic":
         return usage, "no price is known, so it is in no sum"
     else:
-        nanos, per, why = prices.beside(usage.provider, "", usage.kind, usage.resource)
+        nanos, per, why = prices.attached_price(usage.provider, "", usage.kind, usage.resource)
     return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
@@ -374,34 +374,34 @@ def _assumption_texts(subject: Budgeted, items: Iterable[Commitment]) -> dict[st
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(sums: BudgetSums, subject: Budgeted, commitments: Commitments, now: datetime) -> Verdict:
+def _verdict(sums: BudgetSums, subject: Budgeted, commitments: Commitments, now: datetime) -> BudgetVerdict:
     unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
     assumed = sums.assumed | _assumption_texts(subject, commitments.items)
     free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
-    found = tuple(shares(sums, commitments.items, now))
-    return Verdict(sums.budget, found, () if free else tuple(unpriced), tuple(assumed))
+    periods_found = tuple(period_sums(sums, commitments.items, now))
+    return BudgetVerdict(sums.budget, periods_found, () if free else tuple(unpriced), tuple(assumed))
 
 
-def shares(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[Share]:
-    """Yield each period that what is wanted touches, with the sums that are held against the limit."""
+def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[PeriodSums]:
+    """Yield each period in which the request costs, with the sums that are compared with the limit."""
     budget, micros = sums.budget, to_us(now)
     last = max([micros, *(commitment.until for commitment in commitments if commitment.until is not None)])
-    if budget.span.kind in ("day", "week", "month"):
-        for one in periods(budget.span.kind, now, time_of(last), budget.zone):
+    if budget.period.kind in ("day", "week", "month"):
+        for one in periods(budget.period.kind, now, from_us(last), budget.zone):
             yield _share(sums, commitments, one, micros)
         return
     horizon = max([last, *sums.ends()])
-    if not budget.span.days:
-        yield _share(sums, commitments, Period(time_of(0), time_of(horizon)), micros, endless=True)
+    if not budget.period.days:
+        yield _share(sums, commitments, Period(from_us(0), from_us(horizon)), micros, endless=True)
         return
-    length = budget.span.window // timedelta(microseconds=1)
-    more = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
-    found = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), more)
-    end, _ = worst_window(found, length, micros, horizon)
+    length = budget.period.window // timedelta(microseconds=1)
+    requested = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
+    intervals = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), requested)
+    end, _ = most_expensive_window(intervals, length, micros, horizon)
     costs = any(
         commitment.nanos for commitment in commitments
     )  # from now on: also where the most expensive window is the one that ends now
-    yield _share(sums, commitments, Period(time_of(end - length), time_of(end)), micros, horizon=horizon, costs=costs)
+    yield _share(sums, commitments, Period(from_us(end - length), from_us(end)), micros, horizon=horizon, costs=costs)
 
 
 def _share(
@@ -413,16 +413,16 @@ def _share(
     endless: bool = False,
     horizon: int | None = None,
     costs: bool = False,
-) -> Share:
-    """Return the sums of one period; `horizon` is how far endless promises go, where that is not its end.
+) -> PeriodSums:
+    """Return the sums of one period; commitments without an end count to `horizon`, or to its end.
 
     `costs`: what is wanted costs something in a period as expensive as this one, if not in this one.
     """
     begin, end = to_us(within.begin), to_us(within.end)
-    ahead = horizon or end
-    spent = sums.ended_total + sums.spent_within(begin, _EVER if endless else end)
-    running = sums.committed_within(begin, end, now, ahead)
-    more = sum(intervals_cost(commitment.intervals(now, ahead), begin, end) for commitment in commitments)
-    fits = not (more or costs) or spent + running + more <= sums.budget.limit.nanos * PER_NANO
+    end_of_endless = horizon or end
+    spent = sums.ended_total + sums.spent_within(begin, _FAR_FUTURE if endless else end)
+    running = sums.committed_within(begin, end, now, end_of_endless)
+    requested = sum(intervals_cost(commitment.intervals(now, end_of_endless), begin, end) for commitment in commitments)
+    fits = not (requested or costs) or spent + running + requested <= sums.budget.limit.nanos * PER_NANO
     since = None if endless else within.begin
-    return Share(since, within.end, money(spent), money(running), money(more), fits)
+    return PeriodSums(since, within.end, money(spent), money(running), money(requested), fits)

@@ -1,4 +1,4 @@
-"""Budgets as values: a limit on a scope over a period, what happens on the way to it; and the fold of their lines."""
+"""Budgets as values: a limit on a scope over a period, its alerts and actions, and the events that define it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBJECT = "budgets"  # of every line about a budget
 
 
 class Action(StrEnum):
-    """What a budget does: tell at its thresholds, refuse what it does not carry, stop machines once it is spent."""
+    """What a budget does: alert at its thresholds, refuse requests above it, stop machines once it is spent."""
 
     NOTIFY = "notify"
     REFUSE = "refuse"
@@ -30,25 +30,25 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetPeriod:
-    """How long a budget lasts before it begins anew: a calendar's `kind`, `total` (never), or `rolling` over `days`."""
+    """The period after which a budget restarts: a calendar's `kind`, `total` (never), or `rolling` over `days`."""
 
     kind: str
     days: int = 0
 
     @property
     def text(self) -> str:
-        """It, as `--period` takes it."""
+        """The period as `--period` takes it."""
         return f"rolling:{self.days}d" if self.days else self.kind
 
     @property
     def window(self) -> timedelta:
-        """The length of a rolling one."""
+        """The length of a rolling period."""
         return timedelta(days=self.days)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a budget is about: what is as all of these say; None: any. `instance` is a machine's name or id."""
+    """The resources that a budget covers: those that match it all; None: any. `instance` is a machine's name or id."""
 
     project: str | None = None
     provider: str | None = None
@@ -57,12 +57,12 @@ class Scope:
     instance: str | None = None
 
     def covers(self, subject: Budgeted) -> bool:
-        """Say whether a machine or a retained resource is meant. Values read from tags are compared as tags."""
+        """Say whether a machine or a retained resource is covered. Values read from tags are compared as tags."""
         own = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
-        return self.means(subject.provider, subject.account, subject.project, subject.owner, *own)
+        return self.matches(subject.provider, subject.account, subject.project, subject.owner, *own)
 
-    def means(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
-        """Say whether something of these is meant; without name and id it is no machine."""
+    def matches(self, provider: str, account: str, project: str, owner: str, name: str, id: str) -> bool:  # noqa: A002
+        """Say whether a resource with these values is covered; without name and id it is no machine."""
         if self.instance is not None and self.instance not in (name, id):
             return False
         return (
@@ -73,7 +73,7 @@ class Scope:
         )
 
     def may_cover(self, provider: str, account: str) -> bool:
-        """Say whether machines of this account can be meant."""
+        """Say whether machines of this account can be covered."""
         return self.provider in (None, provider) and self.account in (None, account)
 
     def body(self) -> ScopeRecord:
@@ -88,12 +88,12 @@ class Scope:
 
     @property
     def text(self) -> str:
-        """It, as `--scope` takes it; `all` for everything."""
+        """The scope as `--scope` takes it; `all` for everything."""
         return ",".join(f"{key}={value}" for key, value in asdict(self).items() if value is not None) or "all"
 
 
-def _matches(wanted: str | None, message: str | None) -> bool:
-    return wanted is None or wanted == message or (message is not None and tag_value(wanted) == message)
+def _matches(wanted: str | None, value: str | None) -> bool:
+    return wanted is None or wanted == value or (value is not None and tag_value(wanted) == value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Budget:
 
     name: str
     limit: Money
-    span: BudgetPeriod
+    period: BudgetPeriod
     scope: Scope = Scope()
     thresholds: tuple[int, ...] = (50, 80, 100)
     forecast: int | None = 100
@@ -143,7 +143,7 @@ class Budget:
 
     @property
     def refuses(self) -> bool:
-        """Whether what it does not carry is refused. What it would stop, it does not let begin."""
+        """Whether it refuses requests that would exceed it: with the action `refuse`, or `stop`."""
         return bool(self.actions & {Action.REFUSE, Action.STOP})
 
     def body(self) -> BudgetSet:
@@ -152,7 +152,7 @@ class Budget:
             "name": self.name,
             "nanos": self.limit.nanos,
             "quoted_limit": None if self.quoted_limit is None else self.quoted_limit.body(),
-            "period": {"kind": self.span.kind, "days": self.span.days},
+            "period": {"kind": self.period.kind, "days": self.period.days},
             "scope": self.scope.body(),
             "thresholds": list(self.thresholds),
             "forecast": self.forecast,
@@ -167,7 +167,7 @@ def budget_from(body: Mapping[str, Any], zone_of: Callable[[str], tzinfo]) -> Bu
     return Budget(
         name=body["name"],
         limit=Money(body["nanos"]),
-        span=BudgetPeriod(**body["period"]),
+        period=BudgetPeriod(**body["period"]),
         scope=Scope(**body["scope"]),
         thresholds=tuple(body["thresholds"]),
         forecast=body["forecast"],
@@ -185,7 +185,7 @@ def _limit_currency(body: Mapping[str, Any]) -> LimitCurrency:
 
 
 def budgets_of(lines: Iterable[Event], zone_of: Callable[[str], tzinfo]) -> dict[str, Budget]:
-    """Return the budgets that these lines leave, by name, in the order in which their names first came."""
+    """Return the budgets that these events define, by name, in the order in which each was first set."""
     budgets: dict[str, Budget] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         if line.kind == BUDGET_SET:

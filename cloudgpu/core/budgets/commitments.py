@@ -13,10 +13,10 @@ from cloudgpu.core.model.machine import Budgeted, account_key, not_none, runs_on
 from cloudgpu.core.policies.guards import guards_of
 from cloudgpu.core.values.money import HOUR
 
-OVERDUE = HOUR  # microseconds that a machine is counted on which should have ended, and has not
+OVERDUE = HOUR  # microseconds for which a machine that is past its end still counts
 
 
-class Assumed(NamedTuple):
+class StandIn(NamedTuple):
     """A price that stands in for one that is not known: `nanos` for one, per `hour` or `month`, and why."""
 
     nanos: int
@@ -26,16 +26,16 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What to count where a line says no price.
+    """The prices that count where the ledger has none.
 
-    `compute` gives the on-demand price of a row's machine in nano-dollars an hour, or None. `beside` takes provider,
-    region, the price list's word and the resource, and always has an answer. `today`: count spot machines at the price
-    that they have now, for a forecast; nothing is admitted by it. `passes`: runs are being made, which end at its
-    renew-until what nothing else ends.
+    `compute_price` gives a machine's on-demand price in nano-dollars an hour, or None. `attached_price` takes provider,
+    region, the price list's name and the resource, and always gives one. `today`: count spot machines at the price
+    that they have now, for a forecast; nothing is admitted by it. `reaper_runs`: the reaper runs, and ends machines at
+    their renew-until.
     """
 
-    compute: Callable[[Budgeted], int | None]
-    beside: Callable[[str, str, str, str], Assumed]
+    compute_price: Callable[[Budgeted], int | None]
+    attached_price: Callable[[str, str, str, str], StandIn]
     today: bool = False
     reaper_runs: bool = True
 
@@ -44,7 +44,7 @@ class Commitment(NamedTuple):
     """What one resource goes on costing from now on: `nanos` per `hour` or `month`, up to `until`.
 
     `until` is in microseconds since 1970; None: without an end. `assumed` is why the price is not a known one.
-    `since`: it may have cost as much since then, and no line says so; None: what it has cost is known.
+    `since`: it may have cost as much since then, and no event says so; None: what it has cost is known.
     """
 
     what: str
@@ -63,13 +63,13 @@ class Commitment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """All that goes on costing of one row. `unpriced`: the machine itself does, and nobody knows how much."""
+    """The commitments of one machine. `unpriced`: no price of the machine itself is known."""
 
     items: tuple[Commitment, ...] = ()
     unpriced: bool = False
 
 
-_NOTHING = Commitments()
+_NO_COMMITMENTS = Commitments()
 
 
 def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
@@ -81,26 +81,26 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     have run since that was sent. `volumes` are the (account, name) of named volumes that stand for themselves.
     """
     if subject.terminated_at is not None and not subject.retained:
-        return _NOTHING
+        return _NO_COMMITMENTS
     commitments = [_retained_commitment(subject, entry, prices) for entry in subject.retained]
     if subject.terminated_at is not None or subject.is_named_resource:
         return Commitments(tuple(commitments))
     runs = runs_on(subject)
     until = _latest_end(subject, now, prices) if runs else None
-    beside = [
+    attached = [
         _attached_commitment(subject, entry, until, prices)
         for entry in subject.attached_costs or ()
-        if entry.running and (runs or entry.kept) and not _stands_for_itself(subject, entry, volumes)
+        if entry.running and (runs or entry.kept) and not _is_existing_volume(subject, entry, volumes)
     ]
     nanos = compute_nanos(subject, prices) if runs else None
-    compute = [] if nanos is None else [_compute(subject, until, nanos)]
-    sent = parse_us(subject.intended_at) if subject.launch_status == "open" and subject.intended_at else None
-    own = [*compute, *beside] if sent is None else [one._replace(since=sent) for one in (*compute, *beside)]
+    compute = [] if nanos is None else [_machine_commitment(subject, until, nanos)]
+    sent_at = parse_us(subject.intended_at) if subject.launch_status == "open" and subject.intended_at else None
+    own = [*compute, *attached] if sent_at is None else [one._replace(since=sent_at) for one in (*compute, *attached)]
     return Commitments((*own, *commitments), unpriced=runs and nanos is None)
 
 
 def needs_reaper(subject: Budgeted, prices: Prices) -> bool:
-    """Say whether only a run would end this machine, and none are made."""
+    """Say whether only a run of the reaper would end this machine, and none are made."""
     guards = guards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
 
@@ -109,32 +109,32 @@ def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = subject.price and subject.price.nanos_per_hour
     if subject.market != "spot" or (prices.today and price is not None):
-        return price if price is not None else prices.compute(subject)
+        return price if price is not None else prices.compute_price(subject)
     if subject.max_price:
         return int(not_none(subject.max_price))
     listed = subject.on_demand and subject.on_demand.nanos_per_hour
     if listed is None:
-        listed = prices.compute(subject)
+        listed = prices.compute_price(subject)
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
 def _latest_end(subject: Budgeted, now: int, prices: Prices) -> int | None:
-    """Return when it ends at the latest; None where nothing ends it but somebody who has to come and do that."""
+    """Return when it ends at the latest; None where somebody has to end it by hand."""
     if subject.renew_until is None or needs_reaper(subject, prices):
         return None
     until = parse_us(subject.renew_until)
     return until if until > now else now + OVERDUE * bool(subject.billed or subject.state == "unknown")
 
 
-def _compute(subject: Budgeted, until: int | None, nanos: int) -> Commitment:
-    """Return the promise of the machine itself: what is started there is billed whole."""
+def _machine_commitment(subject: Budgeted, until: int | None, nanos: int) -> Commitment:
+    """Return the commitment of the machine itself: a started billing increment is billed whole."""
     rule = rule_of(subject.provider or "", subject.market or "on_demand", "instance", subject.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
     end = None if until is None else until + (granule if granule > 1 else 0)
     return Commitment(str(subject.instance_type), end, nanos, "hour", rule)
 
 
-def _stands_for_itself(subject: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
+def _is_existing_volume(subject: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
     volume = subject.setup.volume if subject.setup and entry.named else None
     return volume is not None and (account_key(subject), volume.name) in volumes
@@ -144,34 +144,34 @@ def _attached_commitment(subject: Budgeted, entry: AttachedCost, until: int | No
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
-        return _commitment(subject, entry.what, end, resource, Assumed(not_none(entry.nanos_per_month), "month", ""), 1)
-    found = _price(subject, entry, subject.region, resource, prices)
-    return _commitment(subject, entry.what, end, resource, found, quantity)
+        return _commitment(subject, entry.what, end, resource, StandIn(not_none(entry.nanos_per_month), "month", ""), 1)
+    price = _price(subject, entry, subject.region, resource, prices)
+    return _commitment(subject, entry.what, end, resource, price, quantity)
 
 
 def _retained_commitment(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
-        return _commitment(subject, what, None, resource, Assumed(not_none(entry.nanos_per_month), "month", ""), 1)
-    found = _price(subject, entry, entry.region, resource, prices)
-    quantity = entry.size_gb if entry.by_size or found.why else 1
-    return _commitment(subject, what, None, resource, found, quantity)
+        return _commitment(subject, what, None, resource, StandIn(not_none(entry.nanos_per_month), "month", ""), 1)
+    price = _price(subject, entry, entry.region, resource, prices)
+    quantity = entry.size_gb if entry.by_size or price.why else 1
+    return _commitment(subject, what, None, resource, price, quantity)
 
 
-def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> Assumed:
+def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> StandIn:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_maybe_less:
-        return Assumed(nanos, entry.per or "month", "")
-    found = prices.beside(subject.provider, region, entry.stored_as or "", resource)
-    if nanos is not None and not found.why:
-        return Assumed(nanos, entry.per or "month", "")
-    return found
+        return StandIn(nanos, entry.per or "month", "")
+    substitute = prices.attached_price(subject.provider, region, entry.stored_as or "", resource)
+    if nanos is not None and not substitute.why:
+        return StandIn(nanos, entry.per or "month", "")
+    return substitute
 
 
 def _commitment(
-    row: Budgeted, what: str, until: int | None, resource: str, price: Assumed, quantity: int
+    subject: Budgeted, what: str, until: int | None, resource: str, price: StandIn, quantity: int
 ) -> Commitment:
-    rule = rule_of(row.provider or "", row.market or "on_demand", resource)
+    rule = rule_of(subject.provider or "", subject.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

@@ -1,6 +1,6 @@
-"""How far the money that was paid into an account in advance carries what runs there. Pure.
+"""How long the prepaid credit of an account lasts for what runs there. Pure.
 
-What is not known is not zero: an account whose credit cannot be read is judged by nothing here.
+An account whose credit cannot be read is unknown, which is not zero: nothing here evaluates it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
-WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, whoever pays hears of it
+WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, its payer is alerted
 MONTH_HOURS = 730  # that a price of a month is for
 TOPIC = "credit"
 _MICROS = 3_600_000_000  # in an hour
-MAX_CREDITS = 8  # accounts that a run's line carries
-MAX_LASTS = timedelta(days=36525)  # what carries longer is not told apart: a date has to be found for it
+MAX_CREDITS = 8  # accounts in the event of a reaper run
+MAX_LASTS = timedelta(days=36525)  # the longest duration that is told, so that its end is a date
 
 
-class KnownCredit(NamedTuple):
-    """The credit of an account as a run read it, and what the account spends an hour by the careful of both words.
+class CreditReading(NamedTuple):
+    """The credit of an account as a reaper run read it, and its hourly spend: the provider's figure or the ledger's.
 
     `account` is its name on the computer that asked, `scope` the subject of its sync events. `elsewhere` is what of it
     the ledger knew nothing of.
@@ -55,14 +55,14 @@ class KnownCredit(NamedTuple):
         }
 
 
-def known_credit(record: CreditRecord) -> KnownCredit:
+def credit_from_record(record: CreditRecord) -> CreditReading:
     """Return the value of a record."""
     hourly = Money(record["hourly"])
     credit = Credit(
         Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
     )
     elsewhere = Money(record["elsewhere"])
-    return KnownCredit(record["scope"], record["account"], record["provider"], credit, hourly, elsewhere)
+    return CreditReading(record["scope"], record["account"], record["provider"], credit, hourly, elsewhere)
 
 
 def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
@@ -83,12 +83,12 @@ def _hourly(machine: Machine | BudgetSubject) -> int:
 
 
 def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:
-    """Return what an account spends an hour: the larger of the provider's word and of what the ledger knows."""
+    """Return what an account spends an hour: the higher of the provider's figure and the ledger's."""
     hourly = hourly_of(machines)
     return hourly if credit.hourly is None else max(hourly, credit.hourly)
 
 
-def hourly_now(credit: KnownCredit, machines: Iterable[Machine]) -> Money:
+def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour by what the ledger has there at this moment."""
     return hourly_of(machine for machine in machines if scope_of_row(machine) == credit.scope) + credit.elsewhere
 
@@ -99,15 +99,15 @@ def credit_left(credit: Credit, hourly: Money, now: datetime) -> Money:
     return max(credit.left - credit.threshold - spent, Money(0))
 
 
-def lasts_for(left: Money, hourly: Money) -> timedelta | None:
-    """Return how long `left` carries `hourly`, rounded down to a second, at most `MAX_LASTS`; None for ever."""
+def time_left(left: Money, hourly: Money) -> timedelta | None:
+    """Return how long `left` lasts at `hourly`, rounded down to a second, at most `MAX_LASTS`; None for ever."""
     if hourly.nanos <= 0:
         return None
     return timedelta(seconds=min(left.nanos * 3600 // hourly.nanos, MAX_LASTS // timedelta(seconds=1)))
 
 
 class CreditFit(NamedTuple):
-    """Whether an account's credit carries a launch to its lease's end, together with what runs there already.
+    """Whether an account's credit lasts for a launch to its lease's end, together with what runs there already.
 
     `needed` is for both until then, `left` what there is, `hourly` what both cost an hour, `page` where to pay in.
     """
@@ -125,8 +125,8 @@ class CreditFit(NamedTuple):
 
     @property
     def lasts(self) -> timedelta | None:
-        """How long the credit carries both; None for ever."""
-        return lasts_for(self.left, self.hourly)
+        """How long the credit lasts for both; None for ever."""
+        return time_left(self.left, self.hourly)
 
     @property
     def missing(self) -> Money:
@@ -149,9 +149,9 @@ def credit_fit(
 def credit_refusal(
     fit: CreditFit, name: str, lease: timedelta, what: str = "lease", less: str = "choose a shorter --lease"
 ) -> BudgetRefused:
-    """Return the error that the credit of an account does not carry `name` to the end of its lease.
+    """Return the error that the credit of an account does not last for `name` to the end of its lease.
 
-    `what` is what has that end instead of the lease, `less` how to ask for less.
+    `what` names whatever ends then if not the lease, `less` says how to request less.
     """
     return BudgetRefused(
         f"The credit of account {fit.account}, {fit.left.text()}, covers {name} and what runs there for "
@@ -164,9 +164,9 @@ def credit_refusal(
     )
 
 
-def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
+def credit_finding(credit: CreditReading, now: datetime) -> Finding | None:
     """Return that an account's data is about to be deleted, where its credit ends within a day; None otherwise."""
-    lasts = lasts_for(credit_left(credit.credit, credit.hourly, now), credit.hourly)
+    lasts = time_left(credit_left(credit.credit, credit.hourly, now), credit.hourly)
     if lasts is None or lasts > WARN_BEFORE:
         return None
     return Finding(
@@ -180,9 +180,9 @@ def credit_finding(credit: KnownCredit, now: datetime) -> Finding | None:
     )
 
 
-def latest_credits(read: Iterable[KnownCredit]) -> tuple[KnownCredit, ...]:
-    """Return the latest word of each account, by its scope, the newest first; at most `MAX_CREDITS`."""
-    found: dict[str, KnownCredit] = {}
+def latest_credits(read: Iterable[CreditReading]) -> tuple[CreditReading, ...]:
+    """Return the latest reading of each account, by its scope, the newest first; at most `MAX_CREDITS`."""
+    by_scope: dict[str, CreditReading] = {}
     for credit in sorted(read, key=lambda one: one.credit.as_of):
-        found[credit.scope] = credit
-    return tuple(sorted(found.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX_CREDITS])
+        by_scope[credit.scope] = credit
+    return tuple(sorted(by_scope.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX_CREDITS])

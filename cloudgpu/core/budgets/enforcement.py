@@ -31,12 +31,12 @@ def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -
     It is after `least` (now, where None) and not after what is wanted. What is admitted up to a time is admitted up
     to every earlier one, so it is found by halving.
     """
-    wished = from_iso(not_none(request.wanted.renew_until))
+    requested_until = from_iso(not_none(request.subject.renew_until))
     low = 0 if least is None or least <= request.now else -((request.now - least) // MINUTE)
-    high = -((request.now - wished) // MINUTE)
+    high = -((request.now - requested_until) // MINUTE)
 
     def fits(minutes: int) -> bool:
-        until = min(wished, request.now + minutes * MINUTE)
+        until = min(requested_until, request.now + minutes * MINUTE)
         return not request.admission(lambda subject: subject._replace(renew_until=iso(until))).refusals
 
     if high <= low or not fits(low + 1):
@@ -54,7 +54,7 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
     To a ten-thousandth of a dollar, as prices are shown.
     """
     step = 100_000
-    low, high = 1, 1 + (compute_nanos(request.wanted, request.prices) or 0) // step
+    low, high = 1, 1 + (compute_nanos(request.subject, request.prices) or 0) // step
 
     def fits(steps: int) -> bool:
         price = HourlyPrice(steps * step, source="", as_of="", basis="")
@@ -106,32 +106,32 @@ def budget_stops(
         for machine in machines
         if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
     ]
-    running = [machine for machine in living if runs_on(machine)]  # one whose stop was asked and is not proved, too
+    running = [machine for machine in living if runs_on(machine)]  # also one whose requested stop is not confirmed
     stops = []
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
     ):
-        over = [one for one in exceeded if one.budget.scope.covers(machine)]
-        if over:
-            stops.append(_stop(machine, over[0], warned.get(machine.id, 0), now))
+        exceeded_covering = [one for one in exceeded if one.budget.scope.covers(machine)]
+        if exceeded_covering:
+            stops.append(_stop(machine, exceeded_covering[0], warned.get(machine.id, 0), now))
     return stops
 
 
-def _stop(machine: Machine, over: BudgetState, warned: int, now: datetime) -> Stop:
+def _stop(machine: Machine, state: BudgetState, warned: int, now: datetime) -> Stop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
     end = BudgetAction(gentlest_ending(machine))
     do = BudgetAction.WARN if held and warned < WARNINGS else end
-    why = f"the budget {over.budget.name} is exceeded: {over.spent.text()} of {over.budget.limit.text()}"
+    why = f"the budget {state.budget.name} is exceeded: {state.spent.text()} of {state.budget.limit.text()}"
     why += (
         f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
         if do is BudgetAction.WARN
         else ""
     )
     why += f"; {NOTHING_GENTLER}" if do is BudgetAction.TERMINATE else ""
-    return Stop(machine.id, machine.name, over.budget.name, do, why)
+    return Stop(machine.id, machine.name, state.budget.name, do, why)
 
 
-def stops_of(
+def allowed_stops(
     authorization: Authorization,
     budget_states: Sequence[BudgetState],
     machines: Sequence[Machine],
@@ -145,11 +145,11 @@ def stops_of(
     if not authorization.is_member:
         return budget_stops(budget_states, machines, warned, now)
     stops = budget_stops([state for state in budget_states if not state.budget.file], machines, warned, now)
-    known = {stop.machine for stop in stops}
-    own = budget_stops(
+    stopped_ids = {stop.machine for stop in stops}
+    file_stops = budget_stops(
         [state for state in budget_states if state.budget.file],
         [machine for machine in machines if authorization.owns(machine)],
         warned,
         now,
     )
-    return stops + [one for one in own if one.machine not in known]
+    return stops + [one for one in file_stops if one.machine not in stopped_ids]

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple, NoReturn
 
-from cloudgpu.core.billing.rates import RateInterval, one_price, time_of
+from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, Assumed, Commitment, Prices, commitments_of
+from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Prices, StandIn, commitments_of
 from cloudgpu.core.model.machine import Budgeted, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
@@ -66,7 +66,7 @@ def _start_before(moment: int, month_hours: int) -> int:
 @cache
 def _month_of(day: int) -> tuple[int, int]:
     """Return year and month of a day of UTC; days are counted from 1970 on."""
-    moment = time_of(day * _DAY)
+    moment = from_us(day * _DAY)
     return moment.year, moment.month
 
 
@@ -98,19 +98,19 @@ def _next_start(begin: int, cost: int, month_hours: int) -> tuple[int, int, int]
 
 
 _LONG_AGO = 0  # before every lease ends
-_EVER = 2**62  # microseconds; later than any time that can be written
+_NEVER = 2**62  # microseconds; later than any time that can be written
 _Items = list[tuple[int, int, int | None, bool]]
 _Lengths = tuple[tuple[int, int, int], ...]
 _Part = tuple[int, int, int | None, int]
-_Use = tuple[int, int, int, int, int]
-_Other = tuple[int, _Lengths, list[_Part]]
+_SimpleUsage = tuple[int, int, int, int, int]
+_ComplexUsage = tuple[int, _Lengths, list[_Part]]
 
 
 class Exposure(NamedTuple):
     """The cost of a machine that budgets count, at any time.
 
     `ended_total` is what its ended usages with a price have cost at most, in exact parts. It costs each
-    of `items` from now on: (nano-dollars, unit as `flows.unit_of`, microseconds behind its `renew_until` up to which,
+    of `items` from now on: (nano-dollars, unit as `unit_of`, microseconds behind its `renew_until` up to which,
     or None: without an end, and whether since `sent` already). `today` are they at today's spot price, None
     where that makes no difference. `late`: it may run when that is over; `only_reaper`: nothing else ends it.
 
@@ -133,49 +133,49 @@ class Exposure(NamedTuple):
     sent: int | None
     items: _Items
     today: _Items | None
-    uses: list[_Use]
-    others: list[_Other]
+    uses: list[_SimpleUsage]
+    others: list[_ComplexUsage]
 
     def until(self, now: int, *, reaper_runs: bool) -> int | None:
-        """Return when what its lease ends is over at the latest, as `commitments.promised` says; None: never."""
+        """Return when what its lease ends is over at the latest, as `commitments_of` says; None: never."""
         if self.renew_until is None or (self.only_reaper and not reaper_runs):
             return None
         return self.renew_until if self.renew_until > now else now + OVERDUE * self.late
 
     def flows(self, now: int) -> list[tuple[int, int, int, int]]:
         """Return the maximal cost of its usages up to now, as (nano-dollars, begin, end, unit)."""
-        flows_found = []
+        flows = []
         for nanos, begin, unit, granule, least in self.uses:
             run = -((begin - now) // granule) * granule
-            flows_found.append((nanos, begin, begin + max(run, least), unit))
+            flows.append((nanos, begin, begin + max(run, least), unit))
         for begin, lengths, parts in self.others:
             at = max(now, begin)
             end = max([since + max(least, -((since - at) // granule) * granule) for since, granule, least in lengths])
-            flows_found += [
+            flows += [
                 (nanos, first, end if last is None else min(end, last), unit) for nanos, first, last, unit in parts
             ]
-        return flows_found
+        return flows
 
 
-class _NotStored(Exception):
+class _DependsOnOthers(Exception):
     """What budgets count of this machine depends on more than the machine."""
 
 
 class _Volumes:
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        raise _NotStored
+        raise _DependsOnOthers
 
 
 def _no_price(_row: Budgeted) -> NoReturn:
-    raise _NotStored
+    raise _DependsOnOthers
 
 
-def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> Assumed:
-    raise _NotStored
+def _no_substitute(_provider: str, _region: str, _kind: str, _resource: str) -> StandIn:
+    raise _DependsOnOthers
 
 
-_COUNTED = Prices(_no_price, _no_substitute)
-_TODAY = Prices(_no_price, _no_substitute, today=True)
+_NO_PRICES = Prices(_no_price, _no_substitute)
+_NO_TODAY_PRICES = Prices(_no_price, _no_substitute, today=True)
 
 
 def exposure_of(machine: Machine) -> Exposure | None:
@@ -184,9 +184,9 @@ def exposure_of(machine: Machine) -> Exposure | None:
         return None
     try:
         uses, others = _open_usages(machine)
-        items = _items(machine, _COUNTED)
-        today = _items(machine, _TODAY) if machine.market == "spot" else items
-    except _NotStored:
+        items = _items(machine, _NO_PRICES)
+        today = _items(machine, _NO_TODAY_PRICES) if machine.market == "spot" else items
+    except _DependsOnOthers:
         return None
     guards = guards_of(machine)
     return Exposure(
@@ -227,13 +227,13 @@ def _after_renew_until(commitment: Commitment, renew_until: int | None) -> int |
     return None if commitment.until is None or renew_until is None else commitment.until - renew_until
 
 
-def _open_usages(machine: Machine) -> tuple[list[_Use], list[_Other]]:
+def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsage]]:
     """Return the usages that are billed still, merged by begin and end; raise _NotStored without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
     for use in machine.open_usage:
         if use.end is not None or not use.segments or use.maybe_until or use.resource == "traffic":
-            raise _NotStored
+            raise _DependsOnOthers
         begin, lengths, parts = _billed_parts(use)
         nanos, first, last, unit = parts[0] if len(parts) == 1 else (0, 0, 0, 0)
         if last is None and len(lengths) == 1 and lengths[0][0] == begin == first:
@@ -246,12 +246,12 @@ def _open_usages(machine: Machine) -> tuple[list[_Use], list[_Other]]:
 
 def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     """Return an open usage as `Exposure.uses` has it: `billing.max_cost_intervals` of it, at any time."""
-    whose = usage.provider, usage.market, usage.resource, usage.licence
-    (unit, upper_bounds), begin = _terms(*whose, usage.per), parse_us(usage.begin)
-    if one_price(usage) and not usage.maybe_since:
+    rule_key = usage.provider, usage.market, usage.resource, usage.licence
+    (unit, upper_bounds), begin = _billing(*rule_key, usage.per), parse_us(usage.begin)
+    if has_one_price(usage) and not usage.maybe_since:
         nanos = usage.quantity * usage.segments[0].nanos
         return begin, tuple((begin, *one) for one in upper_bounds), [(nanos, begin, None, unit)]
-    rule, first = rule_of(*whose), begin
+    rule, first = rule_of(*rule_key), begin
     lengths = [(begin, *one) for one in upper_bounds]
     if usage.continues:
         origin = parse_us(usage.continues or "")
@@ -260,16 +260,16 @@ def _billed_parts(usage: Usage) -> tuple[int, _Lengths, list[_Part]]:
     elif usage.maybe_since:
         first = min(begin, parse_us(usage.maybe_since or ""))
         lengths = [(begin, rule.granularity_us, rule.minimum_us), *((first, *one) for one in upper_bounds)]
-    found = [price_piece for price_piece in price_pieces(usage, first, _EVER, 1) if price_piece[0] < price_piece[1]]
-    parts = [(usage.quantity * nanos, begins, None if ends == _EVER else ends, unit) for begins, ends, nanos in found]
+    pieces = [piece for piece in price_pieces(usage, first, _NEVER, 1) if piece[0] < piece[1]]
+    parts = [(usage.quantity * nanos, begins, None if ends == _NEVER else ends, unit) for begins, ends, nanos in pieces]
     return begin, tuple(lengths), parts
 
 
 @cache
-def _terms(provider: str, market: str, resource: str, licence: str, per: str) -> tuple[int, list[tuple[int, int]]]:
-    """Return the unit of a price, and by which granules and least lengths it is billed: `Rule.longest` is the longest.
+def _billing(provider: str, market: str, resource: str, licence: str, per: str) -> tuple[int, list[tuple[int, int]]]:
+    """Return the unit of a price, and by which granules and least lengths it is billed: `Rule.max_billed_us`.
 
-    That of what the provider does not take, which nothing is that is billed still.
+    These are the rules of runs that are not interrupted, as no open usage is.
     """
     rule = rule_of(provider, market, resource, licence)
     least = max(rule.minimum_us, rule.maybe_minimum_us)

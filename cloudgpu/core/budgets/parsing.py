@@ -1,4 +1,4 @@
-"""Reads what was typed about a budget, or stands in a file, word by word; a fault names the word and an example."""
+"""Parses the options of a budget, typed or in a file; an error names the value and an example."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ HIGHEST_PERCENT = 1000
 PERIODS = ("day", "week", "month", "total")
 KEYS = tuple(one.name for one in fields(Scope))
 MAX_LENGTH = 200  # characters of a scope's value, as of an owner's or a project's name
-_PLAIN = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
+_DECIMAL = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
-def amount_of(text: str, field: str) -> Decimal:
+def parse_amount(text: str, field: str) -> Decimal:
     """Return an amount above zero, in whole and up to nine digits after the point; InvalidRequest for anything else."""
     try:
-        amount = Decimal(text) if _PLAIN.fullmatch(text) else None
+        amount = Decimal(text) if _DECIMAL.fullmatch(text) else None
     except InvalidOperation:
         amount = None
     if amount is None or not 0 < amount <= MAX_LIMIT:
         raise InvalidRequest(
-            f"{_text_of(text)} is not an amount above zero.",
+            f"{_quoted(text)} is not an amount above zero.",
             field=field,
             value=text,
             next="Write it in digits, with a point: 300 or 99.50. To take a budget away: cloudgpu budget rm NAME",
@@ -37,7 +37,7 @@ def amount_of(text: str, field: str) -> Decimal:
     return amount
 
 
-def limit_of(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) -> Money:
+def limit_in_usd(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) -> Money:
     """Return the limit in US dollars; InvalidRequest for an amount that is less than the least part of one."""
     limit = Money.usd(amount) if quoted_limit is None else quoted_limit.usd
     if quoted_limit is not None and not limit.nanos:
@@ -50,18 +50,18 @@ def limit_of(amount: Decimal, quoted_limit: LimitCurrency | None, field: str) ->
     return limit
 
 
-def span_of(text: str, field: str) -> BudgetPeriod:
+def parse_period(text: str, field: str) -> BudgetPeriod:
     """Return what `day`, `week`, `month`, `total` or `rolling:30d` stand for; InvalidRequest for anything else."""
     if text in PERIODS:
         return BudgetPeriod(text)
     rolling = re.fullmatch(r"rolling:([0-9]{1,4})d", text)
     if rolling and 1 <= int(rolling[1]) <= LONGEST_DAYS:
         return BudgetPeriod("rolling", int(rolling[1]))
-    way = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
-    raise unknown_word(f"{_text_of(text)} is not a period", text, PERIODS, field=field, next=way)
+    remedy = f"Use one of: {', '.join(PERIODS)}, or rolling:Nd with 1 to {LONGEST_DAYS} days."
+    raise unknown_word(f"{_quoted(text)} is not a period", text, PERIODS, field=field, next=remedy)
 
 
-def scope_of(text: str, field: str) -> Scope:
+def parse_scope(text: str, field: str) -> Scope:
     """Return what `project=x,provider=aws` stands for; empty or `all`: everything."""
     if text.strip() in ("", "all"):
         return Scope()
@@ -69,36 +69,36 @@ def scope_of(text: str, field: str) -> Scope:
     for pair in text.split(","):
         key, equals, value = pair.strip().partition("=")
         if key in scope or not equals:
-            says = f"says {key} twice" if equals else f"has {_text_of(pair)}, which is not KEY=VALUE"
-            raise _fault(f"The scope {says}.", field, text)
+            message = f"says {key} twice" if equals else f"has {_quoted(pair)}, which is not KEY=VALUE"
+            raise _error(f"The scope {message}.", field, text)
         scope[key] = value
-    return scope_from(scope, field)
+    return scope_from_values(scope, field)
 
 
-def scope_from(values: Mapping[str, object], field: str) -> Scope:
+def scope_from_values(values: Mapping[str, object], field: str) -> Scope:
     """Return the scope of these keys; InvalidRequest for a key that is none, with the near one, and an empty value."""
     for key, value in values.items():
         if key not in KEYS:
-            raise _fault(f"A scope has no {key!r}" + did_you_mean(near(key, KEYS), "."), field, key)
+            raise _error(f"A scope has no {key!r}" + did_you_mean(near(key, KEYS), "."), field, key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_LENGTH:
-            raise _fault(f"The {key} of a scope has to be one line of 1 to {MAX_LENGTH} characters.", field, str(value))
+            raise _error(f"The {key} of a scope has to be one line of 1 to {MAX_LENGTH} characters.", field, str(value))
     return Scope(**{key: str(value).strip() for key, value in values.items()})
 
 
-def thresholds_of(values: Iterable[object], field: str) -> tuple[int, ...]:
+def parse_thresholds(values: Iterable[object], field: str) -> tuple[int, ...]:
     """Return whole percents, each once, the lowest first; `none` alone: none."""
     given = list(values)
     if given in ([], ["none"]):
         return ()
-    return tuple(sorted({percent_of(word, field) for word in given}))
+    return tuple(sorted({parse_percent(word, field) for word in given}))
 
 
-def percent_of(value: object, field: str) -> int:
+def parse_percent(value: object, field: str) -> int:
     """Return a whole number of percent from 1 to 1000; InvalidRequest for anything else."""
     text = str(value).strip().removesuffix("%")
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= HIGHEST_PERCENT:
         raise InvalidRequest(
-            f"{_text_of(str(value))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
+            f"{_quoted(str(value))} is not a percentage: it is a whole number from 1 to {HIGHEST_PERCENT}.",
             field=field,
             value=str(value),
             next="Write it like 50,80,100, or none.",
@@ -106,13 +106,13 @@ def percent_of(value: object, field: str) -> int:
     return int(text)
 
 
-def actions_of(values: Iterable[str], field: str) -> frozenset[Action]:
+def parse_actions(values: Iterable[str], field: str) -> frozenset[Action]:
     """Return the actions of these words; InvalidRequest, with the near one, for what is none."""
     given = [word.strip() for word in values]
     for word in given:
         if word not in list(Action):
             raise unknown_word(
-                f"{_text_of(word)} is not an action of a budget",
+                f"{_quoted(word)} is not an action of a budget",
                 word,
                 map(str, Action),
                 field=field,
@@ -128,10 +128,10 @@ def actions_of(values: Iterable[str], field: str) -> frozenset[Action]:
     return frozenset(map(Action, given))
 
 
-def _fault(says: str, field: str, value: str) -> InvalidRequest:
+def _error(message: str, field: str, value: str) -> InvalidRequest:
     example = "project=vision,provider=aws"
-    return InvalidRequest(says, field=field, value=value, next=f"Keys: {', '.join(KEYS)}. For example: {example}")
+    return InvalidRequest(message, field=field, value=value, next=f"Keys: {', '.join(KEYS)}. For example: {example}")
 
 
-def _text_of(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}...")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cloudgpu.core.budgets.admission import AdmissionRequest, Share, Verdict
+from cloudgpu.core.budgets.admission import AdmissionRequest, BudgetVerdict, PeriodSums
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, needs_reaper
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
@@ -31,65 +31,65 @@ class Remedy:
 
 
 def refusal(request: AdmissionRequest, remedy: Remedy) -> BudgetRefused:
-    """Return the error of what is not carried: it names the budget that lacks most, the sum, and what would fit."""
+    """Return the error of a refused request: it names the budget that lacks most, the sum, and what would fit."""
     refusals = request.admission().refusals
     unpriced = next((one for one in refusals if one.unpriced), None)
     if unpriced is not None:
         return _unpriced_error(unpriced, request)
-    worst = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
+    worst_verdict = max(refusals, key=lambda verdict: (verdict.tightest.total - verdict.budget.limit).nanos)
     until, price = longest_admitted(request, remedy.least), highest_admitted_price(request)
-    share, budget = worst.tightest, worst.budget
-    sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.wanted}
-    plain = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
-    plain |= {"renew_until": iso(until)} if until else {}
-    plain |= {"usd_per_hour": usd(price)} if price else {}
+    share, budget = worst_verdict.tightest, worst_verdict.budget
+    sums = {"limit": budget.limit, "spent": share.spent, "running": share.running, "wanted": share.requested}
+    sums_usd = {name: usd(amount) for name, amount in (sums | {"total": share.total}).items()}
+    sums_usd |= {"renew_until": iso(until)} if until else {}
+    sums_usd |= {"usd_per_hour": usd(price)} if price else {}
     return BudgetRefused(
-        _sentence(worst, request, len(refusals)),
+        _refusal_text(worst_verdict, request, len(refusals)),
         field="budget",
         value=budget.name,
         next=" ".join(
-            [*_remedies(request, remedy, until, price), *_elsewhere(request, remedy, refusals), _override(refusals)]
+            [*_remedies(request, remedy, until, price), *_other_account(request, remedy, refusals), _override(refusals)]
         ),
-        sums=plain,
+        sums=sums_usd,
     )
 
 
-def _sentence(worst: Verdict, request: AdmissionRequest, number: int) -> str:
+def _refusal_text(worst: BudgetVerdict, request: AdmissionRequest, number: int) -> str:
     share, budget, name = worst.tightest, worst.budget, request.name
-    until = from_iso(not_none(request.wanted.renew_until))
+    until = from_iso(not_none(request.subject.renew_until))
     subject = f"Budgets {budget.name} and {number - 1} more do" if number > 1 else f"Budget {budget.name} does"
     assumed = f" Counted without a known price: {'; '.join(worst.assumed[:3])}." if worst.assumed else ""
     return (
         f"{subject} not allow {name} until {until:%Y-%m-%d %H:%M} UTC: {share.spent.text()} spent + "
         f"{share.running.text()} for running machines, waiting jobs and retained resources + "
-        f"{share.wanted.text()} for {name} = {share.total.text()} "
+        f"{share.requested.text()} for {name} = {share.total.text()} "
         f"{period_text(budget, share)}, above the limit of {limit_text(budget)}."
-        f"{assumed}{_counted_price_text(request)}{_LEFT_ALONE * needs_reaper(request.wanted, request.prices)}"
+        f"{assumed}{_counted_price_text(request)}{_NEEDS_REAPER * needs_reaper(request.subject, request.prices)}"
     )
 
 
-_LEFT_ALONE = (
+_NEEDS_REAPER = (
     " Only cloudgpu reap or watch ends such a machine, and no run has succeeded for 26 hours: it is counted to the end "
     "of the period."
 )
-_MAKE_PASSES = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
+_INSTALL_REAPER = "Once the reaper runs, it counts only to its renew-until: cloudgpu cron install."
 
 
 def _counted_price_text(request: AdmissionRequest) -> str:
     """Return at which price a spot machine is counted: a newcomer expects that of today."""
-    nanos = compute_nanos(request.wanted, request.prices)
-    if request.wanted.market != "spot" or nanos is None:
+    nanos = compute_nanos(request.subject, request.prices)
+    if request.subject.market != "spot" or nanos is None:
         return ""
     price = Money(nanos).text(4)
-    if request.wanted.max_price:
+    if request.subject.max_price:
         return f" It is counted at its --max-price, {price} an hour."
     return f" A spot machine is counted at the on-demand price, {price} an hour; --max-price limits that."
 
 
-def period_text(budget: Budget, share: Share) -> str:
+def period_text(budget: Budget, share: PeriodSums) -> str:
     """Return which period of a budget is meant, in words, in its own zone."""
-    if budget.span.days:
-        return f"in the {budget.span.days} days up to {share.until:%Y-%m-%d %H:%M} UTC"
+    if budget.period.days:
+        return f"in the {budget.period.days} days up to {share.until:%Y-%m-%d %H:%M} UTC"
     if share.since is None:
         return "in all"
     begins = share.since.astimezone(budget.zone)
@@ -99,7 +99,7 @@ def period_text(budget: Budget, share: Share) -> str:
         "day": f"on {begins:%Y-%m-%d}",
     }
     zone = "" if budget.tz == "UTC" else f" ({budget.tz})"
-    return texts[budget.span.kind] + zone
+    return texts[budget.period.kind] + zone
 
 
 def limit_text(budget: Budget) -> str:
@@ -118,56 +118,56 @@ def span_text(span: timedelta) -> str:
 
 
 def _remedies(request: AdmissionRequest, remedy: Remedy, until: datetime | None, price: Money | None) -> list[str]:
-    ways = []
+    remedies = []
     fits = request.fitting()
     if fits:
-        ways.append(f"{fits} of the {len(request.others) + 1} machines would fit: --nodes {fits}.")
+        remedies.append(f"{fits} of the {len(request.others) + 1} machines would fit: --nodes {fits}.")
     if until is not None:
-        ways.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter(until)}.")
-    offer = None if price is None else _cheaper(request, remedy, price)
+        remedies.append(f"It fits until {until:%Y-%m-%d %H:%M} UTC: {remedy.shorter(until)}.")
+    offer = None if price is None else _cheaper_offer(request, remedy, price)
     if offer is not None:
         item = offer.available
         place = f"{item.instance_type} in {item.zone or item.region} ({str(item.market).replace('_', '-')})"
-        ways.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
+        remedies.append(f"For the whole time, {place} at {offer.price.per_hour.text(4)} an hour fits.")
     elif price is not None:
-        ways.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
-    if needs_reaper(request.wanted, request.prices):
-        ways.append(_MAKE_PASSES)
-    return ways or ["Not even a minute fits: end a machine (cloudgpu ls), or raise the budget."]
+        remedies.append(f"For the whole time, a machine at up to {price.text(4)} an hour fits.")
+    if needs_reaper(request.subject, request.prices):
+        remedies.append(_INSTALL_REAPER)
+    return remedies or ["Not even a minute fits: end a machine (cloudgpu ls), or raise the budget."]
 
 
 def shorter_launch(now: datetime, lease: timedelta, command: str) -> Callable[[datetime], str]:
     """Return what says how a launch or a start is asked for up to a renew-until, with a lease no longer than that."""
 
-    def said(until: datetime) -> str:
+    def options_text(until: datetime) -> str:
         span = span_text(until - now)
         return f"{command} {f'--lease {span} ' if lease > until - now else ''}--renew-until {span}"
 
-    return said
+    return options_text
 
 
-def _cheaper(request: AdmissionRequest, way: Remedy, price: Money) -> Offer | None:
+def _cheaper_offer(request: AdmissionRequest, remedy: Remedy, price: Money) -> Offer | None:
     """Return the first offer, as a budget counts it, that costs no more an hour."""
-    for offer in way.offers:
-        nanos = compute_nanos(_as_row(request, offer), request.prices)
+    for offer in remedy.offers:
+        nanos = compute_nanos(_at_offer(request, offer), request.prices)
         if nanos is not None and nanos <= price.nanos:
             return offer
     return None
 
 
-def _elsewhere(request: AdmissionRequest, way: Remedy, refusals: Sequence[Verdict]) -> list[str]:
+def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence[BudgetVerdict]) -> list[str]:
     """Return the account of an offer that none of these budgets covers, where offers are of several accounts."""
-    for offer in way.offers:
+    for offer in remedy.offers:
         account = offer.available.account
-        if not any(verdict.budget.scope.covers(_as_row(request, offer)) for verdict in refusals):
+        if not any(verdict.budget.scope.covers(_at_offer(request, offer)) for verdict in refusals):
             return [f"It does not cover account {account}: --account {account}."]
     return []
 
 
-def _as_row(request: AdmissionRequest, offer: Offer) -> Budgeted:
+def _at_offer(request: AdmissionRequest, offer: Offer) -> Budgeted:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
-    return request.wanted._replace(
+    return request.subject._replace(
         provider=item.provider,
         account=item.account,
         region=item.region,
@@ -178,16 +178,16 @@ def _as_row(request: AdmissionRequest, offer: Offer) -> Budgeted:
     )
 
 
-def _override(refusals: Sequence[Verdict]) -> str:
-    firm = [verdict.budget.name for verdict in refusals if not verdict.budget.allow_override]
-    if firm:
-        return f"{', '.join(firm)} cannot be overridden."
+def _override(refusals: Sequence[BudgetVerdict]) -> str:
+    not_overridable = [verdict.budget.name for verdict in refusals if not verdict.budget.allow_override]
+    if not_overridable:
+        return f"{', '.join(not_overridable)} cannot be overridden."
     return 'Or exceed it, and have the reason recorded: --override "REASON".'
 
 
-def _unpriced_error(verdict: Verdict, request: AdmissionRequest) -> BudgetRefused:
+def _unpriced_error(verdict: BudgetVerdict, request: AdmissionRequest) -> BudgetRefused:
     names = ", ".join(verdict.unpriced[:5])
-    own = request.wanted.name in verdict.unpriced
+    own = request.subject.name in verdict.unpriced
     what = "its price is not known" if own else f"the price of {names}, which runs already, is not known"
     return BudgetRefused(
         f"Budget {verdict.budget.name} does not allow {request.name}: {what}.",

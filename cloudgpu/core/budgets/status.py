@@ -10,23 +10,23 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import time_until_full
 from cloudgpu.core.billing.rules import PER_NANO, to_us
-from cloudgpu.core.budgets.admission import BudgetSums, current_period, shares
+from cloudgpu.core.budgets.admission import BudgetSums, current_period, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR, Money
 from cloudgpu.core.values.times import Period
 
 TOPIC = "budget"
-_EVER = 2**62
+_FAR_FUTURE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """How a budget stands now.
+    """The status of a budget now.
 
     `spent` is at most, in `period` (None: since ever). `committed` is what runs to its renew-until, and what is kept to
     the period's end, at the prices that are counted; in the most expensive period. `forecast` is the sum at the
-    period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted ones. `empty_in`
-    is how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
+    period's end at today's prices, `burn` what an hour costs at those, `counted_burn` at the counted. `exhausted_in` is
+    how long the rest lasts at `burn`; None: to the end of the period and longer, of a rolling budget for ever.
     `assumed` says which prices are not known.
     """
 
@@ -37,13 +37,13 @@ class BudgetState:
     forecast: Money
     burn: Money
     counted_burn: Money
-    empty_in: timedelta | None
+    exhausted_in: timedelta | None
     unpriced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
     @property
     def left(self) -> Money:
-        """What is not spent; below zero where it was passed."""
+        """What is not spent; below zero where it is exceeded."""
         return self.budget.limit - self.spent
 
     @property
@@ -51,9 +51,9 @@ class BudgetState:
         """Whether all of it is spent."""
         return self.spent >= self.budget.limit
 
-    def percent(self, amount_: Money) -> int:
+    def percent(self, amount: Money) -> int:
         """Return which part of the limit an amount is, in whole percent, rounded down."""
-        return 100 * amount_.nanos // self.budget.limit.nanos
+        return 100 * amount.nanos // self.budget.limit.nanos
 
     def overshoot(self, interval: timedelta) -> Money:
         """Return by how much a budget can be exceeded between two checks: `interval` times the burn rate."""
@@ -61,51 +61,51 @@ class BudgetState:
 
 
 def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetState:
-    """Return how a budget stands, of what it carries at the counted prices, and at today's."""
+    """Return a budget's status by its sums at the counted prices and at today's."""
     budget, micros = counted.budget, to_us(now)
     period = current_period(budget, now)
     spent = counted.ended_total + counted.spent_within(
         to_us(period.begin) if period else 0, _period_end(budget, period)
     )
     burn = today.burn(micros)
-    room, ends = budget.limit.nanos * PER_NANO - spent, period if budget.span.kind != "total" else None
+    left, ends = budget.limit.nanos * PER_NANO - spent, period if budget.period.kind != "total" else None
     return BudgetState(
         budget=budget,
         period=period,
         spent=money(spent),
-        committed=max((share.running for share in shares(counted, (), now)), default=Money(0)),
-        forecast=money(spent + _to_come(today, period, micros)),
+        committed=max((share.running for share in period_sums(counted, (), now)), default=Money(0)),
+        forecast=money(spent + _remaining_committed(today, period, micros)),
         burn=money(burn),
         counted_burn=money(counted.burn(micros)),
-        empty_in=_window_full_in(counted, burn, micros) if budget.span.days else _empty_in(room, burn, ends, now),
+        exhausted_in=_full_in(counted, burn, micros) if budget.period.days else _exhausted_in(left, burn, ends, now),
         unpriced=tuple(counted.unpriced),
         assumed=tuple(counted.assumed),
     )
 
 
 def _period_end(budget: Budget, period: Period | None) -> int:
-    return to_us(period.end) if period and not budget.span.days else _EVER
+    return to_us(period.end) if period and not budget.period.days else _FAR_FUTURE
 
 
-def _to_come(sums: BudgetSums, period: Period | None, now: int) -> int:
+def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> int:
     """Return the committed cost of a period: machines to their renew-until, retained resources to its end."""
     end = to_us(period.end) if period and to_us(period.end) > now else max([now, *sums.ends()])
     return sums.committed_within(now, end, now, end)
 
 
-def _window_full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
+def _full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
-    window, limit = sums.budget.span.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
+    window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
     lasts = time_until_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 
-def _empty_in(room: int, burn: int, period: Period | None, now: datetime) -> timedelta | None:
-    if room <= 0:
+def _exhausted_in(left: int, burn: int, period: Period | None, now: datetime) -> timedelta | None:
+    if left <= 0:
         return timedelta(0)
     if not burn:
         return None
-    seconds = room * 3600 // burn
+    seconds = left * 3600 // burn
     if seconds > timedelta.max.total_seconds() // 2:
         return None
     lasts = timedelta(seconds=seconds)
@@ -120,15 +120,15 @@ def findings(budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
         for percent in state.budget.thresholds:
             if state.spent.nanos * 100 >= state.budget.limit.nanos * percent:
                 yield _threshold(state, percent)
-        percent_ = state.budget.forecast
-        if percent_ is not None and state.forecast.nanos * 100 >= state.budget.limit.nanos * percent_:
-            yield _forecast(state, percent_)
+        forecast_percent = state.budget.forecast
+        if forecast_percent is not None and state.forecast.nanos * 100 >= state.budget.limit.nanos * forecast_percent:
+            yield _forecast(state, forecast_percent)
 
 
 def _threshold(state: BudgetState, percent: int) -> Finding:
     name, limit = state.budget.name, state.budget.limit.text()
     return Finding(
-        key=f"{TOPIC}:{name}:threshold:{percent}{_period_of(state)}",
+        key=f"{TOPIC}:{name}:threshold:{percent}{_period_key(state)}",
         kind="budget threshold",
         title=f"{percent}% of the budget {name} is spent: {state.spent.text()} of {limit}",
         text=f"There is one alert at {percent}%. Run: cloudgpu budget check {name}",
@@ -139,9 +139,9 @@ def _threshold(state: BudgetState, percent: int) -> Finding:
 
 def _forecast(state: BudgetState, percent: int) -> Finding:
     name, limit = state.budget.name, state.budget.limit.text()
-    until = f" by {state.period.end:%Y-%m-%d}" if state.period and not state.budget.span.days else ""
+    until = f" by {state.period.end:%Y-%m-%d}" if state.period and not state.budget.period.days else ""
     return Finding(
-        key=f"{TOPIC}:{name}:forecast:{percent}{_period_of(state)}",
+        key=f"{TOPIC}:{name}:forecast:{percent}{_period_key(state)}",
         kind="budget forecast",
         title=f"The budget {name} is expected to reach {state.forecast.text()}{until}, "
         f"{state.percent(state.forecast)}% of {limit}",
@@ -150,9 +150,9 @@ def _forecast(state: BudgetState, percent: int) -> Finding:
     )
 
 
-def _period_of(state: BudgetState) -> str:
+def _period_key(state: BudgetState) -> str:
     """Return which period an alert is about: a new one clears it, also where nobody checked before it was spent."""
-    if state.period is None or state.budget.span.days:
+    if state.period is None or state.budget.period.days:
         return ""
     return f":{state.period.begin.astimezone(state.budget.zone):%Y-%m-%d}"
 
@@ -161,7 +161,7 @@ def _facts(state: BudgetState) -> dict[str, str]:
     budget = state.budget
     return {
         "limit": budget.limit.text(),
-        "period": budget.span.text,
+        "period": budget.period.text,
         "scope": budget.scope.text,
         "spent": state.spent.text(),
         "promised": state.committed.text(),

@@ -136,7 +136,7 @@ class ScheduledRunRecord(TypedDict):
 
 
 class CreditRecord(TypedDict):
-    """What was left in a prepaid account when a run read it: `core.budgets.credit.KnownCredit`. In nano-dollars."""
+    """What was left in a prepaid account when a run read it: `core.budgets.credit.CreditReading`. In nano-dollars."""
 
     scope: str
     account: str

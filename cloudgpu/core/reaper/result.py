@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from cloudgpu.core.budgets.credit import KnownCredit
+from cloudgpu.core.budgets.credit import CreditReading
 from cloudgpu.core.model.identity import AccountElsewhere, QueriedAccount, Unanswered
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.policies.policy import Do, Rule
@@ -163,7 +163,7 @@ class ReaperRun:
     undelivered: tuple[str, ...] = ()
     queried: tuple[QueriedAccount, ...] = ()
     not_queried: tuple[Unanswered, ...] = ()
-    credits: tuple[KnownCredit, ...] = ()
+    credits: tuple[CreditReading, ...] = ()
 
     @property
     def exit_code(self) -> int:

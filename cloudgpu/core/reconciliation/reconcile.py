@@ -159,7 +159,7 @@ def seconds_of(record: Record) -> Fraction | None:
     return None if length is None else Fraction(record.quantity) * length * int(unit[1] or 1)
 
 
-def add_theirs(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
+def add_export_row(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
     """Add a row of an export, at so many of its currency for a dollar, to what the cloud says of its resource."""
     part = part_of(record)
     usd = in_dollars(record.billed, per_usd)
@@ -171,7 +171,7 @@ def add_theirs(side: ResourceTotal, record: Record, per_usd: Decimal) -> None:
         side.list_cost += usd if record.list_cost is None else in_dollars(record.list_cost, per_usd)
 
 
-def add_ours(side: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
+def add_charge(side: LedgerTotal, billed: Billed, now: datetime, since: datetime, until: datetime) -> None:
     """Add a charge of the ledger, within [`since`, `until`), to what it says of its resource."""
     charge = billed.charge
     begin, end = billed_span(charge.usage, now)

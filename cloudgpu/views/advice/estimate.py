@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.estimate import MONTH, CostParts, Estimate
-from cloudgpu.core.billing.deductions import off_a_month
+from cloudgpu.core.billing.deductions import month_discount
 from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.values.money import HOUR, Money, usd
 from cloudgpu.core.values.times import iso
@@ -149,7 +149,7 @@ def _sustained_use_sentence(buy: Buy, month: CostParts | None) -> str | None:
         return None
     shape, market = buy.offer.type, str(buy.offer.listed.market)
     held = round(month.hours * HOUR)
-    off = off_a_month(shape.provider, shape.name, market, buy.per_hour, held, MONTH)
+    off = month_discount(shape.provider, shape.name, market, buy.per_hour, held, MONTH)
     return None if off is None else usd(off.scaled(Fraction(buy.number)))
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
-from cloudgpu.control.budgets.store import budget_states, set_budget, the_budgets
+from cloudgpu.control.budgets.store import budget_states, find_budgets, set_budget
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
@@ -228,7 +228,7 @@ def test_a_start_without_capacity_gives_its_reservation_back(lab, price):
     lab.cloud.exhaust(row.zone)
     with pytest.raises(NoCapacity):
         start_machine(lab.session, row, None, wait=False)
-    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
     assert one.committed.dollars < price
 
 
@@ -238,10 +238,10 @@ def test_a_start_that_nobody_answered_holds_money_back_until_it_is_stopped(lab, 
     lab.cloud.fail_next("start", ProviderUnavailable("the network is down"))
     with pytest.raises(ProviderUnavailable, match="network"):
         start_machine(lab.session, row, None, wait=False)
-    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
     assert one.committed.dollars > price
     assert stop(lab.session, row, why="test").pending_action is None
-    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
     assert one.committed.dollars < price
 
 
@@ -259,7 +259,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
         start_machine(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
 
     def counted():
-        (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+        (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
         return one.committed.dollars
 
     lab.later(minutes=59)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.budgets.store import budget_states, the_budgets
+from cloudgpu.control.budgets.store import budget_states, find_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.inputs.request import parse_run
@@ -51,7 +51,7 @@ def launch_for(lab, job, market):
 
 
 def promised(lab):
-    (found,) = budget_states(lab.opened(), the_budgets(lab.session, None))
+    (found,) = budget_states(lab.opened(), find_budgets(lab.session, None))
     return found.committed.nanos / 1e9
 
 

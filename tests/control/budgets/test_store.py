@@ -23,7 +23,7 @@ from cloudgpu.control.budgets.commands import (
     remove_budget_of_name,
     set_value,
 )
-from cloudgpu.control.budgets.store import budget_states, budgets, the_budgets
+from cloudgpu.control.budgets.store import budget_states, budgets, find_budgets
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -182,12 +182,12 @@ def test_how_a_budget_stands(lab):
     put(lab, amount="40")
     up(lab)
     lab.later(hours=2)
-    (one,) = budget_states(lab.session, the_budgets(lab.session, None))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, None))
     assert 6 < one.spent.dollars < Decimal("6.3")
     assert one.committed.dollars > 6
     assert 3 < one.burn.dollars < Decimal("3.15")
     left_h = (40 - one.spent.dollars) / one.burn.dollars
-    assert one.empty_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
+    assert one.exhausted_in.total_seconds() == pytest.approx(float(left_h) * 3600, abs=2)
     assert one.overshoot(HOUR / 4).dollars == pytest.approx(one.burn.dollars / 4)
 
 
@@ -337,7 +337,7 @@ def room_for(lab, number):
     """Set a budget that carries so many launches more beside the first, and part of another."""
     up(lab, name="first")
     put(lab, amount="1000", period="total")
-    (one,) = budget_states(lab.session, the_budgets(lab.session, "lab"))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
     each = one.committed.dollars
     put(lab, amount=str(round(each * (number + 1) + each / 2, 6)), period="total", anew=True)
 
@@ -374,6 +374,6 @@ def test_nothing_is_asked_where_no_budget_is(lab, monkeypatch):
 def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(lab):
     put(lab)
     up(lab)
-    (one,) = budget_states(lab.session, the_budgets(lab.session, None))
+    (one,) = budget_states(lab.session, find_budgets(lab.session, None))
     assert "times 1.5" in one.assumed[0]
     assert budget_of_options(lab.session, asked("other")).refuses

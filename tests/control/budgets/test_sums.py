@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from cloudgpu.control.session.session import present
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod
-from cloudgpu.core.budgets.commitments import Assumed, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
@@ -24,7 +24,7 @@ from tests.core.budgets.test_exposure import FOR_EVER, labs
 from tests.examples import some
 from tests.ledger.lines import NOON, intended, priced, seen, vanished
 
-PRICES = Prices(lambda _row: None, lambda *_where: Assumed(10**8, "month", "assumed"))
+PRICES = Prices(lambda _row: None, lambda *_where: StandIn(10**8, "month", "assumed"))
 SEOUL = {"tz": "Asia/Seoul", "zone": ZoneInfo("Asia/Seoul")}
 YORK = {"tz": "America/New_York", "zone": ZoneInfo("America/New_York")}
 BUDGETS = [
@@ -64,7 +64,7 @@ def answers(ledger, budgets, ahead, *, by_sums):
 
     wanted, rows = whole[0]._replace(id="cg-wanted", open_usage=()), ledger.exposures() if by_sums else whole
     found = admission_request(budgets, wanted, rows, ended, PRICES, now, unpriced if by_sums else None).admission()
-    return [(one.shares, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
+    return [(one.periods, one.fits, one.unpriced, sorted(one.assumed)) for one in found.verdicts]
 
 
 def check(ledger, lines, ahead):

@@ -16,7 +16,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.pricing.price_history import ask, counting, price_again, to_ask
+from cloudgpu.control.pricing.price_history import ask, counting, machines_to_price, start_price_events
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -61,7 +61,7 @@ def test_prices_are_asked_for_that_a_cloud_remembers_of_a_machine_that_ended_uns
     ended = iso(lab.clock())
     lab.later(days=days)
     gone = lab.session.ledger.machine(machine.id)._replace(state="terminated", billed=False, terminated_at=ended)
-    assert bool(to_ask(lab.session, [gone]).rows) is asked
+    assert bool(machines_to_price(lab.session, [gone]).rows) is asked
 
 
 def test_the_list_of_a_cloud_is_read_at_what_was_agreed(tmp_path, monkeypatch):
@@ -77,9 +77,9 @@ def test_the_list_of_a_cloud_is_read_at_what_was_agreed(tmp_path, monkeypatch):
 def test_a_start_at_another_price_is_written_and_one_at_the_same_is_not(lab):
     machine = lab.up(name="fox").machine
     before = price_from_json(machine.price.record())
-    assert price_again(lab.session, machine, before, lab.clock()) == []
+    assert start_price_events(lab.session, machine, before, lab.clock()) == []
     cheaper = replace(before, per_hour=Money(before.per_hour.nanos // 2))
-    (line,) = price_again(lab.session, machine, cheaper, lab.clock())
+    (line,) = start_price_events(lab.session, machine, cheaper, lab.clock())
     assert line.body["price"]["nanos_per_hour"] * 2 == machine.price.nanos_per_hour
 
 

@@ -13,7 +13,7 @@ from cloudgpu.control.cost.cost import costs
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.pricing.shared_computer import costs_at_most
+from cloudgpu.control.pricing.shared_computer import may_cost_less
 from cloudgpu.ledger.samples.store import SampleStore
 from tests.control.conftest import Lab
 from tests.control.metered import DeskProvider
@@ -153,13 +153,13 @@ def test_a_machine_that_ended_leaves_the_rest_to_the_other_one(desk):
 
 def test_what_a_machine_has_cost_is_told_at_most_until_its_part_is_written(desk):
     desk.draws(60, 80)
-    assert not costs_at_most(desk.session, terminate_one(desk.session, desk.rows()[0], why="asked by the user"))
+    assert not may_cost_less(desk.session, terminate_one(desk.session, desk.rows()[0], why="asked by the user"))
     desk.up(name="elk")
     desk.later(minutes=1)
     (row,) = desk.rows()
-    assert costs_at_most(desk.session, terminate_one(desk.session, row, why="asked by the user"))
+    assert may_cost_less(desk.session, terminate_one(desk.session, row, why="asked by the user"))
     sync_all(desk.session)
-    assert not costs_at_most(desk.session, desk.session.ledger.machine(row.id))
+    assert not may_cost_less(desk.session, desk.session.ledger.machine(row.id))
 
 
 def test_a_process_that_dies_before_it_has_written_leaves_all_of_it_to_the_next(desk, monkeypatch):

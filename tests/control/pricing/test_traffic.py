@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
 from cloudgpu.core.billing.charges import total
-from cloudgpu.core.billing.traffic_gaps import CHARGING, gaps_within, traffic_gaps
+from cloudgpu.core.billing.traffic_gaps import CHARGING_PROVIDERS, gaps_within, traffic_gaps
 from cloudgpu.core.events.projection import machine_of
 from cloudgpu.core.model.usage import usage_of_record
 from cloudgpu.core.values.times import iso
@@ -105,7 +105,7 @@ def test_a_gap_is_told_for_the_periods_that_it_reaches_into():
 
 def test_who_charges_bytes_is_said_alike_by_the_rules_and_by_the_price_list():
     for provider, region in (("aws", "us-east-1"), ("gcp", "us-central1"), ("azure", "eastus"), ("local", "here")):
-        assert is_charged(machine(provider=provider, region=region)) == (provider in CHARGING)
+        assert is_charged(machine(provider=provider, region=region)) == (provider in CHARGING_PROVIDERS)
 
 
 def test_a_machine_where_bytes_cost_nothing_has_no_gap():

@@ -95,8 +95,8 @@ def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
     reap(lab.session, ReapOptions())  # passes are made: one of them ends it at its renew-until
     (watched,) = admission_request(lab.session, lab.prepare(no_guard=True)).admission().verdicts
     three_days = lab.prepare(no_guard=True).plan.to_renew_until.amount.nanos
-    assert three_days <= watched.tightest.wanted.nanos < 1.1 * three_days
-    assert alone.tightest.wanted.nanos > 2 * three_days
+    assert three_days <= watched.tightest.requested.nanos < 1.1 * three_days
+    assert alone.tightest.requested.nanos > 2 * three_days
 
 
 def test_a_budget_that_carries_three_days_refuses_what_nothing_would_end_then(make_lab):

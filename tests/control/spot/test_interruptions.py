@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.spot.history import FREE, _free, history, note_interruptions
-from cloudgpu.views.history import _WORDS as SENTENCES
+from cloudgpu.views.history import _TEXTS as SENTENCES
 from tests.control.conftest import Lab
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge
-from cloudgpu.core.billing.rates import billed_intervals, intervals_cost, rate_intervals, time_of, worst_window
+from cloudgpu.core.billing.rates import billed_intervals, from_us, intervals_cost, most_expensive_window, rate_intervals
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.times import iso
@@ -76,7 +76,7 @@ def test_a_month_has_the_hours_that_it_has():
     found = rate_intervals(
         to_us(BEGIN), to_us(BEGIN + timedelta(days=30)), 10**9, "month", rule_of("aws", "on_demand", "disk")
     )
-    assert [time_of(begin).month for begin, _, _ in found] == [1, 2]
+    assert [from_us(begin).month for begin, _, _ in found] == [1, 2]
     assert found[0][2] * 744 == found[1][2] * 672
 
 
@@ -86,6 +86,6 @@ few = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.integers(1, 
 @given(few, st.integers(1, 30), st.integers(0, 40), st.integers(0, 50))
 def test_no_window_is_dearer_than_the_worst_one(lengths, length, begin, span):
     found = [(first, first + long, rate) for first, long, rate in lengths]
-    at, worst = worst_window(found, length, begin, begin + span)
+    at, worst = most_expensive_window(found, length, begin, begin + span)
     assert worst == intervals_cost(found, at - length, at)
     assert worst == max(intervals_cost(found, end - length, end) for end in range(begin, begin + span + 1))

@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import charge
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import Assumed, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import MachineSetup, record_of
 from cloudgpu.core.model.launch import Setup, Volume, setup_to_json
@@ -27,7 +27,7 @@ from tests.examples import some
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DOLLAR = 1_000_000_000
 HOUR = timedelta(hours=1)
-PRICES = Prices(lambda _row: None, lambda *_where: Assumed(DOLLAR // 5, "month", "the dearest known times 1.5"))
+PRICES = Prices(lambda _row: None, lambda *_where: StandIn(DOLLAR // 5, "month", "the dearest known times 1.5"))
 
 
 def row(name="m", *, price=DOLLAR, until=NOW + 8 * HOUR, beside=(), **more):
@@ -67,7 +67,7 @@ def admit(*args, **more):
 
 def sums(*args, **more):
     (verdict,) = admit(*args, **more).verdicts
-    return [tuple(float(part.dollars) for part in (one.spent, one.running, one.wanted)) for one in verdict.shares]
+    return [tuple(float(part.dollars) for part in (one.spent, one.running, one.requested)) for one in verdict.periods]
 
 
 def test_a_launch_is_held_against_what_was_spent_and_what_runs_to_its_renew_until():
@@ -136,7 +136,7 @@ def test_spot_is_counted_at_its_highest_price_else_on_demand_never_at_todays(fac
 def test_a_missing_disk_price_is_counted_dearly_and_marked_and_refuses_nothing():
     (verdict,) = admit(budget(), row(price=0, beside=[disk(nanos=None)])).verdicts
     assert verdict.fits
-    assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
+    assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
     assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
 
 
@@ -144,12 +144,12 @@ def test_the_price_of_another_region_is_none_and_one_by_changed_blocks_is():
     """Both are `at most`: what stands in for a missing one is dearer, what the region's own list says is counted."""
     elsewhere = row(price=0, beside=[disk(why_maybe_less="no price is known in us-east-1: the dearest known")])
     (verdict,) = admit(budget(), elsewhere).verdicts
-    assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
+    assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.2 * 9.5 / 30)
     assert verdict.assumed == ("m: disk: the dearest known times 1.5",)
-    own = replace(PRICES, beside=lambda *_where: Assumed(DOLLAR // 20, "month", ""))
+    own = replace(PRICES, attached_price=lambda *_where: StandIn(DOLLAR // 20, "month", ""))
     by_blocks = row(price=0, beside=[disk(why_maybe_less="billed for what was written")])
     (verdict,) = admission_request([budget()], by_blocks, [], lambda _since: (), own, NOW).admission().verdicts
-    assert float(verdict.shares[0].wanted.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)
+    assert float(verdict.periods[0].requested.dollars) == pytest.approx(100 * 0.1 * 9.5 / 30)
     assert verdict.assumed == ()
 
 
@@ -232,7 +232,7 @@ def test_a_total_budget_never_begins_anew():
 def test_a_past_run_without_a_price_is_counted_on_demand_or_named():
     old = use(NOW - 5 * HOUR, NOW - HOUR, price=None, on_demand=2 * DOLLAR)
     (verdict,) = admit(budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old)]).verdicts
-    assert float(verdict.shares[0].spent.dollars) == pytest.approx(8)
+    assert float(verdict.periods[0].spent.dollars) == pytest.approx(8)
     assert "counted on demand" in verdict.assumed[0]
     (verdict,) = admit(
         budget(), row("b"), [row("a", terminated_at=iso(NOW))], [("cg-a", old._replace(on_demand=None))]
@@ -287,15 +287,15 @@ def test_what_is_admitted_never_passes_the_budget(drawn, wish, span, dollars):
     everything = [*rows, wanted]
     last = datetime.fromisoformat(wanted.renew_until)
     limit = one.limit.nanos * PER_NANO
-    if one.span.kind in ("day", "week", "month"):
-        for each in periods(one.span.kind, NOW, last, UTC):
+    if one.period.kind in ("day", "week", "month"):
+        for each in periods(one.period.kind, NOW, last, UTC):
             assert bill(everything, each.end, each.begin, each.end) <= limit
-    elif one.span.kind == "total":
+    elif one.period.kind == "total":
         assert bill(everything, last, None, last) <= limit
     else:
         for ago in range(0, int((last - NOW) / HOUR), 7):
             end = NOW + ago * HOUR
-            assert bill(everything, max(NOW, end), end - one.span.window, end) <= limit
+            assert bill(everything, max(NOW, end), end - one.period.window, end) <= limit
 
 
 def refused(drawn, wish, span, percent):
@@ -304,8 +304,8 @@ def refused(drawn, wish, span, percent):
     wanted = rows_of([(wish[0], 0, wish[2], True, wish[4])])[0]._replace(id="cg-w", name="w")
     (verdict,) = admit(budget(10**9, span), wanted, rows).verdicts
     tightest = verdict.tightest
-    limit = tightest.total.nanos - 1000 - tightest.wanted.nanos * percent // 100
-    assume(tightest.wanted.nanos > 10_000 and limit > 0)
+    limit = tightest.total.nanos - 1000 - tightest.requested.nanos * percent // 100
+    assume(tightest.requested.nanos > 10_000 and limit > 0)
     asked = ask(replace(budget(1, span), limit=Money(limit)), wanted, rows)
     assert asked.admission().refusals
     return asked, wanted

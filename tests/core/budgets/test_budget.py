@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.core.billing.rates import intervals_cost, time_until_full
 from cloudgpu.core.budgets.admission import budget_sums
 from cloudgpu.core.budgets.budget import Action, Budget, BudgetPeriod, LimitCurrency, Scope, budgets_of
-from cloudgpu.core.budgets.commitments import Assumed, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 from cloudgpu.core.budgets.status import findings, status_of
 from cloudgpu.core.events.general_lines import budget_removed, budget_set
@@ -26,7 +26,7 @@ from tests.core.machines import hourly, machine as any_machine
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 DOLLAR = 10**9
-PRICES = Prices(lambda _row: None, lambda *_where: Assumed(DOLLAR, "month", "assumed"))
+PRICES = Prices(lambda _row: None, lambda *_where: StandIn(DOLLAR, "month", "assumed"))
 
 
 def line(draft, seq):
@@ -127,23 +127,24 @@ def test_how_it_stands():
     assert one.burn == Money.usd(1)
     assert float(one.committed.dollars) == pytest.approx(8, abs=0.001)
     assert float(one.forecast.dollars) == pytest.approx(12, abs=0.001)
-    assert one.empty_in == 6 * HOUR
+    assert one.exhausted_in == 6 * HOUR
     assert not one.is_exceeded
 
 
 def test_what_lasts_to_the_end_of_its_period_does_not_run_empty():
-    assert stands(lab(1000), machine()).empty_in is None
-    assert stands(lab(1000, "total"), machine()).empty_in == 996 * HOUR
-    assert stands(lab(3), machine()).empty_in == timedelta(0)
+    assert stands(lab(1000), machine()).exhausted_in is None
+    assert stands(lab(1000, "total"), machine()).exhausted_in == 996 * HOUR
+    assert stands(lab(3), machine()).exhausted_in == timedelta(0)
 
 
 def test_what_leaves_the_window_of_a_rolling_budget_makes_room_again():
     window = timedelta(days=2)
-    assert stands(lab(49, "rolling", days=2), machine()).empty_in is None  # 48 hours at $1 are all that it ever holds
-    assert stands(lab(48, "rolling", days=2), machine()).empty_in == window - 4 * HOUR
+    assert stands(lab(49, "rolling", days=2), machine()).exhausted_in is None  # it never holds more than 48 hours at $1
+    assert stands(lab(48, "rolling", days=2), machine()).exhausted_in == window - 4 * HOUR
     early = run(NOW - window, NOW - window + 3 * HOUR)
-    assert stands(lab(48, "rolling", days=2), machine(open_usage=(early, run(NOW - HOUR)))).empty_in == window - HOUR
-    assert stands(lab(4, "rolling", days=2), machine()).empty_in == timedelta(0)
+    later = machine(open_usage=(early, run(NOW - HOUR)))
+    assert stands(lab(48, "rolling", days=2), later).exhausted_in == window - HOUR
+    assert stands(lab(4, "rolling", days=2), machine()).exhausted_in == timedelta(0)
 
 
 @given(

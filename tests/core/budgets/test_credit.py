@@ -9,14 +9,14 @@ from hypothesis import given, strategies as st
 
 from cloudgpu.core.budgets.credit import (
     MAX_LASTS,
-    KnownCredit,
+    CreditReading,
     credit_finding,
     credit_fit,
+    credit_from_record,
     credit_left,
     credit_refusal,
-    known_credit,
-    lasts_for,
     latest_credits,
+    time_left,
 )
 from cloudgpu.core.model.account import Credit
 from cloudgpu.core.values.money import Money
@@ -34,7 +34,7 @@ def credit(left, *, ago=timedelta(), hourly=None, threshold="0"):
 
 
 def known(left, hourly, **more):
-    return KnownCredit("scope:fake/1", "lab", "fake", credit(left, **more), Money.usd(hourly))
+    return CreditReading("scope:fake/1", "lab", "fake", credit(left, **more), Money.usd(hourly))
 
 
 def test_the_worked_example():
@@ -73,7 +73,7 @@ def test_a_launch_fits_exactly_where_nothing_is_missing(left, others, wanted, le
 
 @given(amounts, hourlies)
 def test_what_is_carried_costs_no_more_than_there_is(left, hourly):
-    lasts = lasts_for(left, hourly)
+    lasts = time_left(left, hourly)
     if hourly == Money(0):
         assert lasts is None
     else:
@@ -86,7 +86,7 @@ def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     """$1,000 and the rest of a disk for a tenth of a cent a month: the year 83,000 has no date."""
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
-        assert lasts_for(one.credit.left, one.hourly) == MAX_LASTS
+        assert time_left(one.credit.left, one.hourly) == MAX_LASTS
         assert str(credit_value(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 
@@ -110,5 +110,5 @@ def test_the_alert_stands_from_a_day_before_the_end(left, hourly, alerts):
 def test_the_newest_word_of_each_account_is_kept_and_read_back_as_written():
     old, new = known("9", "1", ago=timedelta(hours=1)), known("5", "1")
     assert latest_credits([new, old]) == (new,)
-    one = known_credit(new.record())
+    one = credit_from_record(new.record())
     assert (one.credit.left, one.hourly, one.credit.page) == (new.credit.left, new.hourly, PAGE)

@@ -18,7 +18,7 @@ from cloudgpu.core.billing.rates import billed_intervals, ended_intervals, inter
 from cloudgpu.core.billing.rules import rule_of, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, admission_request, budget_sums
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod, Scope
-from cloudgpu.core.budgets.commitments import Assumed, Prices
+from cloudgpu.core.budgets.commitments import Prices, StandIn
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, exposure_of, flow_intervals, unit_of
 from cloudgpu.core.budgets.status import status_of
 from cloudgpu.core.events.log import Event
@@ -34,7 +34,7 @@ from tests.core.events.test_metering import ADDRESS, DAY, DISK, HOUR, USD, down,
 from tests.core.lives import START, asked, at, gone, line, price, priced, seen, settled
 from tests.examples import some
 
-PRICES = Prices(lambda _row: 3 * USD, lambda *_where: Assumed(USD // 5, "month", "the dearest known"))
+PRICES = Prices(lambda _row: 3 * USD, lambda *_where: StandIn(USD // 5, "month", "the dearest known"))
 FOR_EVER = 140 * DAY  # over a change of the year, of months of 28 days, and of the clock here and there
 ZONES = ["UTC", "America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe"]
 SPANS = [
@@ -164,7 +164,7 @@ def stored(rows: list[Machine], uses: list[tuple[str, Usage]]) -> tuple[list[Any
 
 
 def as_said(found: Any) -> list[Any]:
-    return [(one.shares, one.fits, sorted(one.unpriced), sorted(one.assumed)) for one in found.verdicts]
+    return [(one.periods, one.fits, sorted(one.unpriced), sorted(one.assumed)) for one in found.verdicts]
 
 
 @settings(max_examples=some(200), deadline=None)

@@ -6,7 +6,7 @@ from datetime import UTC, timedelta
 
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.billing.assignments import charges_by_key, cuts_of
+from cloudgpu.core.billing.assignments import charges_by_key, cut_times
 from cloudgpu.core.billing.charges import charge, money, period_charges
 from cloudgpu.core.billing.cost_groups import By, CostQuery, costs
 from cloudgpu.core.billing.line_items import line_items
@@ -102,8 +102,8 @@ def test_the_time_of_a_machine_is_assigned_from_end_to_end_without_a_gap(jobs):
     for there in machine_assignments(jobs).values():
         assert there[0].since is None
         assert there[-1].until is None
-        assert [one.until for one in there[:-1]] == [one.since for one in there[1:]] == cuts_of(there)
-        assert cuts_of(there) == sorted(set(cuts_of(there)))
+        assert [one.until for one in there[:-1]] == [one.since for one in there[1:]] == cut_times(there)
+        assert cut_times(there) == sorted(set(cut_times(there)))
 
 
 def test_a_machine_that_was_launched_for_a_job_is_the_jobs_also_while_it_is_kept():
