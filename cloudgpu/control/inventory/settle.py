@@ -172,7 +172,7 @@ def _send(
     now = session.clock()
     settled = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        price = own_price(session, session.ledger.machine(attempt.machine), instance, now)
+        price = own_price_events(session, session.ledger.machine(attempt.machine), instance, now)
         session.ledger.append([settled, *price, *_observed_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)

@@ -95,7 +95,7 @@ def sync_accounts(
                 shared[account] = provider
     machines = session.ledger.machines()
     retained_accounts = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.to_ask(session, machines), reachable_regions(machines)
+    to_price, regions = pricing.machines_to_price(session, machines), reachable_regions(machines)
     account_scopes = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_accounts=retained_accounts, retry_after_s=retry_after_s
@@ -107,7 +107,7 @@ def sync_accounts(
         account_scopes.append(answer.scope)
         _write_listing(session, answer, result)
         if answer.account in shared:
-            settle_shares(session, shared[answer.account], answer.scope)
+            record_shared_costs(session, shared[answer.account], answer.scope)
         resources = answer.resources
         if resources is not None:
             result.resources += resources.items

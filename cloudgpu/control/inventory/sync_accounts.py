@@ -153,4 +153,4 @@ def _read_prices(session: Session, scope: AccountScope, prices: Priced | Silent,
     if not scope.is_told:
         scope.be_silent(prices)
     may_cost = to_price.may_be_of(_kind(session, scope.account))
-    return Priced(gap=prices.message) if may_cost else pricing.NOTHING_ASKED
+    return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES

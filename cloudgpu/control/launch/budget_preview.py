@@ -116,7 +116,7 @@ def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = Non
     return [_verdict_value(one, override) for one in verdicts]
 
 
-def _verdict_value(verdict: Verdict, override: str | None) -> BudgetFit:
+def _verdict_value(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
     tightest, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,
@@ -127,7 +127,7 @@ def _verdict_value(verdict: Verdict, override: str | None) -> BudgetFit:
         "until": iso(tightest.until),
         "spent_usd": usd(tightest.spent),
         "running_usd": usd(tightest.running),
-        "requested_usd": usd(tightest.wanted),
+        "requested_usd": usd(tightest.requested),
         "remaining_usd": usd(budget.limit - tightest.total),
         "fits": verdict.fits,
         "refuses": budget.refuses,

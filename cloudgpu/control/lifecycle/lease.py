@@ -217,7 +217,7 @@ def admit_lease(
 
     def build_events(view: View) -> Sequence[Draft]:
         latest = [view.machine(machine.id) or machine for machine in machines]
-        check_longer(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
+        check_credit_until(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
         with_later_end = [row_until(row, lease.renew_until) for row in latest if _moves_renew_until(row, lease)]
         return [*drafts, *(admit_all(session, view, with_later_end, override) if with_later_end else [])]
 

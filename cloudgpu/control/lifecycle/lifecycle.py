@@ -341,7 +341,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
             )
     except EndRefused as refusal:
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
-    pin_to_the_end(session, machine)
+    record_spot_cost(session, machine)
     return timers.delete_timer(session, machine)
 
 

@@ -59,7 +59,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     count_before_end(session, machine)
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
-    pin_to_the_end(session, machine)
+    record_spot_cost(session, machine)
     return timers.delete_timer(session, machine)
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.admission import read_credits
-from cloudgpu.control.budgets.store import budget_states, pass_budgets
+from cloudgpu.control.budgets.store import budget_states, budgets_for_run
 from cloudgpu.control.lifecycle.timers import RepairResult, repair_timers
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
@@ -293,10 +293,10 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
     policies = policies_of(session, snapshot.rows, request.policy)
     refuse_broken(policies)  # those of machines, too, that were found just now
     views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
-    counted, clashes = pass_budgets(session)
+    counted, clashes = budgets_for_run(session)
     statuses = budget_states(session, counted)
     rows = snapshot.rows
-    stops = stops_of(authorization_of(session), statuses, rows, warned_by_budget(rows), session.clock())
+    stops = allowed_stops(authorization_of(session), statuses, rows, warned_by_budget(rows), session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, max_stops = session.clock(), request.max_stops
