@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
 
 T = TypeVar("T")
 
-_REMEMBERED = 256  # subjects whose state a writer keeps in memory for its next line
+_MAX_CACHED_STATES = 256  # subjects whose state a writer keeps in memory for its next line
 
 
 class Book(Reader):
@@ -64,7 +64,7 @@ class Book(Reader):
 
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
-        with self._writing() as (connection, held, record, start):
+        with self._writing() as (connection, head_lock, record, start):
             drafts = decision(self)  # outside of `told`: what it raises passes through as it is
             with self._store.translated():
                 ledger = id_if_intact(connection, self.location, record, start)
@@ -74,27 +74,27 @@ class Book(Reader):
             if ledger is not None:
                 # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
                 with suppress(OSError):
-                    held.write(ledger, *end)
+                    head_lock.write(ledger, *end)
         return written
 
     def settle(self, why: str) -> Event:
         """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
         from cloudgpu.core.events import general_lines
 
-        found = self.integrity_problem()
-        with self._writing(anew=True) as (connection, held, _, start), self._store.translated():
-            draft = general_lines.ledger_settled(found, why, self.now(), start[0])
+        problem = self.integrity_problem()
+        with self._writing(anew=True) as (connection, head_lock, _, start), self._store.translated():
+            draft = general_lines.ledger_settled(problem, why, self.now(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
             self._store.commit(end)
-            held.replace(ledger, *end)
+            head_lock.replace(ledger, *end)
         return written
 
     def rebuild(self) -> None:
         """Fold the projection again from the lines, and put back guards that were taken off."""
         from cloudgpu.ledger.log.projections import rebuild
 
-        with self._writing() as (connection, _held, _record, end), self._store.translated():
+        with self._writing() as (connection, _head_lock, _record, end), self._store.translated():
             rebuild(connection)
             self._store.restore_guards()
             self._store.commit(end)
@@ -102,7 +102,7 @@ class Book(Reader):
 
     def copy_to(self, path: Path) -> None:
         """Write a consistent copy of the ledger, as one SQLite file, into the empty file `path`."""
-        with self._own, self._store.translated():
+        with self._thread_lock, self._store.translated():
             self._store.copy_to(path)
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
@@ -113,28 +113,28 @@ class Book(Reader):
         """
         from cloudgpu.core.events import general_lines
 
-        def checked(present: Connection | None) -> None:
+        def check_present(present: Connection | None) -> None:
             mark = None if present is None else end_and_mark(present)[1]
-            self._refuse(mark or mark_of(record))
+            self._raise_if_moved(mark or mark_of(record))
             check(present)
 
-        with self._own:
-            held = self._hold_head()
+        with self._thread_lock:
+            head_lock = self._hold_head()
             try:
-                record, now = held.read(), self.now()
+                record, now = head_lock.read(), self.now()
                 with self._store.translated():
-                    aside = self._store.replace(source, checked, f"{now:%Y%m%dt%H%M%Sz}")
+                    old_location = self._store.replace(source, check_present, f"{now:%Y%m%dt%H%M%Sz}")
             finally:
-                held.let_go()
+                head_lock.let_go()
         if record is None:
             why = f"It was restored from a backup that ends at line {copy.lines}, recorded at {copy.recorded_at}."
             self.append([general_lines.ledger_restored(why, copy.lines, copy.head_hash, now)])
-        return aside
+        return old_location
 
     @contextmanager
     def read_connection(self) -> Iterator[Connection]:
         """Yield a connection with one consistent state of the lines. Raises LedgerUnavailable without a ledger."""
-        with self._own, self._store.translated():
+        with self._thread_lock, self._store.translated():
             connection = self._reader(missing_ok=False)
             if connection is None:
                 raise faults.empty(self.location)
@@ -147,45 +147,45 @@ class Book(Reader):
         Return that line's hash. A place without tables is given them. `pour` is also given what takes the last line
         off, where that is a mark of a move. The head record stays as it is.
         """
-        filled: list[str] = []
+        hashes: list[str] = []
 
-        def poured(connection: Connection) -> None:
+        def pour_into(connection: Connection) -> None:
             with self._store.as_owner():
                 draft = pour(connection, self._store.delete_move_mark)
-                filled.append(self._write(connection, [draft], lines.last_entry(connection))[1][1])
+                hashes.append(self._write(connection, [draft], lines.last_entry(connection))[1][1])
 
-        with self._own:
-            held = self._hold_head()
+        with self._thread_lock:
+            head_lock = self._hold_head()
             try:
                 with self._store.translated():
                     connection = self._store.begin()
                     if connection is None:
-                        self._store.create(poured)
+                        self._store.create(pour_into)
                     else:
-                        poured(connection)
+                        pour_into(connection)
                         self._store.commit(lines.last_entry(connection))
             finally:
                 self._store.undo()
-                held.let_go()
+                head_lock.let_go()
                 self._parsed.forget()
-        if not filled:  # another client has made it meanwhile
+        if not hashes:  # another client has made it meanwhile
             raise faults.vanished_error(self.location)
-        return filled[0]
+        return hashes[0]
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Block all writers; yield the lines, and a function that writes the last one, about the ledger's move."""
         from cloudgpu.core.events.general_lines import ledger_moved
 
-        with self._writing() as (connection, _held, _record, start):
+        with self._writing() as (connection, _head_lock, _record, start):
 
-            def leave(to: str, goes_on: str) -> None:
+            def write_move(to: str, goes_on: str) -> None:
                 with self._store.translated():
                     draft = ledger_moved(to, goes_on, self.now(), start[0])
                     _, end = self._write(connection, [draft], start)
                     self._store.commit(end)
 
-            yield connection, leave
+            yield connection, write_move
 
     def arrive(self, check: Callable[[Connection, lines.End, MoveMark | None], str]) -> None:
         """Take the ledger into use here, and have this client's head record know it.
@@ -195,7 +195,7 @@ class Book(Reader):
         """
         from cloudgpu.core.events import general_lines
 
-        with self._writing(marked=True) as (connection, held, record, start):
+        with self._writing(marked=True) as (connection, head_lock, record, start):
             end = start
             mark = end_and_mark(connection)[1]
             came_from = check(connection, start, mark)
@@ -205,16 +205,16 @@ class Book(Reader):
                     _, end = self._write(connection, [draft], end)
                 self._store.commit(end)
                 if mark_of(record) or check_head(connection, self.location, record) is None:
-                    held.replace(lines.id_of(connection), *end)
+                    head_lock.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: MoveMark) -> None:
         """Have this client's head record say where the ledger stands now, whatever is put here later."""
-        with self._own, self._store.translated():
-            held = self._hold_head()
+        with self._thread_lock, self._store.translated():
+            head_lock = self._hold_head()
             try:
-                note(held, ledger, mark)
+                note(head_lock, ledger, mark)
             finally:
-                held.let_go()
+                head_lock.let_go()
 
     def share(self, request: TeamRequest) -> Sharing:
         """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then."""
@@ -223,15 +223,15 @@ class Book(Reader):
         if not self._store.takes_teams:
             raise not_shareable(self.location)
         self.append(())  # makes the tables where there are none
-        found = self._read(lambda _: self._store.give(request))
-        team = found.team
-        if team is None or not found.is_whole:
-            return found
-        self.decide(lambda view: self._begun_by(team, view))
-        now = self._read(lambda _: self._store.sharing(request))
-        return replace(now, remarks=found.remarks) if now else found
+        sharing = self._read(lambda _: self._store.give(request))
+        team = sharing.team
+        if team is None or not sharing.is_whole:
+            return sharing
+        self.decide(lambda view: self._team_events(team, view))
+        latest = self._read(lambda _: self._store.sharing(request))
+        return replace(latest, remarks=sharing.remarks) if latest else sharing
 
-    def _begun_by(self, team: Team, view: View) -> list[Draft]:
+    def _team_events(self, team: Team, view: View) -> list[Draft]:
         """Write down the team under the append lock, and return the line that says so, where it is another one."""
         from cloudgpu.core.events.general_lines import team_set
 
@@ -248,42 +248,42 @@ class Book(Reader):
 
         Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
         """
-        with self._own:
-            if self._store.is_writing or self._is_looking:
+        with self._thread_lock:
+            if self._store.is_writing or self._is_in_snapshot:
                 raise faults.nested_append_error(self.location)
             with self._store.translated():
                 self._store.reader()  # the place is judged before a file is made
-                held = self._hold_head()
+                head_lock = self._hold_head()
             try:
                 with self._store.translated():
-                    record = held.read()
-                    known = None if marked else mark_of(record)
-                    if known is not None and self._store.reader() is None:
-                        self._refuse(known)
-                    connection = self._begun(record, anew=anew)
+                    record = head_lock.read()
+                    remembered = None if marked else mark_of(record)
+                    if remembered is not None and self._store.reader() is None:
+                        self._raise_if_moved(remembered)
+                    connection = self._begin(record, anew=anew)
                     end, mark = end_and_mark(connection)
                 if not marked:
-                    self._refuse(mark or (known and replace(known, since="")))
-                yield connection, held, record, end
+                    self._raise_if_moved(mark or (remembered and replace(remembered, since="")))
+                yield connection, head_lock, record, end
             finally:
                 self._store.undo()
-                held.let_go()
+                head_lock.let_go()
 
-    def _begun(self, record: Record, *, anew: bool) -> Connection:
+    def _begin(self, record: Record, *, anew: bool) -> Connection:
         connection = self._store.begin()
         if connection is None:
-            self._make(record, anew=anew)
+            self._create(record, anew=anew)
             connection = self._store.begin()
         if connection is None:
-            self._miss(record)
+            self._raise_if_missing(record)
             raise faults.vanished_error(self.location)
         return connection
 
-    def _make(self, record: Record, *, anew: bool) -> None:
+    def _create(self, record: Record, *, anew: bool) -> None:
         from cloudgpu.core.events.general_lines import ledger_opened
 
         if not anew:
-            self._miss(record)
+            self._raise_if_missing(record)
         ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
         opened = ledger_opened(ledger, self.now())
         self._store.create(lambda connection: self._write(connection, [opened], lines.last_entry(connection)))
@@ -299,7 +299,7 @@ class Book(Reader):
         actor = self._store.signature or self._actor
         written, end = append_lines(connection, drafts, start, actor=actor, recorded_at=iso(self.now()))
         refresh(connection, written, states)
-        while len(states) > _REMEMBERED:
+        while len(states) > _MAX_CACHED_STATES:
             del states[next(iter(states))]
         self._states = states
         return written, end

@@ -23,8 +23,8 @@ def last_seen_at(ledger: Ledger, machine: Machine) -> str | None:
 
     A sync proves it for all that it does not name as unseen. The machine's own word counts too.
     """
-    proved = _latest_proof(ledger, machine, resources=machine.is_named_resource, before=None)
-    return max(filter(None, (proved, machine.last_active, machine.seen_at)), default=None)
+    last_sync = _latest_proof(ledger, machine, resources=machine.is_named_resource, before=None)
+    return max(filter(None, (last_sync, machine.last_active, machine.seen_at)), default=None)
 
 
 def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) -> str | None:
@@ -47,31 +47,31 @@ def observe_before_end(ledger: Ledger, machine: Machine, instance: Instance, *, 
     measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a sync last saw one
     only start that has started, or ended, by now.
     """
-    return {**_end_measures(ledger, machine, instance, watched=watched), **_started(ledger, machine, instance)}
+    return {**_before_end(ledger, machine, instance, watched=watched), **_seen_pending(ledger, machine, instance)}
 
 
-def _end_measures(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
+def _before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
     ended = machine.billed and not instance.billed
-    if (ended and instance.since is None) or _runs_anew(machine, instance):
+    if (ended and instance.since is None) or _has_restarted(machine, instance):
         alive = None if watched else last_seen_at(ledger, machine)
         return {} if alive is None else {"alive_at": alive}
-    return _measures(ledger, machine, instance, watched=watched) if ended else {}
+    return _end_times(ledger, machine, instance, watched=watched) if ended else {}
 
 
-def _started(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheEnd:
+def _seen_pending(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheEnd:
     if machine.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
     lines = (ledger.last(scope) for scope in scopes_of(machine))
-    seen = [line.occurred_at for line in lines if line and _proves(line, machine, resources=False, before=None)]
-    return {"pending_at": max(seen)} if seen else {}
+    times = [line.occurred_at for line in lines if line and _proves(line, machine, resources=False, before=None)]
+    return {"pending_at": max(times)} if times else {}
 
 
-def _measures(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
-    asked = _end_requested_at(ledger, machine)
-    seen = asked if watched else _latest_proof(ledger, machine, resources=False, before=None)
-    found: BeforeTheEnd = {} if seen is None else {"billed_at": seen}
-    ours = asked is not None and not watched and instance.reason is None
-    return {**found, "asked_at": str(asked)} if ours else found
+def _end_times(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool) -> BeforeTheEnd:
+    requested_at = _end_requested_at(ledger, machine)
+    last_billed_at = requested_at if watched else _latest_proof(ledger, machine, resources=False, before=None)
+    times: BeforeTheEnd = {} if last_billed_at is None else {"billed_at": last_billed_at}
+    is_ours = requested_at is not None and not watched and instance.reason is None
+    return {**times, "asked_at": str(requested_at)} if is_ours else times
 
 
 def _end_requested_at(ledger: Ledger, machine: Machine) -> str | None:
@@ -82,7 +82,7 @@ def _end_requested_at(ledger: Ledger, machine: Machine) -> str | None:
     return max((line.occurred_at for line in ledger.events(machine.id) if line.kind == kind), default=None)
 
 
-def _runs_anew(machine: Machine, instance: Instance) -> bool:
+def _has_restarted(machine: Machine, instance: Instance) -> bool:
     began = machine.since if machine.billed and machine.state == State.RUNNING == instance.state else None
     return began is not None and instance.since is not None and iso(instance.since) > began
 
@@ -90,11 +90,11 @@ def _runs_anew(machine: Machine, instance: Instance) -> bool:
 def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: str | None) -> str | None:
     scopes = scopes_of(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
-    seen = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
-    if not seen and lines:  # the latest looks missed it already, or were not answered where it is
-        every = (line for scope in scopes for line in ledger.events(scope))
-        seen = [line.occurred_at for line in every if _proves(line, machine, resources=resources, before=before)]
-    return max(seen, default=None)
+    times = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
+    if not times and lines:  # the latest looks missed it already, or were not answered where it is
+        all_lines = (line for scope in scopes for line in ledger.events(scope))
+        times = [line.occurred_at for line in all_lines if _proves(line, machine, resources=resources, before=before)]
+    return max(times, default=None)
 
 
 def _proves(line: Event, machine: Machine, *, resources: bool, before: str | None) -> bool:
@@ -107,8 +107,8 @@ def _proves(line: Event, machine: Machine, *, resources: bool, before: str | Non
 def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when all prices of a machine's account were last asked for and answered."""
     lines = [line for scope in scopes_of(machine) if (line := ledger.last(scope)) is not None]
-    found = [line.occurred_at for line in lines if line.body.get("pinned")]
-    if not found and lines:
-        every = (line for scope in scopes_of(machine) for line in ledger.events(scope))
-        found = [line.occurred_at for line in every if line.body.get("pinned")]
-    return max(found, default=None)
+    times = [line.occurred_at for line in lines if line.body.get("pinned")]
+    if not times and lines:
+        all_lines = (line for scope in scopes_of(machine) for line in ledger.events(scope))
+        times = [line.occurred_at for line in all_lines if line.body.get("pinned")]
+    return max(times, default=None)

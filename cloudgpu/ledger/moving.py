@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
 
 _HASH = "SELECT hash FROM line WHERE seq = ?"
-_MOVING = "SELECT seq, hash, recorded_at FROM line WHERE kind = 'ledger_moving' AND seq > ? ORDER BY seq LIMIT 1"
-_STANDS = "SELECT body FROM line WHERE kind = 'ledger_moving' ORDER BY seq DESC LIMIT 1"
-_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq"  # noqa: S608
+_FIRST_MOVE = "SELECT seq, hash, recorded_at FROM line WHERE kind = 'ledger_moving' AND seq > ? ORDER BY seq LIMIT 1"
+_LAST_MOVE = "SELECT body FROM line WHERE kind = 'ledger_moving' ORDER BY seq DESC LIMIT 1"
+_LINES_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY seq"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,24 @@ def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
     ledger that is not whole. Nothing has changed then.
     """
     source, target = places.source, places.target
-    with ExitStack() as alone:
-        closing: list[Callable[[str, str], None]] = []
+    with ExitStack() as stack:
+        closers: list[Callable[[str, str], None]] = []
 
-        def poured(there: Connection, unmark: Callable[[], None]) -> Draft:
-            with source.read_connection() as here:
-                _check_same(here, there, target.location)
-                if head.end_and_mark(there)[1] is not None:
-                    unmark()
-                _poured(here, there, source.location)
-            here, leave = alone.enter_context(source.leaving())
-            closing.append(leave)
+        def copy_lines(target_lines: Connection, delete_mark: Callable[[], None]) -> Draft:
+            with source.read_connection() as source_lines:
+                _check_same(source_lines, target_lines, target.location)
+                if head.end_and_mark(target_lines)[1] is not None:
+                    delete_mark()
+                _copy_and_verify(source_lines, target_lines, source.location)
+            source_lines, close_source = stack.enter_context(source.leaving())
+            closers.append(close_source)
             check()
-            _copy_rest(here, there)
-            return ledger_moving(source.location, places.to, now, lines.last_entry(here)[0])
+            _copy_rest(source_lines, target_lines)
+            return ledger_moving(source.location, places.to, now, lines.last_entry(source_lines)[0])
 
-        goes_on = target.fill(poured)
-        for leave in closing:
-            leave(places.to, goes_on)
+        goes_on = target.fill(copy_lines)
+        for close_source in closers:
+            close_source(places.to, goes_on)
     follow(places)
 
 
@@ -93,13 +93,13 @@ def follow(places: MovePlaces) -> None:
         raise _unknown_source_error(source.location, target.location)
     if target.head()[0] == 0:  # nothing is made there by looking
         raise _not_there_error(source.location, target.location)
-    with target.read_connection() as there:
-        mark = _proved(there, record, places)
+    with target.read_connection() as target_lines:
+        mark = _verify_move(target_lines, record, places)
     if not places.is_one:
         source.retire(record.ledger, mark)
 
-    def check(there: Connection, _end: End, _found: MoveMark | None) -> str:
-        _proved(there, record, places)
+    def check(target_lines: Connection, _end: End, _found: MoveMark | None) -> str:
+        _verify_move(target_lines, record, places)
         return source.location
 
     target.arrive(check)
@@ -115,7 +115,7 @@ def _known_head(source: Book) -> HeadRecord | None:
     return record if isinstance(record, HeadRecord) else None
 
 
-def _proved(there: Connection, record: HeadRecord, places: MovePlaces) -> MoveMark:
+def _verify_move(target_lines: Connection, record: HeadRecord, places: MovePlaces) -> MoveMark:
     """Return the move by which the ledger of the head record went on there, by the hashes of its lines.
 
     A ledger is opened at a new place only when the old one is closed. So what was opened behind the last line that is
@@ -123,40 +123,41 @@ def _proved(there: Connection, record: HeadRecord, places: MovePlaces) -> MoveMa
     by whoever knows that the old one is closed, and by which line it goes on: then nobody else has opened another.
     """
     last, goes_on = (record.seq, record.hash, ""), record.goes_on
-    begun = there.execute(_MOVING, last[:1]).fetchone()
-    is_same = lines.id_of(there) == record.ledger and there.execute(_HASH, last[:1]).fetchone() == (last[1],)
+    begun = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
+    known = target_lines.execute(_HASH, last[:1]).fetchone()
+    is_same = lines.id_of(target_lines) == record.ledger and known == (last[1],)
     if not is_same or begun is None or (goes_on and begun[1] != goes_on):
         raise _not_there_error(places.source.location, places.target.location)
-    end, found = head.end_and_mark(there)
+    end, found = head.end_and_mark(target_lines)
     if found is not None and not (goes_on and end[:2] == tuple(begun[:2])):
         raise head.refusal(found, places.target.location)
-    _check_no_copy(there, places)
-    before = there.execute(_HASH, (begun[0] - 1,)).fetchone()
+    _check_no_copy(target_lines, places)
+    before = target_lines.execute(_HASH, (begun[0] - 1,)).fetchone()
     return head.MoveMark(places.to, since=begun[2], last=(begun[0] - 1, before[0], ""), goes_on=begun[1])
 
 
-def _check_no_copy(there: Connection, places: MovePlaces) -> None:
+def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:
     """Raise InvalidRequest for a copy of a ledger that has moved to the old place, or from a file into a database."""
-    (body,) = there.execute(_STANDS).fetchone()
-    stands = str(json.loads(body).get("to", ""))
-    is_elsewhere = stands == places.old or stands.startswith("sqlite:") != places.to.startswith("sqlite:")
+    (body,) = target_lines.execute(_LAST_MOVE).fetchone()
+    last_target = str(json.loads(body).get("to", ""))
+    is_elsewhere = last_target == places.old or last_target.startswith("sqlite:") != places.to.startswith("sqlite:")
     if is_elsewhere and not places.is_one:
         raise _url_error(
-            f"{places.target.location} holds a copy: its entries say that the ledger is at {stands}.",
+            f"{places.target.location} holds a copy: its entries say that the ledger is at {last_target}.",
             places.target.location,
             "Name the place where it is.",
         )
 
 
-def _check_same(here: Connection, there: Connection, location: str) -> None:
+def _check_same(source_lines: Connection, target_lines: Connection, location: str) -> None:
     """Raise InvalidRequest unless what stands there is nothing, or a part of this ledger and a mark of a move."""
-    end, mark = head.end_and_mark(there)
+    end, mark = head.end_and_mark(target_lines)
     if not end[0]:
         return
-    if lines.id_of(there) != lines.id_of(here):
+    if lines.id_of(target_lines) != lines.id_of(source_lines):
         raise _url_error(f"{location} holds another ledger.", location, "Name a place that holds none.")
     last = end if mark is None else mark.last
-    if last[0] and here.execute(_HASH, last[:1]).fetchone() != (last[1],):
+    if last[0] and source_lines.execute(_HASH, last[:1]).fetchone() != (last[1],):
         raise _url_error(
             f"{location} holds this ledger with lines that the present one lacks.",
             location,
@@ -164,12 +165,12 @@ def _check_same(here: Connection, there: Connection, location: str) -> None:
         )
 
 
-def _poured(here: Connection, there: Connection, location: str) -> None:
+def _copy_and_verify(source_lines: Connection, target_lines: Connection, location: str) -> None:
     """Write the missing lines to the new place, and check the hash of every line there."""
-    pour(here, there, after=lines.last_entry(there)[0])
-    rebuild(there)
-    _, last, faults = lines.check_chain(lines.stored_lines(there))
-    if not faults and last != lines.last_entry(here)[1]:
+    pour(source_lines, target_lines, after=lines.last_entry(target_lines)[0])
+    rebuild(target_lines)
+    _, last, faults = lines.check_chain(lines.stored_lines(target_lines))
+    if not faults and last != lines.last_entry(source_lines)[1]:
         faults = ["the copy ends otherwise."]
     if faults:
         raise LedgerUnavailable(
@@ -180,13 +181,13 @@ def _poured(here: Connection, there: Connection, location: str) -> None:
         )
 
 
-def _copy_rest(here: Connection, there: Connection) -> None:
+def _copy_rest(source_lines: Connection, target_lines: Connection) -> None:
     """Write what was appended while the rest was copied; the guards there check that it follows."""
-    end = lines.last_entry(there)
-    found = here.execute(_AFTER, end[:1]).fetchall()
+    end = lines.last_entry(target_lines)
+    found = source_lines.execute(_LINES_AFTER, end[:1]).fetchall()
     if found:
-        there.executemany(INSERT, found)
-        refresh(there, lines.events_of([row[:-1] for row in found]), {})
+        target_lines.executemany(INSERT, found)
+        refresh(target_lines, lines.events_of([row[:-1] for row in found]), {})
 
 
 def _not_there_error(source: str, target: str) -> InvalidRequest:

@@ -65,9 +65,9 @@ class Reader:
         self.now = clock  # what time it is; a database may know it better
         self.clock_ahead: Callable[[], timedelta] = timedelta  # of this computer's clock, if that is wrong: nothing
         self._patience = patience
-        self._own = threading.RLock()
+        self._thread_lock = threading.RLock()
         self._parsed = projection.MachineCache()
-        self._is_looking = False  # inside `read`: what is found over another connection is of another moment
+        self._is_in_snapshot = False  # inside `read`: what is found over another connection is of another moment
 
     @property
     def location(self) -> str:
@@ -78,16 +78,16 @@ class Reader:
         """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
         if self._head_path == other._head_path:
             return True
-        here, there = Path(self.location), Path(other.location)
-        if not (here.is_absolute() and there.is_absolute()):
+        path, other_path = Path(self.location), Path(other.location)
+        if not (path.is_absolute() and other_path.is_absolute()):
             return False
-        return here == there or (here.exists() and there.exists() and here.samefile(there))
+        return path == other_path or (path.exists() and other_path.exists() and path.samefile(other_path))
 
     @property
     def id(self) -> str:
         """The ledger's id; empty before the first append."""
-        found = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
-        return getattr(self._record(), "ledger", "") if found is None else found
+        ledger = self._read(lambda connection: None if connection is None else lines.id_of(connection), missing_ok=True)
+        return getattr(self._record(), "ledger", "") if ledger is None else ledger
 
     @property
     def outbox(self) -> Outbox:
@@ -116,7 +116,7 @@ class Reader:
 
     def remembered(self) -> Record:
         """Return this client's head record."""
-        return self._told_record()
+        return self._read_record()
 
     def remembered_id(self) -> str:
         """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
@@ -149,10 +149,10 @@ class Reader:
     def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
         """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
 
-        def look(found: Connection | None) -> list[tuple[str, Usage]]:
+        def query(found: Connection | None) -> list[tuple[str, Usage]]:
             return [] if found is None else list(projection.ended_usages(found, since, unpriced=unpriced))
 
-        yield from self._read(look)
+        yield from self._read(query)
 
     def exposures(self) -> list[Exposure | Machine]:
         """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
@@ -162,20 +162,20 @@ class Reader:
         """Return what has ended and was billed after `since`, as rate intervals, or as a use where it has no price."""
         return self._read(lambda connection: [] if connection is None else projection.billed_costs(connection, since))
 
-    def read(self, look: Callable[[View], T]) -> T:
-        """Return what `look` finds, all of it as of the same line, whoever appends meanwhile."""
+    def read(self, query: Callable[[View], T]) -> T:
+        """Return what `query` finds, all of it as of the same line, whoever appends meanwhile."""
 
-        def looked(connection: Connection | None) -> T:
+        def read_snapshot(connection: Connection | None) -> T:
             if connection is None:
-                return look(self)
+                return query(self)
             with self._store.snapshot():
-                self._is_looking = True
+                self._is_in_snapshot = True
                 try:
-                    return look(self)
+                    return query(self)
                 finally:
-                    self._is_looking = False
+                    self._is_in_snapshot = False
 
-        return self._read(looked)
+        return self._read(read_snapshot)
 
     def head(self) -> tuple[int, str, str]:
         """Return (seq, hash, recorded_at) of the last line; seq 0 where there is none."""
@@ -200,16 +200,16 @@ class Reader:
 
     def integrity_problem(self) -> str | None:
         """Return why a part of the past seems to be missing or the clock wrong, or None."""
-        record = self._told_record()  # before the lines: those that are written meanwhile contradict nothing
+        record = self._read_record()  # before the lines: those that are written meanwhile contradict nothing
 
-        def judged(connection: Connection | None) -> str | None:
+        def check(connection: Connection | None) -> str | None:
             if connection is None:
                 return check_missing(self.location, record)
             return check_head(connection, self.location, record) or check_clock(
                 connection, self.now(), self._store.time
             )
 
-        return self._read(judged, missing_ok=True)
+        return self._read(check, missing_ok=True)
 
     def clock_problem(self) -> str | None:
         """Return how this computer's clock contradicts that of the ledger's database, or None."""
@@ -220,9 +220,9 @@ class Reader:
 
         A client that has once heard that the ledger moved knows it without the old place.
         """
-        known = mark_of(self.remembered())
-        if known is not None:
-            return known
+        remembered = mark_of(self.remembered())
+        if remembered is not None:
+            return remembered
         found = self.marked()
         if found is not None:
             with suppress(LedgerUnavailable):  # heard of again by the next command
@@ -239,18 +239,18 @@ class Reader:
         A head record that contradicts the lines is left, unless `despite_problem`.
         """
 
-        def learned(connection: Connection | None) -> None:
+        def record_move(connection: Connection | None) -> None:
             mark = None if connection is None else end_and_mark(connection)[1]
             if connection is None or mark is None or mark.came_from or not mark.to:
                 return
-            held = self._hold_head()
+            head_lock = self._hold_head()
             try:
-                if despite_problem or check_head(connection, self.location, held.read()) is None:
-                    note(held, lines.id_of(connection), mark)
+                if despite_problem or check_head(connection, self.location, head_lock.read()) is None:
+                    note(head_lock, lines.id_of(connection), mark)
             finally:
-                held.let_go()
+                head_lock.let_go()
 
-        self._read(learned, missing_ok=True)
+        self._read(record_move, missing_ok=True)
 
     def check_in_use(self) -> None:
         """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet.
@@ -258,20 +258,20 @@ class Reader:
         One that cannot be reached, and of which no move was heard, may be in use: whoever needs it hears that.
         """
         with suppress(faults.LedgerAway):
-            self._refuse(self.moved())
+            self._raise_if_moved(self.moved())
 
     def verify(self) -> Verification:
         """Recompute the chain; compare head record, guards and projection. At most 20 faults of the chain are named."""
-        record = self._told_record()
+        record = self._read_record()
 
-        def judged(connection: Connection | None) -> Verification:
+        def check(connection: Connection | None) -> Verification:
             if connection is None:
                 missing = check_missing(self.location, record)
                 return Verification(0, "", (missing,) if missing else ())
             with self._store.snapshot():
                 return verification(connection, self.location, record, self._store.missing_guards())
 
-        return self._read(judged, missing_ok=True)
+        return self._read(check, missing_ok=True)
 
     def lock(self, name: str, *, wait: bool | float) -> AbstractContextManager[None]:
         """Hold the lock `name` alone among this ledger's clients on other machines, as `ledger.log.files.lock` here."""
@@ -279,7 +279,7 @@ class Reader:
 
     def is_locked(self, name: str) -> bool:
         """Say whether a living client of this ledger on another machine holds the lock `name`."""
-        with self._own, self._store.translated():
+        with self._thread_lock, self._store.translated():
             return self._store.is_locked(name)
 
     def check_lock(self, name: str) -> None:
@@ -308,36 +308,36 @@ class Reader:
 
     def close(self) -> None:
         """Let go of the database."""
-        with self._own, self._store.translated():
+        with self._thread_lock, self._store.translated():
             self._store.close()
 
-    def _read(self, look: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
-        """Return what `look` finds, once more over a new connection where the first was lost meanwhile.
+    def _read(self, query: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
+        """Return what `query` finds, once more over a new connection where the first was lost meanwhile.
 
         It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
         Raises LedgerLeft where nothing can be read and this client knows that the ledger has moved.
         """
         try:
-            return self._looked(look, missing_ok=missing_ok)
+            return self._read_with_retry(query, missing_ok=missing_ok)
         except LedgerUnavailable as error:
-            raise self._known_left(error) from error.__cause__
+            raise self._moved_error_or(error) from error.__cause__
 
-    def _known_left(self, error: LedgerUnavailable) -> LedgerUnavailable:
+    def _moved_error_or(self, error: LedgerUnavailable) -> LedgerUnavailable:
         """Return that the ledger has moved where this client knows that, else the fault itself."""
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
         return error if mark is None else ledger_left_error(mark, self.location)
 
-    def _looked(self, look: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
-        with self._own, self._store.translated():
+    def _read_with_retry(self, query: Callable[[Connection | None], T], *, missing_ok: bool) -> T:
+        with self._thread_lock, self._store.translated():
             try:
-                return look(self._reader(missing_ok=missing_ok))
+                return query(self._reader(missing_ok=missing_ok))
             except Exception:
-                if self._store.is_writing or self._is_looking or not self._store.is_lost:
+                if self._store.is_writing or self._is_in_snapshot or not self._store.is_lost:
                     raise
                 self._store.close()
-            return look(self._reader(missing_ok=missing_ok))
+            return query(self._reader(missing_ok=missing_ok))
 
     def _reader(self, *, missing_ok: bool) -> Connection | None:
         connection = self._store.reader()
@@ -345,27 +345,27 @@ class Reader:
             record = self._record()
             connection = self._store.reader()  # again: it may have been made between the two looks
             if connection is None:
-                self._miss(record)
+                self._raise_if_missing(record)
         return connection
 
     def _page(self, subject: str | None, after: int) -> list[Event]:
         return self._read(lambda connection: [] if connection is None else lines.page_of(connection, subject, after))
 
-    def _refuse(self, mark: MoveMark | None) -> None:
+    def _raise_if_moved(self, mark: MoveMark | None) -> None:
         if mark is not None:
             raise refusal(mark, self.location)
 
     def _hold_head(self) -> LockedHead:
         return hold_head(self._head_path, self._patience)
 
-    def _told_record(self) -> Record:
-        with self._own, self._store.translated():
+    def _read_record(self) -> Record:
+        with self._thread_lock, self._store.translated():
             return self._record()
 
     def _record(self) -> Record:
         return read_head(self._head_path, self._patience)
 
-    def _miss(self, record: Record) -> None:
+    def _raise_if_missing(self, record: Record) -> None:
         mark = mark_of(record)
         if mark is not None:
             raise ledger_left_error(mark, self.location)
@@ -374,6 +374,6 @@ class Reader:
             raise faults.missing_error(self.location, sentence)
 
 
-def note(held: LockedHead, ledger: str, mark: MoveMark) -> None:
+def note(head_lock: LockedHead, ledger: str, mark: MoveMark) -> None:
     """Have a head record say where the ledger stands now, by its mark of a move."""
-    held.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)
+    head_lock.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

@@ -60,7 +60,7 @@ def command(
     machines are handled), 9 if a stop could not be proved. If another run is at work, this one does nothing. Jobs
     continue, too: interrupted ones start again, results of ended ones are fetched and their machines end.
     """
-    from cloudgpu.control.jobs.watch import with_jobs
+    from cloudgpu.control.jobs.watch import continue_jobs
     from cloudgpu.control.reaper.notify import notify_where_away
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.control.session.base import silent
@@ -80,7 +80,7 @@ def command(
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     interval = _interval(every)
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=interval)
-    run = with_jobs(session, reap(session, request), os.environ)
+    run = continue_jobs(session, reap(session, request), os.environ)
     if cron:
         run = run.without_remote_accounts()
     _show(run, output, explain=explain, verbose=verbose or sweep or dry_run)

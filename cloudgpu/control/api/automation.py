@@ -41,7 +41,7 @@ class Automation(Capability):
         A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
         InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
         """
-        from cloudgpu.control.jobs.watch import with_jobs
+        from cloudgpu.control.jobs.watch import continue_jobs
         from cloudgpu.control.reaper.reaper import ReapOptions, reap
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
         from cloudgpu.views.reaper import run_value
@@ -50,7 +50,7 @@ class Automation(Capability):
         self._session.ledger.check_in_use()
         most = MAX_IDLE_STOPS if max_stops is None else max_stops
         request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
-        found = with_jobs(self._session, reap(self._session, request), self._opened.environ)
+        found = continue_jobs(self._session, reap(self._session, request), self._opened.environ)
         return run_value(found, explain=explain)
 
     def orphans(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.clusters.engine import leave_nothing
+from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import sync_reported
@@ -36,15 +36,15 @@ MAX_PARALLEL = 8  # machines that are ended side by side
 class MachinesToEnd:
     """The machines that `down` is about, and a fault for each account that did not say what it has.
 
-    `asked` are the accounts that were asked, none where machines were named; `closed` are those that only a credential
+    `queried` are the accounts, none where machines were named; `not_queried` are those that only a credential
     on this computer names, and that it does not open. `others` are living machines of others, which `--all` leaves
     alone in a team.
     """
 
     rows: Sequence[Machine]
     gaps: Sequence[CloudgpuError] = ()
-    asked: Sequence[QueriedAccount] = ()
-    closed: Sequence[Unanswered] = ()
+    queried: Sequence[QueriedAccount] = ()
+    not_queried: Sequence[Unanswered] = ()
     others: Sequence[Machine] = ()
 
 
@@ -86,7 +86,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
             [machine for machine in machines if authorization.owns(machine)],
             [machine for machine in machines if not authorization.owns(machine)],
         )
-        return MachinesToEnd(ours, _gaps(look.unanswered, ours), look.asked, look.closed, others)
+        return MachinesToEnd(ours, _gaps(look.unanswered, ours), look.queried, look.not_queried, others)
     except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
         unseen = LedgerUnavailable(
             f"The accounts were not checked for other machines: {error.message}",
@@ -176,7 +176,7 @@ def end_machines(
         "kept_files": [_retained(one.machine, one.remains) for one in gone if one.remains],
         "failed": [fault.as_dict() for fault in faults],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
-        **queried_accounts_value(to_end.asked, to_end.closed),
+        **queried_accounts_value(to_end.queried, to_end.not_queried),
     }
     return document, worst_of(faults)
 
@@ -220,7 +220,7 @@ def _ended(session: Session, machines: Sequence[Machine]) -> list[Termination | 
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
         keep_record(session, machines)
-        leave_nothing(session, machines)
+        remove_engine_from_owned(session, machines)
     try:
         if machine.gang is not None:
             return end_all(session, machines, why="asked by the user")

@@ -50,7 +50,9 @@ def show_document(
 def _refreshed(session: Session, machine: Machine) -> Machine:
     from cloudgpu.control.inventory.sync import refresh as look
 
-    return look(session, machine, note=True) if machine.provider_id and not machine.terminated_at else machine
+    return (
+        look(session, machine, record_unchanged=True) if machine.provider_id and not machine.terminated_at else machine
+    )
 
 
 def _all_refreshed(session: Session, machines: Sequence[Machine]) -> tuple[Machine, ...]:

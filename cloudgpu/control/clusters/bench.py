@@ -78,23 +78,23 @@ def bench_network(
     check_near(first, second)
     with ExitStack() as stack:
         server = stack.enter_context(reached(session, first))
-        ready = network_speed.read_tools(server)
+        tools = network_speed.read_tools(server)
         cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
-        program = None if cluster is None or tool is Tool.IPERF3 else ready.nccl
+        program = None if cluster is None or tool is Tool.IPERF3 else tools.nccl
         if program is not None and cluster is not None:
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
-            conf = engine_files(cluster.id, rank(first)).conf
-            measured = network_speed.nccl(server, program, cluster.nodes, ready.gpus, conf)
-            return _value(cluster.name, None, second, None, measured, expected)
+            config = engine_files(cluster.id, rank(first)).conf
+            measured = network_speed.nccl(server, program, cluster.nodes, tools.gpus, config)
+            return _network_value(cluster.name, None, second, None, measured, expected)
         if tool is Tool.NCCL:
             raise _no_nccl(first)
         client = stack.enter_context(reached(session, second))
-        lacking = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
-        if lacking:
-            raise network_speed.no_iperf3(lacking)
+        without_tool = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
+        if without_tool:
+            raise network_speed.no_iperf3(without_tool)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
-        measured = network_speed.iperf3(server, client, ready.address, seconds=seconds)
-    return _value(second.name, first.name, second, ready.address, measured, expected)
+        measured = network_speed.iperf3(server, client, tools.address, seconds=seconds)
+    return _network_value(second.name, first.name, second, tools.address, measured, expected)
 
 
 def _no_nccl(machine: Machine) -> InvalidRequest:
@@ -146,11 +146,11 @@ def check_near(first: Machine, second: Machine) -> None:
         )
 
 
-def _value(
-    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Bandwidth, given: float | None
+def _network_value(
+    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Bandwidth, entered: float | None
 ) -> NetworkBenchDocument:
-    network = network_of(machine.provider, machine.instance_type or "") if given is None else None
-    gbit = given if network is None else network.gbit
+    network = network_of(machine.provider, machine.instance_type or "") if entered is None else None
+    gbit = entered if network is None else network.gbit
     expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {
         "sender": sender,

@@ -28,22 +28,22 @@ from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
-READY_WITHIN = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
-INSTALLED_WITHIN = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
+READY_TIMEOUT = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
+INSTALL_TIMEOUT = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
 POLL_S = 3.0
 MAX_PARALLEL = 16  # connections that are opened, or nodes that are worked on, at a time
 PAUSE_S = 0.2
 KEY_BYTES = 128
-STEADY_FOR = timedelta(
+SETTLE_TIME = timedelta(
     seconds=3
 )  # a controller that knew jobs before may drain a node when that tells of the same jobs
 TRIES = 2  # a port that was chosen may be somebody else's a moment later
-_TAKEN = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
+_PORT_IN_USE_TEXTS = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
 
 Answer = TypeVar("Answer")
 
 
-class _Gang(NamedTuple):
+class _Nodes(NamedTuple):
     """The nodes of a cluster, in their order, each with its connection."""
 
     cluster: str
@@ -55,7 +55,7 @@ class _Gang(NamedTuple):
             return list(pool.map(call, self.nodes))
 
 
-def check_here(provider: str, cluster: ClusterNode) -> None:
+def check_engine_installed(provider: str, cluster: ClusterNode) -> None:
     """Raise InvalidRequest where machines of this computer are to have an engine that is not installed here.
 
     Other machines install it, or say whether they have it once they can be reached.
@@ -84,13 +84,13 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     queue for several people lacks something; Unreachable where a node cannot be reached, a daemon ends, or not all
     nodes are ready in time.
     """
-    named = queue_for(session, machines[0]) if people is None else people
-    with _gang(session, machines) as gang:
-        facts = _read_node_facts(session, gang, named)
+    users = queue_for(session, machines[0]) if people is None else people
+    with _connected_nodes(session, machines) as gang:
+        facts = _read_node_facts(session, gang, users)
         check_fit(facts)
-        check_people(facts, named)
-        names, steady = _start_daemons(session, gang, facts, several=bool(others_of(facts, named)))
-        _wait_until_ready(session, gang, names, steady)
+        check_people(facts, users)
+        names, settle_time = _start_daemons(session, gang, facts, several=bool(others_of(facts, users)))
+        _wait_until_ready(session, gang, names, settle_time)
 
 
 def queue_for(session: Session, machine: Machine) -> Sequence[str]:
@@ -99,7 +99,7 @@ def queue_for(session: Session, machine: Machine) -> Sequence[str]:
     return account.options.get("queue_for", ()) if account is not None and account.provider == "ssh" else ()
 
 
-def tear_down(session: Session, machines: Sequence[Machine]) -> None:
+def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
     """End everything that runs for the engine on these machines, jobs too, and remove its files; node 0 comes last.
 
     The records of jobs on node 0 go, too: read them before. Does all it can, then raises the first Unreachable.
@@ -126,14 +126,14 @@ def tear_down(session: Session, machines: Sequence[Machine]) -> None:
         raise faults[0]
 
 
-def leave_nothing(session: Session, machines: Sequence[Machine]) -> None:
+def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> None:
     """Take the engine away before machines end that are somebody's own computers: its files would stay there.
 
     Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
     """
     if machines[0].provider in OWNED_PROVIDERS:
         with suppress(CloudgpuError):
-            tear_down(session, [machine for machine in machines if machine.state == "running"])
+            remove_engine(session, [machine for machine in machines if machine.state == "running"])
 
 
 def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
@@ -144,31 +144,31 @@ def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
 
 
 @contextmanager
-def _gang(session: Session, machines: Sequence[Machine]) -> Iterator[_Gang]:
+def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[_Nodes]:
     """Yield the nodes, connected; their connections are closed afterwards."""
     ordered = in_order(machines)
     cluster = cluster_id(ordered[0])
-    with ExitStack() as opened:
+    with ExitStack() as stack:
 
         def enter(machine: Machine) -> EngineNode:
             node = EngineNode(_connect(session, machine), cluster, rank(machine))
-            opened.callback(node.close)
+            stack.callback(node.close)
             return node
 
         with Pool(MAX_PARALLEL, "nodes") as pool:
             nodes = tuple(pool.map(enter, ordered))
-        yield _Gang(cluster, nodes)
+        yield _Nodes(cluster, nodes)
 
 
 def _connect(session: Session, machine: Machine) -> Connection:
     """Return a connection; the thread that opens it has the ledger for itself."""
-    with session.for_thread() as own:
-        return open_connection(own, machine)
+    with session.for_thread() as thread_session:
+        return open_connection(thread_session, machine)
 
 
-def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> list[NodeFacts]:
+def _read_node_facts(session: Session, gang: _Nodes, people: Sequence[str]) -> list[NodeFacts]:
     """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
-    deadline = session.clock() + INSTALLED_WITHIN
+    deadline = session.clock() + INSTALL_TIMEOUT
     reported = False
     while True:
         facts = gang.each(lambda node: node.read_facts(people))
@@ -176,30 +176,30 @@ def _read_node_facts(session: Session, gang: _Gang, people: Sequence[str]) -> li
         if not waits or session.clock() >= deadline:
             return facts
         if not reported:
-            session.report(f"{_text_of(waits)}: waiting until Slurm is installed")
+            session.report(f"{_node_range_text(waits)}: waiting until Slurm is installed")
             reported = True
         session.pause(POLL_S)
 
 
 def _start_daemons(
-    session: Session, gang: _Gang, facts: Sequence[NodeFacts], *, several: bool
+    session: Session, gang: _Nodes, facts: Sequence[NodeFacts], *, several: bool
 ) -> tuple[tuple[str, ...], timedelta]:
     """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
     digest = plan_digest(gang.cluster, facts, several=several)
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
-        session.report(f"{_text_of(names)}: starting what does not run of its Slurm")
-        began = gang.each(
+        session.report(f"{_node_range_text(names)}: starting what does not run of its Slurm")
+        started = gang.each(
             lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several)
         )
-        return names, STEADY_FOR if "slurmctld" in began[0] else timedelta(0)
-    for left in reversed(range(TRIES)):
+        return names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
+    for tries_left in reversed(range(TRIES)):
         try:
-            _start_anew(session, gang, facts, digest, several=several)
+            _write_and_start(session, gang, facts, digest, several=several)
             break
         except Unreachable as fault:
-            if not left or not any(word in fault.message.lower() for word in _TAKEN):
+            if not tries_left or not any(word in fault.message.lower() for word in _PORT_IN_USE_TEXTS):
                 raise
     return names, timedelta(0)
 
@@ -209,9 +209,9 @@ def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
     return facts[node.node].address if listens_narrowly(facts) else ALL_ADDRESSES
 
 
-def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
+def _write_and_start(session: Session, gang: _Nodes, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
-    session.report(f"{_text_of([one.name for one in facts])}: setting up Slurm {facts[0].version}")
+    session.report(f"{_node_range_text([one.name for one in facts])}: setting up Slurm {facts[0].version}")
     gang.each(EngineNode.stop)
     shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
     ports = gang.each(lambda node: node.reserve_ports(shared=shared))
@@ -223,24 +223,24 @@ def _start_anew(session: Session, gang: _Gang, facts: Sequence[NodeFacts], diges
     gang.each(lambda node: node.record_plan(digest, ports[gang.nodes.index(node)]))
 
 
-def _wait_until_ready(session: Session, gang: _Gang, names: Sequence[str], steady: timedelta) -> None:
+def _wait_until_ready(session: Session, gang: _Nodes, names: Sequence[str], settle_time: timedelta) -> None:
     """Wait until sinfo says that every node can work; take nodes into use that only a restart had put out of it."""
-    head, deadline = gang.nodes[0], session.clock() + READY_WITHIN
-    since = None
+    head, deadline = gang.nodes[0], session.clock() + READY_TIMEOUT
+    ready_since = None
     while True:
         state, now = head.state(), session.clock()
         missing = missing_nodes(names, state.nodes)
         if state.alive and not missing:
-            since = since or now
-            if now - since >= steady:
+            ready_since = ready_since or now
+            if now - ready_since >= settle_time:
                 return
         elif now >= deadline:
             raise _not_ready_error(head.name, names, state, missing)
         else:
-            since = None
-        again = to_resume(state.nodes)
-        if again:
-            head.resume(again)
+            ready_since = None
+        resumable = to_resume(state.nodes)
+        if resumable:
+            head.resume(resumable)
         session.pause(PAUSE_S)
 
 
@@ -248,14 +248,14 @@ def _not_ready_error(head: str, names: Sequence[str], state: EngineState, missin
     why = f"not usable: {', '.join(missing)}" if state.alive else f"the controller does not answer ({state.why})"
     ready = len(names) - len(missing) if state.alive else 0
     return Unreachable(
-        f"After {READY_WITHIN.total_seconds():.0f} s Slurm has {ready} of {len(names)} nodes ready; {why}.",
+        f"After {READY_TIMEOUT.total_seconds():.0f} s Slurm has {ready} of {len(names)} nodes ready; {why}.",
         field="engine",
         value="slurm",
         next=f"Look at the logs in ~/.cloudgpu/slurm on {head}: cloudgpu ssh {head}",
     )
 
 
-def _text_of(names: Sequence[str]) -> str:
+def _node_range_text(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
@@ -265,19 +265,19 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
     One that does not answer is said to, with why: it keeps no other one from being asked. Machines of their own, and
     clusters without an engine, are not asked.
     """
-    asked = [nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _runs(nodes)]
-    if not asked:
+    to_query = [nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _is_up(nodes)]
+    if not to_query:
         return {}
 
-    def ask(nodes: Sequence[Machine]) -> str:
-        with session.for_thread() as own:
-            return _queue(own, nodes)
+    def query(nodes: Sequence[Machine]) -> str:
+        with session.for_thread() as thread_session:
+            return _queue(thread_session, nodes)
 
-    with Pool(min(MAX_PARALLEL, len(asked)), "queues") as pool:
-        return {cluster_id(nodes[0]): queue for nodes, queue in zip(asked, pool.map(ask, asked), strict=True)}
+    with Pool(min(MAX_PARALLEL, len(to_query)), "queues") as pool:
+        return {cluster_id(nodes[0]): queue for nodes, queue in zip(to_query, pool.map(query, to_query), strict=True)}
 
 
-def _runs(nodes: Sequence[Machine]) -> bool:
+def _is_up(nodes: Sequence[Machine]) -> bool:
     return nodes[0].gang is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
 
 

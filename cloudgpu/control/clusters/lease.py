@@ -76,7 +76,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     if extension.moves_renew_until:
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
-    with lock_machine(session, machines[0]), on_abort(single.partly_set(command_name(machines[0]))):
+    with lock_machine(session, machines[0]), on_abort(single.partial_lease_text(command_name(machines[0]))):
         looks = run_on_machines(session, reload_machines(session, machines), _extendable)
         latest = [one for one in looks if not isinstance(one, CloudgpuError)]
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
@@ -89,13 +89,13 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
 
 
 def _extendable(session: Session, machine: Machine) -> Machine:
-    machine = single.latest_of(session, machine)
+    machine = single.refresh_lease(session, machine)
     single.check_learns_lease(session, machine)
     return machine
 
 
 def _set_lease(session: Session, machine: Machine, *, lease: Lease) -> Machine:
-    return single.put_lease(session, machine, lease, "extend")
+    return single.apply_lease(session, machine, lease, "extend")
 
 
 def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:

@@ -22,7 +22,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import on_abort, unfinished_end
 
-_NO_WAY_BACK = "clusters cannot be restored from images"
+_NO_RESTORE = "clusters cannot be restored from images"
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
@@ -32,10 +32,10 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
         if machine.stoppable is False:
             raise InvalidRequest(
                 f"Cluster {command_name(machine)} cannot be stopped: node {machine.name} on {machine.provider} is "
-                f"{machine.market}, and {_NO_WAY_BACK}.",
+                f"{machine.market}, and {_NO_RESTORE}.",
                 field="name",
                 value=command_name(machine),
-                next=f"Run: {_down(machine)}",
+                next=f"Run: {_down_command(machine)}",
             )
 
 
@@ -44,23 +44,23 @@ def check_start_all(machines: Sequence[Machine]) -> None:
     _check_no_disks(machines, "started")
 
 
-def _check_no_disks(machines: Sequence[Machine], done: str) -> None:
-    kept = [machine for machine in machines if has_retained_resources(machine)]
-    if not kept:
+def _check_no_disks(machines: Sequence[Machine], action: str) -> None:
+    parked = [machine for machine in machines if has_retained_resources(machine)]
+    if not parked:
         return
-    name = command_name(kept[0])
-    image = next((entry.id for one in kept for entry in one.retained if entry.kind == Kind.IMAGE), None)
-    used = "" if image is None else f"Launch machines from an image of a node: cloudgpu up --image {image}. "
+    name = command_name(parked[0])
+    image = next((entry.id for one in parked for entry in one.retained if entry.kind == Kind.IMAGE), None)
+    image_hint = "" if image is None else f"Launch machines from an image of a node: cloudgpu up --image {image}. "
     raise InvalidRequest(
-        f"Cluster {name} cannot be {done}: node {kept[0].name} on {kept[0].provider} exists only as a disk, and "
-        f"{_NO_WAY_BACK}.",
+        f"Cluster {name} cannot be {action}: node {parked[0].name} on {parked[0].provider} exists only as a disk, and "
+        f"{_NO_RESTORE}.",
         field="name",
         value=name,
-        next=f"{used}To delete its disks: {_down(kept[0])}",
+        next=f"{image_hint}To delete its disks: {_down_command(parked[0])}",
     )
 
 
-def _down(machine: Machine) -> str:
+def _down_command(machine: Machine) -> str:
     return f"cloudgpu down {command_name(machine)} (it ends all its nodes and deletes their disks)"
 
 

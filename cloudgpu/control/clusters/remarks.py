@@ -50,12 +50,12 @@ def gang_loss_of(
     """
     if given is not None:
         return GangLoss(nodes, "hour", (given, given), "--spot-loss")
-    taken, hours = spot_losses(machines, kind)
-    if taken and hours:
-        each = loss_an_hour(taken, hours)
-        return GangLoss(nodes, "hour", (each, each), f"your ledger: {taken} taken in {hours:.3g} hours")
-    listed = monthly_interruption(provider, kind, region)
-    return None if listed is None else GangLoss(nodes, "month", *listed)
+    interruptions, hours = spot_losses(machines, kind)
+    if interruptions and hours:
+        loss = loss_an_hour(interruptions, hours)
+        return GangLoss(nodes, "hour", (loss, loss), f"your ledger: {interruptions} taken in {hours:.3g} hours")
+    published = monthly_interruption(provider, kind, region)
+    return None if published is None else GangLoss(nodes, "month", *published)
 
 
 def unknown_loss(nodes: int) -> str:

@@ -26,7 +26,7 @@ from cloudgpu.core.model.machine import Machine, billed_text, command_name, stop
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import on_abort
 
-_WHY = "another node of its cluster did not start"
+_STOP_REASON = "another node of its cluster did not start"
 
 
 def check_not_moved(machine: Machine, *, move: bool) -> None:
@@ -65,7 +65,7 @@ def start_all(
             stopped = [machine for machine in nodes if machine.state not in UP_STATES]
             running = [machine for machine in nodes if machine.state in UP_STATES]
             if stopped:
-                admit_start(session, stopped, lease, override, no_guard=no_guard, awake=running)
+                admit_start(session, stopped, lease, override, no_guard=no_guard, running_nodes=running)
                 _stop_started_and_raise(
                     session, nodes, stopped, run_on_machines(session, stopped, partial(_start_node, lease=lease))
                 )
@@ -109,15 +109,15 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     running = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
     if 0 < len(running) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(running)}")
-    lost = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
+    missing = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
     unknown = worst_of(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
     if unknown is not None:
         unknown.message += f" No node of {command_name(machines[0])} was started."
         raise unknown
     living = [one for one in outcomes if not isinstance(one, CloudgpuError)]
     if not living:
-        raise lost[0]
-    for one in lost:
+        raise missing[0]
+    for one in missing:
         session.report(one.message)
     return living
 
@@ -136,16 +136,16 @@ def _stop_started_and_raise(
     assert first is not None  # noqa: S101  (for the type checker: there is one)
     name = command_name(machines[0])
     session.report(f"{name}: {first.message} Stopping the nodes that have started")
-    unproved = faults_in(stop_nodes(session, started, _WHY))
-    ran = [machine.name for machine in machines if machine not in started]
-    before = f" {', '.join(ran)} ran before, and still {'runs' if len(ran) == 1 else 'run'}." if ran else ""
-    worst = worst_of(unproved)
+    unconfirmed = faults_in(stop_nodes(session, started, _STOP_REASON))
+    running = [machine.name for machine in machines if machine not in started]
+    note = f" {', '.join(running)} ran before, and still {'runs' if len(running) == 1 else 'run'}." if running else ""
+    worst = worst_of(unconfirmed)
     if worst is not None:
         billed = billed_text(machines[0], " and be billed")
-        worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{before}"
+        worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{note}"
         worst.next = f"Run: {stop_command(machines[0])}"
         raise worst
-    first.message = f"{name} did not start: {first.message} The nodes that had started are stopped again.{before}"
+    first.message = f"{name} did not start: {first.message} The nodes that had started are stopped again.{note}"
     first.next = f"Try again later: cloudgpu start {name}"
     raise first
 
@@ -157,11 +157,11 @@ def _check_still_running(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """If a node has ended while it started, stop all nodes that this start has started, and raise its error."""
-    started, now = {machine.id for machine in started_nodes}, reload_machines(session, machines)
-    over = [
+    started, latest = {machine.id for machine in started_nodes}, reload_machines(session, machines)
+    ended = [
         one
-        for machine, one in zip(now, outcomes, strict=True)
+        for machine, one in zip(latest, outcomes, strict=True)
         if isinstance(one, CloudgpuError) and machine.id in started and machine.state not in UP_STATES
     ]
-    if over:
-        _stop_started_and_raise(session, machines, started_nodes, over)
+    if ended:
+        _stop_started_and_raise(session, machines, started_nodes, ended)

@@ -40,12 +40,12 @@ def adoption_events(
     on_demand = price
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(item_of(instance), market=Market.ON_DEMAND))
-    beside, unknown = _attached_costs(session, instance, listing)
+    attached, unknown = _attached_costs(session, instance, listing)
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
     identity = provider.identity(instance.region)
-    able: Able = {
+    abilities: Able = {
         "stoppable": None if isinstance(provider, Pausable) else False,
         "parkable": keeps_images(provider),
         "guards": guarding(provider, Resolved({})).to_json(),
@@ -55,14 +55,14 @@ def adoption_events(
         price,
         now,
         on_demand=on_demand,
-        costs=list(map(beside_entry, beside)),
-        able=able,
+        costs=list(map(beside_entry, attached)),
+        able=abilities,
         identity=identity,
         unknown=unknown,
     )
-    first = None if price is None else HourlyPrice.of(price_to_json(price))
-    known = PriceSubject(line.subject, iso(line.occurred_at), terminated_at=None, price=first)
-    return [line, *spot_price_events(known, history[1:])]
+    first_price = None if price is None else HourlyPrice.of(price_to_json(price))
+    subject = PriceSubject(line.subject, iso(line.occurred_at), terminated_at=None, price=first_price)
+    return [line, *spot_price_events(subject, history[1:])]
 
 
 def _history(session: Session, instance: Instance) -> Sequence[Price]:

@@ -33,10 +33,10 @@ def age_of_view(session: Session, machines: list[Machine]) -> str | None:
     A sync that a part of the account did not answer has reached the machines of all other parts.
     """
     reached = last_synced_at(session, machines)
-    return _oldest(machines, reached)
+    return _oldest_seen_at(machines, reached)
 
 
-def _oldest(machines: list[Machine], reached: dict[str, str]) -> str | None:
+def _oldest_seen_at(machines: list[Machine], reached: dict[str, str]) -> str | None:
     ages = (
         max(machine.seen_at or machine.intended_at, reached.get(machine.id, ""))
         for machine in living_machines(machines)
@@ -81,29 +81,29 @@ def list_machines(
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
     its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
     """
-    look = sync_reported(session) if refresh else None
-    doubt = session.integrity_problem()
-    if doubt is not None:
-        session.report(f"the ledger is in doubt, so machines may be missing here: {doubt}")
+    sync = sync_reported(session) if refresh else None
+    integrity_problem = session.integrity_problem()
+    if integrity_problem is not None:
+        session.report(f"the ledger is in doubt, so machines may be missing here: {integrity_problem}")
     machines = session.ledger.machines() if ended else session.ledger.present_machines()
-    last = read_last_run(session.ledger)
-    late = session.moved_away() or unguarded(session, machines, last) or overdue(session, machines, last)
-    if late is not None:
-        session.report(late)
+    last_run = read_last_run(session.ledger)
+    warning = session.moved_away() or unguarded(session, machines, last_run) or overdue(session, machines, last_run)
+    if warning is not None:
+        session.report(warning)
     shown = [machine for machine in (machines if ended else present(machines)) if not mine or is_mine(session, machine)]
-    reached = last_synced_at(session, machines)
-    asked = queried_accounts_value(look.asked, look.closed) if look else queried_accounts_value()
-    values = machine_documents(session, shown, look.gpus_now if look else {}, reached=reached)
+    synced_at = last_synced_at(session, machines)
+    accounts = queried_accounts_value(sync.queried, sync.not_queried) if sync else queried_accounts_value()
+    values = machine_documents(session, shown, sync.gpus_now if sync else {}, reached=synced_at)
     return {
         "machines": values,
         "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
-        "view_as_of": _oldest(machines, reached),
-        "last_run": None if last.ok_at is None else iso(last.ok_at),
-        "credits": _credits(last, machines, session.clock()),
-        "foreign": [foreign_value(instance) for instance in look.foreign] if look else [],
-        "integrity_problem": doubt,
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in look.unanswered] if look else [],
-        **asked,
+        "view_as_of": _oldest_seen_at(machines, synced_at),
+        "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
+        "credits": _credits(last_run, machines, session.clock()),
+        "foreign": [foreign_value(instance) for instance in sync.foreign] if sync else [],
+        "integrity_problem": integrity_problem,
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in sync.unanswered] if sync else [],
+        **accounts,
     }
 
 
@@ -121,9 +121,9 @@ def _clusters(
     from cloudgpu.core.clusters.members import clusters
     from cloudgpu.views.clusters import cluster_value
 
-    of = {value["id"]: value for value in values}
+    values_by_id = {value["id"]: value for value in values}
     return [
-        cluster_value(nodes, [of[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
+        cluster_value(nodes, [values_by_id[node.id] for node in nodes], queue=queues.get(nodes[0].gang.id))
         for nodes in clusters(machines)
         if nodes[0].gang is not None
     ]
@@ -151,10 +151,10 @@ def machine_documents(
     `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told. `reached` is what
     `last_synced_at` says of them (None: it is asked).
     """
-    now, uses = session.clock(), gpus_now or {}
+    now, gpu_users = session.clock(), gpus_now or {}
     reached = last_synced_at(session, machines) if reached is None else reached
-    here = reachable(session, machines)
-    lost = absences(session, machines, here)
+    reachable_here = reachable(session, machines)
+    absent = absences(session, machines, reachable_here)
     machines = [_with_seen_at(machine, reached) for machine in machines]
     return [
         machine_value(
@@ -162,9 +162,9 @@ def machine_documents(
             now,
             reachable=known,
             absent=None if gone is None else f"{gone.why} {gone.way}",
-            gpus_now=uses.get(machine.id, ()),
+            gpus_now=gpu_users.get(machine.id, ()),
         )
-        for machine, known, gone in zip(machines, here, lost, strict=True)
+        for machine, known, gone in zip(machines, reachable_here, absent, strict=True)
     ]
 
 
@@ -178,7 +178,7 @@ def sync_reported(session: Session) -> SyncResult:
     """Query all accounts, since the ledger alone may not know every machine, and report what it says of them."""
     from cloudgpu.control.inventory.sync import sync_all
 
-    look = sync_all(session)
-    for sentence in look.sentences:
+    result = sync_all(session)
+    for sentence in result.sentences:
         session.report(sentence)
-    return look
+    return result

@@ -43,7 +43,7 @@ from cloudgpu.providers.shared.calls import UnansweredRounds, poll_until
 from cloudgpu.views.ended import ended_error
 
 IMAGE_TIMEOUT = timedelta(minutes=30)
-REMOVED_WITHIN = timedelta(minutes=5)
+REMOVAL_TIMEOUT = timedelta(minutes=5)
 LISTING_DELAY = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
 LONGEST_PAUSE_S = 15.0
 
@@ -90,14 +90,15 @@ def record(
     """
     entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
     now = not_before(machine, session.clock())
-    lost = machine.parked and machine.terminated_at is not None and not entries
-    if lost and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < LISTING_DELAY:
+    is_gone = machine.parked and machine.terminated_at is not None and not entries
+    if is_gone and not machine.retained and now - from_iso(not_none(machine.terminated_at)) < LISTING_DELAY:
         return machine
-    if entries == machine.retained and not lost:
+    if entries == machine.retained and not is_gone:
         return machine
-    gone = {one.id for one in machine.retained} - {one.id for one in entries}
-    alive = retained_last_seen_at(session.ledger, machine, requested_at) if requested_at is not None and gone else None
-    return session.ledger.append_to(machine, [resources_retained(machine, entries, now, alive)])
+    removed = {one.id for one in machine.retained} - {one.id for one in entries}
+    by_others = requested_at if removed else None
+    seen = None if by_others is None else retained_last_seen_at(session.ledger, machine, by_others)
+    return session.ledger.append_to(machine, [resources_retained(machine, entries, now, seen)])
 
 
 def execute_step(session: Session, step: RetentionStep) -> ProviderResource | None:
@@ -116,55 +117,55 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
     Raises ProviderUnavailable when that took longer than half an hour (the next sync or start goes on with it),
     InstanceNotFound when no disk and no image of the machine is there.
     """
-    deadline, pause, last = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
+    deadline, pause, last_state = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
     silence = UnansweredRounds(session.clock)
-    tell, done = _once(session, machine), None
+    report, done = _report_once(session, machine), None
     while True:
-        before = done
+        previous = done
         try:
             resources = resources_of(session, machine, resources_in_region(session, machine))
             machine = record(session, machine, resources)
             if retention_rules.is_parked(machine):
                 return machine
             if not has_retained_resources(machine):
-                raise _nothing_is_left(session, machine)
-            done = _round(session, machine, resources, tell)
+                raise _nothing_left_error(session, machine)
+            done = _do_steps(session, machine, resources, report)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as error:
-            last = silence.record(error)
+            last_state = silence.record(error)
         if session.clock() >= deadline or silence.end_round():
-            raise _not_yet(machine, last)
-        if done == before:  # nothing has changed: wait for the provider
+            raise _image_not_ready_error(machine, last_state)
+        if done == previous:  # nothing has changed: wait for the provider
             session.pause(pause)
             pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _once(session: Session, machine: Machine) -> Callable[[str], None]:
+def _report_once(session: Session, machine: Machine) -> Callable[[str], None]:
     """Return what tells a sentence about the machine, and each of them once."""
     reported: set[str] = set()
 
-    def tell(sentence: str) -> None:
+    def report(sentence: str) -> None:
         if sentence not in reported:
             reported.add(sentence)
             session.report(f"{machine.name}: {sentence}")
 
-    return tell
+    return report
 
 
-def _round(
-    session: Session, machine: Machine, resources: Sequence[ProviderResource], tell: Callable[[str], None]
+def _do_steps(
+    session: Session, machine: Machine, resources: Sequence[ProviderResource], report: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
     """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
     done = []
     for step in retention_rules.steps(machine, resources, session.clock()):
         if step.do is StepKind.SAVE:
-            tell(f"making an image of its disk ({step.resource.size_gb} GB)")
+            report(f"making an image of its disk ({step.resource.size_gb} GB)")
         elif step.resource.kind is Kind.DISK:
-            tell("removing its disk")
+            report("removing its disk")
         with contextlib.suppress(*([] if step.do is StepKind.SAVE else [InvalidRequest])):
-            made = execute_step(session, step)
-            done.append((made.id, made.ready) if made else (step.resource.id, False))
+            image = execute_step(session, step)
+            done.append((image.id, image.ready) if image else (step.resource.id, False))
     return done
 
 
@@ -174,20 +175,20 @@ def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[Provid
     The caller holds the lock. Raises StopUnproved when the proof did not come in time.
     """
 
-    def gone() -> tuple[Machine, list[ProviderResource]] | None:
+    def check_deleted() -> tuple[Machine, list[ProviderResource]] | None:
         nonlocal machine
-        found = resources_in_region(session, machine)
-        resources = resources_of(session, machine, found)
+        listing = resources_in_region(session, machine)
+        resources = resources_of(session, machine, listing)
         machine = record(session, machine, resources)
         if not retention_rules.retained_of(machine, resources):
-            return machine, named_resources_of(session, machine, found)
-        _round(session, machine, resources, lambda _sentence: None)
+            return machine, named_resources_of(session, machine, listing)
+        _do_steps(session, machine, resources, lambda _sentence: None)
         return None
 
     return poll_until(
-        gone,
-        lambda last: _not_removed(machine, last),
-        REMOVED_WITHIN,
+        check_deleted,
+        lambda last: _not_removed_error(machine, last),
+        REMOVAL_TIMEOUT,
         clock=session.clock,
         pause=session.pause,
         last_message="it is still in use",
@@ -202,8 +203,8 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
     """
     try:
         resources = resources_of(session, machine, resources_in_region(session, machine))
-        sure = session.clock() + retention_rules.DELETE_IMAGE_AFTER
-        for step in retention_rules.steps(machine, resources, sure):
+        late = session.clock() + retention_rules.DELETE_IMAGE_AFTER
+        for step in retention_rules.steps(machine, resources, late):
             execute_step(session, step)
             resources.remove(step.resource)
         return record(session, machine, resources)
@@ -216,8 +217,8 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
 
 def named_resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
     """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
-    wanted = machine.setup.volume if machine.setup else None
-    volume = wanted.name if wanted else None
+    setup_volume = machine.setup.volume if machine.setup else None
+    volume = setup_volume.name if setup_volume else None
     ours = (resource for resource in listing.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         resource
@@ -229,14 +230,14 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
     ]
 
 
-def discard_line(session: Session, machine: Machine, why: str) -> None:
+def record_discard(session: Session, machine: Machine, why: str) -> None:
     """Write that nothing of a machine that is gone already is to stay."""
     if machine.terminated_at is not None and not machine.discard:
         who, now = by(session, machine, "end"), not_before(machine, session.clock())
         session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who)])
 
 
-def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
+def record_parking(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
     """Write that a machine is to be kept as an image; return the machine."""
     line = requested(
         "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
@@ -244,13 +245,13 @@ def park_line(session: Session, machine: Machine, why: str, now: datetime) -> Ma
     return session.ledger.append_to(machine, [line])
 
 
-def _nothing_is_left(session: Session, machine: Machine) -> InstanceNotFound:
+def _nothing_left_error(session: Session, machine: Machine) -> InstanceNotFound:
     fault = ended_error(machine, session.clock())
     fault.message += " No disk or image of it is left to start it from."
     return fault
 
 
-def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
+def _image_not_ready_error(machine: Machine, last: str) -> ProviderUnavailable:
     minutes = int(IMAGE_TIMEOUT.total_seconds() // 60)
     return ProviderUnavailable(
         f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
@@ -261,7 +262,7 @@ def _not_yet(machine: Machine, last: str) -> ProviderUnavailable:
     )
 
 
-def _not_removed(machine: Machine, last: str) -> StopUnproved:
+def _not_removed_error(machine: Machine, last: str) -> StopUnproved:
     return StopUnproved(
         f"{machine.name} is ended, but that its disk and image are gone could not be proved ({last}).",
         field="name",
@@ -270,7 +271,7 @@ def _not_removed(machine: Machine, last: str) -> StopUnproved:
     )
 
 
-_LASTING = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
+_COMPARED_FIELDS = "size_gb stored_as ready attached_to nanos per why_maybe_less".split()
 
 
 def is_ours(resource: ProviderResource, ledger: str) -> bool:
@@ -291,32 +292,32 @@ def observation_event(
     """Return the line that says how a thing is now, none where that is no news. `machine` is its row, None for none."""
     line = resource_observed(resource, retained_entry(resource), identity, machine, now)
     last = machine.retained[0] if machine is not None and machine.retained else None
-    if last is not None and all(getattr(last, name) == line.body.get(name) for name in _LASTING):
+    if last is not None and all(getattr(last, name) == line.body.get(name) for name in _COMPARED_FIELDS):
         return []
     return [line]
 
 
 def resource_events(
-    ledger: Ledger, whose: AccountScope, listing: ResourceListing, now: datetime
+    ledger: Ledger, scope: AccountScope, listing: ResourceListing, now: datetime
 ) -> tuple[list[Draft], list[str]]:
     """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
 
     What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
     another account.
     """
-    rows = {machine.id: machine for machine in named_resources(ledger) if whose.covers(machine)}
+    rows = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
     drafts: list[Draft] = []
     for resource in (one for one in listing.items if is_ours(one, ledger.id)):
-        identity = whose.of(resource.region)
+        identity = scope.of(resource.region)
         if identity is not None:
             drafts += observation_event(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []
     for machine in rows.values():
-        if is_silent(listing, machine.region, whose.account) or not_none(machine.seen_at) >= iso(now):
+        if is_silent(listing, machine.region, scope.account) or not_none(machine.seen_at) >= iso(now):
             unseen.append(machine.id)
         else:
-            alive = last_seen_at(ledger, machine)
-            drafts.append(resource_vanished(machine, "missing from a complete answer", now, last_seen=alive, who={}))
+            seen = last_seen_at(ledger, machine)
+            drafts.append(resource_vanished(machine, "missing from a complete answer", now, last_seen=seen, who={}))
     return drafts, unseen
 
 
@@ -330,10 +331,10 @@ def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
 def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:
     """Write how these things are now, as far as it is news."""
     now, drafts = session.clock(), list[Draft]()
-    known = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
+    machines = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
     for resource in (one for one in resources if is_ours(one, session.ledger.id)):
         identity = session.provider(resource.account).identity(resource.region)
-        drafts += observation_event(resource, identity, known.get(subject_of(resource, identity)), now)
+        drafts += observation_event(resource, identity, machines.get(subject_of(resource, identity)), now)
     if drafts:
         session.ledger.append(drafts)
 

@@ -36,8 +36,8 @@ def list_resources(session: Session, account: str) -> ResourceListing:
     return ResourceListing((), (gap,))
 
 
-def write_leftovers(
-    session: Session, whose: AccountScope, listing: ResourceListing, requested_at: datetime
+def settle_retained(
+    session: Session, scope: AccountScope, listing: ResourceListing, requested_at: datetime
 ) -> list[str]:
     """Write what stays of the machines of the account that answered, and do what can be done now.
 
@@ -46,13 +46,13 @@ def write_leftovers(
     A machine that another process is at work on, or has changed since the question was sent, is left to that process
     or to the next sync. Things of other ledgers are not touched.
     """
-    sentences = _adopt(session, whose, listing.items, requested_at)
+    sentences = _adopt(session, scope, listing.items, requested_at)
     for machine in session.ledger.machines():
         resources = retention_records.resources_of(session, machine, listing)
         if (
-            not _matters(machine, resources)
-            or not whose.covers(machine)
-            or is_silent(listing, machine.region, whose.account)
+            not _has_retained(machine, resources)
+            or not scope.covers(machine)
+            or is_silent(listing, machine.region, scope.account)
         ):
             continue
         lock = lock_name(machine.key or machine.id)
@@ -60,7 +60,7 @@ def write_leftovers(
             continue
         try:
             with session.lock(lock, wait=1):
-                sentences += _settle(session, machine, resources, requested_at)
+                sentences += _settle_one(session, machine, resources, requested_at)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -68,14 +68,14 @@ def write_leftovers(
     return sentences
 
 
-def _matters(machine: Machine, resources: list[ProviderResource]) -> bool:
+def _has_retained(machine: Machine, resources: list[ProviderResource]) -> bool:
     return bool(resources or machine.retained or (machine.parked and machine.terminated_at))
 
 
-def _settle(session: Session, machine: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
+def _settle_one(session: Session, machine: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
     machine = session.ledger.machine(machine.id) or machine
-    last = session.ledger.last(machine.id)
-    if machine.launch_status == "open" or (last is not None and from_iso(last.occurred_at) > asked_at):
+    last_event = session.ledger.last(machine.id)
+    if machine.launch_status == "open" or (last_event is not None and from_iso(last_event.occurred_at) > asked_at):
         return []
     if machine.retained and not resources and machine.provider_id:
         with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
@@ -84,14 +84,14 @@ def _settle(session: Session, machine: Machine, resources: list[ProviderResource
     if retention_rules.is_forgotten(machine, session.clock()):
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
-        machine = retention_records.park_line(session, machine, f"{unattached}.", session.clock())
+        machine = retention_records.record_parking(session, machine, f"{unattached}.", session.clock())
     for step in retention_rules.steps(machine, resources, session.clock()):
-        now = retention_records.execute_step(session, step)
+        image = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
-        if now is not None and now.kind is Kind.IMAGE:  # what it was made of is billed as the image, and not once more
+        if image is not None and image.kind is Kind.IMAGE:  # billed as the image alone, not its snapshot too
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
-        resources += [now] if now else []
-        sentences.append(_sentence_of(machine, step))
+        resources += [image] if image else []
+        sentences.append(_step_sentence(machine, step))
     retention_records.record(session, machine, _latest(resources))
     return sentences
 
@@ -101,25 +101,25 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
     return list({resource.id: resource for resource in resources}.values())
 
 
-def _sentence_of(machine: Machine, step: retention_rules.RetentionStep) -> str:
-    what = f"{step.resource.kind} {step.resource.id}"
+def _step_sentence(machine: Machine, step: retention_rules.RetentionStep) -> str:
+    resource = f"{step.resource.kind} {step.resource.id}"
     doing = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
-    return f"{machine.name}: {doing} {what}"
+    return f"{machine.name}: {doing} {resource}"
 
 
-def _adopt(session: Session, whose: AccountScope, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
+def _adopt(session: Session, scope: AccountScope, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
     """Adopt retained resources of machines that this ledger has no record of: they cost money, so they are shown."""
-    known = {row.id for row in session.ledger.machines()}
+    recorded = {row.id for row in session.ledger.machines()}
     sentences = []
     for resource in items:
         machine = resource.tags.get(TAG_ID)
         ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
-        identity = whose.of(resource.region)
-        if machine is None or machine in known or not ours or resource.attached_to is not None or identity is None:
+        identity = scope.of(resource.region)
+        if machine is None or machine in recorded or not ours or resource.attached_to is not None or identity is None:
             continue
-        known.add(machine)
-        gone = instance_vanished(machine, "", "only its disk or image is there", asked_at)
-        session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), gone])
+        recorded.add(machine)
+        vanished = instance_vanished(machine, "", "only its disk or image is there", asked_at)
+        session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), vanished])
         sentences.append(
             f"A disk or image of machine {machine}, which this ledger did not know, was added to the ledger."
         )

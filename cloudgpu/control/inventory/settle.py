@@ -48,14 +48,14 @@ from cloudgpu.providers.base import Provider, TokenRule
 from cloudgpu.underway import on_abort
 
 CLEANUP_LOCK = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
-_CLEANED_PAUSE_S = 0.2
-CLOCKS_APART = timedelta(minutes=5)  # of two computers with one ledger, at most
+_CLEANUP_PAUSE_S = 0.2
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # of two computers with one ledger, at most
 NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
 # Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
-REFUSED_EARLY = (QuotaExceeded, AuthFailed, InvalidRequest)
+EARLY_REFUSALS = (QuotaExceeded, AuthFailed, InvalidRequest)
 
 
-def settle_others(session: Session) -> None:
+def settle_abandoned_launches(session: Session) -> None:
     """Settle every unfinished attempt whose process no longer lives, except those that only a replay can settle.
 
     Replaying another request could launch a machine that nobody waits for: those stay open and are named.
@@ -86,12 +86,12 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
     age = session.clock() - from_iso(machine.intended_at)
     if replay and not session.ledger_away and attempt is not None and age < provider.token_rule.lifetime:
         session.report(f"{machine.name}: an earlier launch was interrupted; sending the same call again")
-        _send_again(session, provider, machine, attempt, deadline)
+        _replay(session, provider, machine, attempt, deadline)
         return session.ledger.machine(machine.id) or machine
     return settle_by_listing(session, machine)
 
 
-def settle_to_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
+def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
     """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
 
     A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
@@ -110,15 +110,15 @@ def settle_to_end(session: Session, machine: Machine, *, deadline: datetime) -> 
         return machine
 
 
-def _send_again(session: Session, provider: Provider, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
+def _replay(session: Session, provider: Provider, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
     """Send a call that may have been sent before. Raises what the provider raised.
 
     A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
     attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
     """
     try:
-        send(session, provider, attempt, deadline=deadline, closed_by=(NoCapacity,))
-    except REFUSED_EARLY as error:
+        send(session, provider, attempt, deadline=deadline, closing_errors=(NoCapacity,))
+    except EARLY_REFUSALS as error:
         try:
             settle_by_listing(session, machine)
         except ProviderUnavailable as early:
@@ -135,21 +135,21 @@ def send(
     attempt: Attempt,
     *,
     deadline: datetime,
-    closed_by: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
+    closing_errors: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
 ) -> Instance:
     """Send a saved call to the provider of its account and write down how it ended. The caller holds the launch lock.
 
-    Raises what the provider raised; where the machine was surely not made, by a fault of `closed_by`, the attempt is
-    closed as refused. One that a refusal left, and that the provider has ended, is recorded as made and ended: then
-    NoCapacity is raised, too.
+    Raises what the provider raised; if that is one of `closing_errors`, the machine was surely not made, and the
+    attempt is closed as refused. A machine that a refused launch left, and that the provider has ended, is recorded as
+    made and ended: then NoCapacity is raised, too.
     """
     pin_given(session, attempt)
-    wait_while_cleaned(session, deadline)
+    wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name
-    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with on_abort(left):
-        return _send(session, provider, attempt, deadline, closed_by)
+    abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
+    with on_abort(abort_text):
+        return _send(session, provider, attempt, deadline, closing_errors)
 
 
 def _send(
@@ -157,11 +157,11 @@ def _send(
     provider: Provider,
     attempt: Attempt,
     deadline: datetime,
-    closed_by: tuple[type[CloudgpuError], ...],
+    closing_errors: tuple[type[CloudgpuError], ...],
 ) -> Instance:
     try:
         instance = provider.launch(attempt, deadline=deadline)
-    except closed_by as error:
+    except closing_errors as error:
         now = session.clock()
         session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
         saved.delete(session.home.attempts, attempt.token)
@@ -170,10 +170,10 @@ def _send(
         error.next = error.next or "Run the same up again: it first finds out what became of this launch."
         raise
     now = session.clock()
-    made = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
+    settled = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         price = own_price_events(session, session.ledger.machine(attempt.machine), instance, now)
-        session.ledger.append([made, *price, *_observed_events(attempt.machine, instance, now)])
+        session.ledger.append([settled, *price, *_observed_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
@@ -189,8 +189,8 @@ def _observed_events(machine: str, instance: Instance, now: datetime) -> list[Dr
     """
     if instance.state is not State.TERMINATED or instance.since is None or instance.since != instance.launched_at:
         return [instance_observed(instance, now)]
-    still = instance_observed(replace(instance, state=State.STOPPED), now)
-    return [still, instance_vanished(machine, instance.id, "what a refused launch left was ended", now)]
+    stopped = instance_observed(replace(instance, state=State.STOPPED), now)
+    return [stopped, instance_vanished(machine, instance.id, "what a refused launch left was ended", now)]
 
 
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
@@ -199,10 +199,10 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
     The caller holds the launch lock: nobody sends the call while the listing is asked. What a refused launch has left
     is ended, and what nothing uses any more is deleted. Raises LaunchUncertain when the listing proves nothing yet.
     """
-    closed = close_by_listing(session, machine)
-    if closed.launch_status == "void":
-        delete_unused_shared(session, closed)
-    return closed
+    settled = close_by_listing(session, machine)
+    if settled.launch_status == "void":
+        delete_unused_shared(session, settled)
+    return settled
 
 
 def close_by_listing(session: Session, machine: Machine) -> Machine:
@@ -235,20 +235,20 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
             next=f"Run the same up again where it was started, or: cloudgpu down {command_name(machine)}",
         )
     line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
-    closed = session.ledger.append_to(machine, [line])
+    settled = session.ledger.append_to(machine, [line])
     saved.delete(session.home.attempts, not_none(machine.token))
-    return closed
+    return settled
 
 
 def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datetime) -> bool:
     """Say whether it proves nothing yet that a listing lacks the machine of an open attempt.
 
-    One of another computer takes CLOCKS_APART longer: by that one's clock it may be younger than it seems here.
+    One of another computer takes MAX_CLOCK_SKEW longer: by that one's clock it may be younger than it seems here.
     """
-    after = rule.listing_proves_after
-    if after and saved.load(session.home.attempts, not_none(machine.token)) is None:
-        after += CLOCKS_APART
-    return now - from_iso(machine.intended_at) < after
+    proves_after = rule.listing_proves_after
+    if proves_after and saved.load(session.home.attempts, not_none(machine.token)) is None:
+        proves_after += MAX_CLOCK_SKEW
+    return now - from_iso(machine.intended_at) < proves_after
 
 
 def covers(listing: Listing, machine: Machine) -> bool:
@@ -263,7 +263,7 @@ def _created_events(machine: Machine, instance: Instance, now: datetime) -> list
     ]
 
 
-def wait_while_cleaned(session: Session, deadline: datetime) -> None:
+def wait_for_cleanup(session: Session, deadline: datetime) -> None:
     """Wait until nobody removes what a launch may use. To be called between writing the launch down and sending it.
 
     Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is
@@ -277,7 +277,7 @@ def wait_while_cleaned(session: Session, deadline: datetime) -> None:
                 value=CLEANUP_LOCK,
                 next="Run the same up again.",
             )
-        session.pause(_CLEANED_PAUSE_S)
+        session.pause(_CLEANUP_PAUSE_S)
 
 
 REFUSED_LAUNCH = "its launch was refused, and left it"
@@ -288,11 +288,11 @@ def refused_launch_events(session: Session, machine: Machine, instance: Instance
 
     It has stood still since it was made; since it was asked for, where the provider does not say when that was.
     """
-    made, who = instance.launched_at or from_iso(machine.intended_at), by(session, machine, "end")
-    still = replace(instance, launched_at=made, since=made)
+    made_at, who = instance.launched_at or from_iso(machine.intended_at), by(session, machine, "end")
+    stopped = replace(instance, launched_at=made_at, since=made_at)
     return [
         launch_settled(machine.id, not_none(machine.token), "made", "found stopped: a refused launch has left it", now),
-        instance_observed(still, now, machine=machine),
+        instance_observed(stopped, now, machine=machine),
         requested("terminate", machine.id, REFUSED_LAUNCH, now, host=platform.node(), who=who, failed=True),
     ]
 
@@ -306,15 +306,15 @@ def request_end(session: Session, id: str) -> None:  # noqa: A002
     if machine is None:
         return
     with suppress(CloudgpuError):
-        provider, known = session.provider_of(machine), not_none(machine.provider_id)
-        provider.get(known)  # what `get` has shown is gone once it does not
-        provider.terminate(known)
+        provider, provider_id = session.provider_of(machine), not_none(machine.provider_id)
+        provider.get(provider_id)  # what `get` has shown is gone once it does not
+        provider.terminate(provider_id)
         try:
-            provider.get(known)
+            provider.get(provider_id)
         except InstanceNotFound:
             if provider.token_rule.gone_proves_after is not None:
                 proof = "unknown to get after the end was asked"
-                session.ledger.append([instance_vanished(machine.id, known, proof, session.clock())])
+                session.ledger.append([instance_vanished(machine.id, provider_id, proof, session.clock())])
 
 
 def end_remnant(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:
@@ -326,12 +326,12 @@ def end_remnant(session: Session, machine: Machine, instance: Instance, now: dat
     machine = session.ledger.append_to(machine, refused_launch_events(session, machine, instance, now))
     provider = session.provider_of(machine)
     try:
-        there = provider.get(instance.id).state is not State.TERMINATED
+        exists = provider.get(instance.id).state is not State.TERMINATED
     except CloudgpuError:
-        there = False
+        exists = False
     ask = partial(provider.terminate, instance.id)
     machine = request_until_confirmed(
-        session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=there, seen_by_get=there
+        session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
     )
     saved.delete(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

@@ -78,20 +78,20 @@ def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  
 
 
 STOP_TIMEOUT = timedelta(minutes=15)  # large GPU machines take many minutes to shut down
-ASKED_AGAIN, ASKED_AGAIN_LATER = timedelta(seconds=15), timedelta(minutes=2)
+FIRST_RETRY, LATER_RETRY = timedelta(seconds=15), timedelta(minutes=2)
 
 
 def request_until_confirmed(
     session: Session,
     machine: Machine,
-    done: Callable[[Machine], bool],
+    is_done: Callable[[Machine], bool],
     ask: Callable[[], None],
     *,
     seen_running: bool = False,
     seen_by_get: bool = False,
     require_repeated_404: bool = False,
 ) -> Machine:
-    """Send the request (`ask`) and read the state back until `done`; send it again until it is known to have arrived.
+    """Send the request (`ask`) and read the state until `is_done`; send it again until it is known to have arrived.
 
     The request is sent again after 15 seconds, and then every two minutes, while the machine still runs: it may never
     have been sent, and some clouds accept a stop and then fail. `seen_running`: it was running a moment ago, so that
@@ -100,14 +100,14 @@ def request_until_confirmed(
     proof. Raises StopUnproved when the proof did not come in time, also if the cloud accepts a request and does not
     answer: a later sync shows whether it was done.
     """
-    deadline, pause, last, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
-    ask_again_at, patience, silence = session.clock(), ASKED_AGAIN, UnansweredRounds(session.clock)
+    deadline, pause, last_state, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
+    retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
     waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
-            if not arrived or (last == "running" and session.clock() >= ask_again_at):
+            if not arrived or (last_state == "running" and session.clock() >= retry_at):
                 _request(ask, silence)
-                ask_again_at, patience = session.clock() + patience, ASKED_AGAIN_LATER if arrived else ASKED_AGAIN
+                retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if arrived else FIRST_RETRY
             machine, arrived = _read_state(
                 session,
                 machine,
@@ -115,24 +115,25 @@ def request_until_confirmed(
                 seen_by_get=seen_by_get,
                 require_repeated_404=require_repeated_404,
             )
-            seen_running, seen_by_get, last = True, seen_by_get or arrived, machine.state
+            seen_running, seen_by_get, last_state = True, seen_by_get or arrived, machine.state
             arrived = arrived and not silence.is_unanswered
         except (LedgerUnavailable, NotReachableHere):
             raise  # it will not be read back however often we look
         except ProviderUnavailable as error:
-            last = silence.record(error)
-        if done(machine):
+            last_state = silence.record(error)
+        if is_done(machine):
             return machine
         if session.clock() >= deadline or silence.end_round():
-            word = last if silence.first_message in ("", last) else f"{last}; {silence.first_message}"
+            first = silence.first_message
+            states = last_state if first in ("", last_state) else f"{last_state}; {first}"
             raise StopUnproved(
-                f"Could not confirm that {machine.name} has stopped (last state: {word}). It {may_run_text(machine)}."
+                f"Could not confirm that {machine.name} has stopped (last state: {states}). It {may_run_text(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
                 field="name",
                 value=machine.name,
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {command_name(machine)}",
             )
-        waiting.on(last)
+        waiting.on(last_state)
         session.pause(pause)
         pause = min(2.0, pause * 1.5)
 
@@ -167,17 +168,17 @@ def _read_state(
         )
     except InstanceNotFound:
         rule = provider.token_rule
-        vouched = seen_by_get and rule.gone_proves_after is not None
-        if not vouched and too_fresh(machine, rule.not_found_ends_after, now):
+        is_proof = seen_by_get and rule.gone_proves_after is not None
+        if not is_proof and too_fresh(machine, rule.not_found_ends_after, now):
             return machine, False
-        proof, alive = (
+        proof, last_seen = (
             "unknown to get after the end was asked",
             None if seen_running else last_seen_at(session.ledger, machine),
         )
-        news = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
+        events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     else:
-        news = change_events(session, machine, instance, now, watched=seen_running)
-    return session.ledger.append_to(machine, news), True
+        events = change_events(session, machine, instance, now, watched=seen_running)
+    return session.ledger.append_to(machine, events), True
 
 
 def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
@@ -185,22 +186,22 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    machine = session.ledger.append_to(machine, [_line(session, machine, "terminate", refusal)])
-    outcome, lifts = _stopped(session, machine, refusal)
+    machine = session.ledger.append_to(machine, [_refusal_event(session, machine, "terminate", refusal)])
+    outcome, lifts = _try_to_stop(session, machine, refusal)
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
-    ways = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
-    way = f"Run: {' && '.join(ways)}" if ways else (refusal.next or "").rstrip(".")
-    refusal.next = f"{way}; then: cloudgpu down {command_name(machine)}"
+    commands = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
+    remedy = f"Run: {' && '.join(commands)}" if commands else (refusal.next or "").rstrip(".")
+    refusal.next = f"{remedy}; then: cloudgpu down {command_name(machine)}"
     return refusal
 
 
-def note(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> None:
+def record_refusal(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> None:
     """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
-    session.ledger.append([_line(session, machine, what, refusal)])
+    session.ledger.append([_refusal_event(session, machine, do, refusal)])
 
 
-def _line(session: Session, machine: Machine, what: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
-    return action_refused(machine.id, what, refusal, not_before(machine, session.clock()))
+def _refusal_event(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
+    return action_refused(machine.id, do, refusal, not_before(machine, session.clock()))
 
 
 def with_remedy(error: CloudgpuError) -> str:
@@ -208,7 +209,7 @@ def with_remedy(error: CloudgpuError) -> str:
     return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
 
 
-def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
+def stop_unrecorded(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
     """Ask to stop a machine whose end was refused while the ledger cannot be written; return the refusal."""
     try:
         if isinstance(provider, Pausable):
@@ -219,7 +220,7 @@ def stop_anyway(provider: Provider, instance: str, refusal: EndRefused) -> EndRe
     return refusal
 
 
-def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
+def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
     """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
     provider = session.provider_of(machine)
     if machine.state in ("stopped", "deallocated") and not machine.billed:
@@ -242,7 +243,7 @@ def _stopped(session: Session, machine: Machine, refusal: EndRefused) -> tuple[s
     except LedgerUnavailable:
         raise
     except EndRefused as second:
-        note(session, machine, "stop", second)
+        record_refusal(session, machine, "stop", second)
         return f"It cannot be stopped either, so it runs on and is billed: {second.message}", second.lifts
     except CloudgpuError as second:
         return f"Stopping it instead failed, so it may run on and be billed: {second.message}", ""
@@ -268,8 +269,8 @@ def change_events(
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return what the machine is now, at which prices, and when it was last seen to be as before."""
-    item, after = item_of(instance), last_seen_at(session.ledger, machine)
-    prices = _prices(session, instance, after)
+    item, last_seen = item_of(instance), last_seen_at(session.ledger, machine)
+    prices = _prices(session, instance, last_seen)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:
         on_demand = list_price(session, replace(item, market=Market.ON_DEMAND))
@@ -279,19 +280,19 @@ def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
         "accelerators": [accelerator_to_json(gpu) for gpu in instance.accelerators],
         "prices": [price_to_json(price) for price in prices],
         "on_demand": None if on_demand is None else price_to_json(on_demand),
-        "after": after,
+        "after": last_seen,
     }
 
 
-def _prices(session: Session, instance: Instance, after: str | None) -> Sequence[Price]:
+def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequence[Price]:
     """Return what the machine costs, oldest first: on spot also what it has cost since it runs as it is now."""
-    since = instance.since or (from_iso(after) if after else None)
+    since = instance.since or (from_iso(last_seen) if last_seen else None)
     if instance.market is Market.SPOT and since is not None:
         try:
-            found = history_of(session, instance.account, [item_of(instance)], since)[0]
+            history = history_of(session, instance.account, [item_of(instance)], since)[0]
         except CloudgpuError:
-            found = ()
-        if found:
-            return found
+            history = ()
+        if history:
+            return history
     price = list_price(session, item_of(instance))
     return () if price is None else (price,)

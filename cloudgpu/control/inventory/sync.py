@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.retention import is_silent, resource_events
-from cloudgpu.control.inventory.retention_sync import write_leftovers
+from cloudgpu.control.inventory.retention_sync import settle_retained
 from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early, refused_launch_events, request_end
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
@@ -51,9 +51,9 @@ class SyncResult:
 
     `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
     the machines, by id, of which a provider has said what they are now. `resources` are all disks and images that there
-    are, of any ledger, where they were asked for. `asked` are the accounts that were asked; `closed` are those that
-    only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who uses
-    the GPUs of its computer, where that was told.
+    are, of any ledger, where they were asked for. `queried` are the accounts that were asked; `not_queried` are those
+    that only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who
+    uses the GPUs of its computer, if known.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -61,15 +61,15 @@ class SyncResult:
     sentences: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
     resources: list[ProviderResource] = field(default_factory=list)
-    asked: tuple[QueriedAccount, ...] = ()
-    closed: list[Unanswered] = field(default_factory=list)
+    queried: tuple[QueriedAccount, ...] = ()
+    not_queried: list[Unanswered] = field(default_factory=list)
     silent: set[tuple[str, str]] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
     gpus_now: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def sync_all(session: Session) -> SyncResult:
-    """Ask every account in parallel, write the news, settle what a listing can settle, tidy up."""
+    """Ask every account in parallel, write the news, settle what a listing can settle, clean up."""
     return sync_accounts(session, used_accounts(session), retained=True)
 
 
@@ -78,50 +78,50 @@ def sync_accounts(
     accounts: Sequence[str],
     *,
     retained: bool | Collection[str] = False,
-    again_after: float | None = None,
+    retry_after_s: float | None = None,
 ) -> SyncResult:
-    """Ask these accounts; with `retained` also what stays of machines, and go on with what was left half done there.
+    """Ask these accounts; with `retained` also what stays of machines, and finish what was interrupted there.
 
     `retained` may name the accounts of which that is asked. An account that did not answer wholly is asked once more
-    after `again_after` seconds (None: it is not).
+    after `retry_after_s` seconds (None: it is not).
 
     What prices were since the last sync is asked, too, and stands in the ledger together with what was seen.
     """
-    look, asked_at = SyncResult(), session.clock()
+    result, asked_at = SyncResult(), session.clock()
     shared: dict[str, SharesComputer] = {}
     for account in accounts:
         with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
             if isinstance(provider := session.provider(account), SharesComputer):
                 shared[account] = provider
     machines = session.ledger.machines()
-    kept_of = (accounts if retained else ()) if isinstance(retained, bool) else retained
+    retained_accounts = (accounts if retained else ()) if isinstance(retained, bool) else retained
     to_price, regions = pricing.machines_to_price(session, machines), reachable_regions(machines)
-    found_whose = []
+    account_scopes = []
     for answer in ask_accounts(
-        session, accounts, asked_at, to_price, regions, retained_of=kept_of, again_after=again_after
+        session, accounts, asked_at, to_price, regions, retained_accounts=retained_accounts, retry_after_s=retry_after_s
     ):
-        _, closed = split_gaps(session, answer.listing.unanswered)
-        if closed:
-            look.closed += closed
+        _, not_queried = split_gaps(session, answer.listing.unanswered)
+        if not_queried:
+            result.not_queried += not_queried
             continue
-        found_whose.append(answer.whose)
-        _write_listing(session, answer, look)
+        account_scopes.append(answer.scope)
+        _write_listing(session, answer, result)
         if answer.account in shared:
-            record_shared_costs(session, shared[answer.account], answer.whose)
-        found = answer.resources
-        if found is not None:
-            look.resources += found.items
-            named = {gap.scope for gap in look.unanswered}
-            look.unanswered += [gap for gap in found.unanswered if gap.scope not in named]
-            look.sentences += write_leftovers(session, answer.whose, found, asked_at)
-    look.unanswered += _elsewhere(session, accounts, found_whose, look)
-    look.asked = queried_accounts(session, accounts, look.closed)
+            record_shared_costs(session, shared[answer.account], answer.scope)
+        resources = answer.resources
+        if resources is not None:
+            result.resources += resources.items
+            named = {gap.scope for gap in result.unanswered}
+            result.unanswered += [gap for gap in resources.unanswered if gap.scope not in named]
+            result.sentences += settle_retained(session, answer.scope, resources, asked_at)
+    result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
+    result.queried = queried_accounts(session, accounts, result.not_queried)
     clean_up_local_files(session)
-    return look
+    return result
 
 
-def _elsewhere(
-    session: Session, accounts: Sequence[str], whose: Sequence[AccountScope], sync: SyncResult
+def _gaps_of_other_accounts(
+    session: Session, accounts: Sequence[str], scopes: Sequence[AccountScope], sync: SyncResult
 ) -> list[Unanswered]:
     """Return the notices about machines of other accounts with the names of queried accounts.
 
@@ -132,13 +132,13 @@ def _elsewhere(
     theirs = [machine for machine in machines if machine.account in accounts]
     if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
         machines = theirs
-    return [gap for gap in unqueried_accounts(session, machines, whose) if gap.scope not in named]
+    return [gap for gap in unqueried_accounts(session, machines, scopes) if gap.scope not in named]
 
 
-def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machine:
+def refresh(session: Session, machine: Machine, *, record_unchanged: bool = False) -> Machine:
     """Ask about one machine and return the updated machine; a machine that is gone is recorded as gone.
 
-    `note`: that it was looked at is written down even where it is as it was, if the ledger takes it. Raises
+    `record_unchanged`: that it was checked is written down even if nothing changed, if the ledger takes it. Raises
     ProviderUnavailable when nothing could be learned.
     """
     provider = session.provider_of(machine)
@@ -149,15 +149,15 @@ def refresh(session: Session, machine: Machine, *, note: bool = False) -> Machin
         if too_fresh(machine, provider.token_rule.not_found_ends_after, now):
             return machine
         alive = last_seen_at(session.ledger, machine)
-        news = [
+        events = [
             instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
         ]
     else:
         close_request(session, machine, instance)
-        news = change_events(session, machine, instance, now)
-        if note and not news:
+        events = change_events(session, machine, instance, now)
+        if record_unchanged and not events:
             return _record_last_seen(session, machine, instance_observed(instance, now, machine=machine))
-    return session.ledger.append_to(machine, news)
+    return session.ledger.append_to(machine, events)
 
 
 def _record_last_seen(session: Session, machine: Machine, line: Draft) -> Machine:
@@ -174,14 +174,14 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     sync.unlisted |= {account} if answer.silent else set()
     ledger = session.ledger.id
     sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
-    every = {machine.id: machine for machine in session.ledger.machines()}
+    by_id = {machine.id: machine for machine in session.ledger.machines()}
     mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
-    machines = _spoken_of(every, answer, [one.tags[TAG_ID] for one in mine])
+    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in mine])
     drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
     ours: set[str] = set()
-    mine = [one for one in mine if _is_ours(one, every, machines, answer, sync)]
-    chosen, twice = one_per_machine([one for one in mine if _is_of_this_life(machines, one)], machines)
-    sync.unanswered += twice
+    mine = [one for one in mine if _is_ours(one, by_id, machines, answer, sync)]
+    chosen, duplicates = one_per_machine([one for one in mine if _is_of_current_launch(machines, one)], machines)
+    sync.unanswered += duplicates
     for instance in chosen:
         ours.add(instance.tags[TAG_ID])
         sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
@@ -189,15 +189,15 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     sync.answered |= ours
     unseen = []
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
-        tells = (
+        is_conclusive = (
             listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_listed(machine, listing)
         )
-        found = _missing_events(session, machine, sync, answer) if tells else None
-        drafts += found or []
-        unseen += [machine.id] if found is None else []
-        sync.answered |= {machine.id} if found is not None else set()
+        events = _missing_events(session, machine, sync, answer) if is_conclusive else None
+        drafts += events or []
+        unseen += [machine.id] if events is None else []
+        sync.answered |= {machine.id} if events is not None else set()
     if answer.resources is not None:
-        lines, silent = resource_events(session.ledger, answer.whose, answer.resources, now)
+        lines, silent = resource_events(session.ledger, answer.scope, answer.resources, now)
         drafts += lines
         unseen += [
             *silent,
@@ -207,11 +207,11 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
                 if machine.retained and is_silent(answer.resources, machine.region, answer.account)
             ),
         ]
-    drafts += _doubts(session, listing, now)
-    asked, pinned = answer.resources is not None, not answer.priced.gap
+    drafts += _integrity_events(session, listing, now)
+    listed, pinned = answer.resources is not None, not answer.priced.gap
     drafts += [
-        account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=asked, pinned=pinned)
-        for scope in _scopes(answer, machines.values())
+        account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=listed, pinned=pinned)
+        for scope in _sync_subjects(answer, machines.values())
     ]
     if answer.priced.gap:
         sync.sentences.append(f"{account}: what prices were since the last look is not known ({answer.priced.gap})")
@@ -221,11 +221,11 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
             request_end(session, line.subject)
 
 
-def _spoken_of(every: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
+def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
-    asked = {*listed, *answer.priced.history, *answer.priced.now}
-    some = (machine for machine in every.values() if machine.id in asked or is_reachable_here(machine))
-    return {machine.id: machine for machine in answer.whose.own(some)}
+    ids = {*listed, *answer.priced.history, *answer.priced.now}
+    candidates = (machine for machine in by_id.values() if machine.id in ids or is_reachable_here(machine))
+    return {machine.id: machine for machine in answer.scope.own(candidates)}
 
 
 def _is_ours(
@@ -239,23 +239,23 @@ def _is_ours(
     machine = instance.tags[TAG_ID]
     if machine in machines:
         return True
-    whose = answer.whose.of(instance.region)
-    if machine in by_id and whose is not None:
-        other = account_text(by_id[machine])
-        why = f"{instance.id} in {whose.words} bears its tags, and the ledger has it in {other}"
+    identity = answer.scope.of(instance.region)
+    if machine in by_id and identity is not None:
+        other_account = account_text(by_id[machine])
+        why = f"{instance.id} in {identity.words} bears its tags, and the ledger has it in {other_account}"
         sync.unanswered.append(Unanswered(by_id[machine].name or machine, why))
-    elif whose is None and machine not in by_id and (error := answer.whose.fault_of(instance.region)) is not None:
+    elif identity is None and machine not in by_id and (error := answer.scope.fault_of(instance.region)) is not None:
         sync.unanswered.append(Unanswered(answer.account, error.message))
-    return machine not in by_id and whose is not None
+    return machine not in by_id and identity is not None
 
 
-def _scopes(answer: Answer, machines: Iterable[Machine]) -> list[str]:
+def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the sync is written: the accounts for which it speaks, by their identities."""
-    found = {not_none(machine.identity).id for machine in machines}
-    if not found:
-        usual = answer.whose.of(None)
-        found = {answer.account if usual is None else usual.id}
-    return [scope_of(answer.kind, one) for one in sorted(found)]
+    ids = {not_none(machine.identity).id for machine in machines}
+    if not ids:
+        default_identity = answer.scope.of(None)
+        ids = {answer.account if default_identity is None else default_identity.id}
+    return [scope_of(answer.kind, one) for one in sorted(ids)]
 
 
 def _is_listed(machine: Machine, listing: Listing) -> bool:
@@ -263,14 +263,14 @@ def _is_listed(machine: Machine, listing: Listing) -> bool:
     return machine.launch_status != "open" or covers(listing, machine)
 
 
-def _is_of_this_life(machines: Mapping[str, Machine], instance: Instance) -> bool:
+def _is_of_current_launch(machines: Mapping[str, Machine], instance: Instance) -> bool:
     """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
     row = machines.get(instance.tags[TAG_ID])
-    gone = instance.state in (State.TERMINATED, State.STOPPING)
-    return row is None or not gone or not is_of_earlier_life(row, instance.tags)
+    has_ended = instance.state in (State.TERMINATED, State.STOPPING)
+    return row is None or not has_ended or not is_of_earlier_life(row, instance.tags)
 
 
-def _doubts(session: Session, listing: Listing, now: datetime) -> list[Draft]:
+def _integrity_events(session: Session, listing: Listing, now: datetime) -> list[Draft]:
     """Doubt a ledger that is shorter than its machines remember: it was restored, together with its head record."""
     ledger = session.ledger.id
     mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
@@ -358,14 +358,14 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
         if too_fresh(machine, proves_after, now):
             return None
         sync.sentences.append(f"{machine.name} is gone: the provider has no such machine any more.")
-        proof, alive = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)
-        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, alive)]
+        proof, last_seen = "missing from a complete listing and unknown to get", last_seen_at(session.ledger, machine)
+        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     except CloudgpuError as error:
         sync.unanswered.append(Unanswered(machine.name, error.message))
         sync.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
         return None
-    then = not_before(machine, session.clock())
-    return change_events(session, machine, instance, then)
+    observed_at = not_before(machine, session.clock())
+    return change_events(session, machine, instance, observed_at)
 
 
 def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
@@ -385,20 +385,20 @@ def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer
             row = not_none(session.ledger.machine(machine.id))
             if row.launch_status != "open":
                 return None  # the process that launched it has written how that ended
-            closed = close_by_listing(session, row)
+            settled = close_by_listing(session, row)
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
         if not session.is_locked(lock_name(machine.key)):  # else another one has begun to settle it
             sync.unanswered.append(Unanswered(machine.name, error.message))
         return None
-    outcome = "was found to have succeeded" if closed.terminated_at is None else "left no machine"
+    outcome = "was found to have succeeded" if settled.terminated_at is None else "left no machine"
     sync.sentences.append(f"{machine.name}: an interrupted launch {outcome}.")
     return []
 
 
 STOPPED_STATES = (State.STOPPED, State.DEALLOCATED)
-BEGUN_WITHIN = timedelta(hours=1)  # no cloud shows a start that it took this late; the largest machines need minutes
+START_VISIBLE_WITHIN = timedelta(hours=1)  # no cloud shows an accepted start later; the largest machines need minutes
 
 
 def abandoned_start_event(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
@@ -409,8 +409,8 @@ def abandoned_start_event(session: Session, machine: Machine, instance: Instance
     """
     if instance.billed or instance.state not in STOPPED_STATES:
         return []
-    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
-    since = now - from_iso(max(asked)) if asked else BEGUN_WITHIN
-    if since < BEGUN_WITHIN or session.is_locked(lock_name(machine.key or machine.id)):
+    start_times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
+    since = now - from_iso(max(start_times)) if start_times else START_VISIBLE_WITHIN
+    if since < START_VISIBLE_WITHIN or session.is_locked(lock_name(machine.key or machine.id)):
         return []
     return [start_refused(machine.id, f"the provider shows it {instance.state} {duration_text(since)} later", now)]

@@ -27,14 +27,14 @@ from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 class Answer:
     """What an account answered, and when it was asked: a listing says nothing about what came after that.
 
-    `whose` says for which machines it speaks. `resources` are its disks and images, None where they were not asked for.
+    `scope` says for which machines it speaks. `resources` are its disks and images, None where they were not asked for.
     `silent`: it took the question for its machines and said nothing.
     """
 
     account: str
     kind: str
     listing: Listing
-    whose: AccountScope
+    scope: AccountScope
     asked_at: datetime
     resources: ResourceListing | None = None
     priced: Priced = pricing.NO_PRICES
@@ -48,39 +48,39 @@ def ask_accounts(
     to_price: pricing.PricesDue,
     regions: Mapping[str, Collection[str]],
     *,
-    retained_of: Collection[str] = (),
-    again_after: float | None = None,
+    retained_accounts: Collection[str] = (),
+    retry_after_s: float | None = None,
 ) -> list[Answer]:
-    """Ask these accounts, each what it has and what it costs, and those of `retained_of` for disks and images.
+    """Ask these accounts, each what it has and what it costs, and those of `retained_accounts` for disks and images.
 
-    `to_price` are machines of which prices are asked, each of the account whose it is. Whose identity is asked are the
-    `regions` of machines, by the kind of provider. An account that did not answer wholly is asked once more after
-    `again_after` seconds (None: it is not), where that is within the time that a read has.
+    `to_price` are machines of which prices are asked, each of its own account. The identity is asked in the `regions`
+    of machines, by the kind of provider. An account that did not answer wholly is asked once more after
+    `retry_after_s` seconds (None: it is not), where that is within the time that a read has.
     """
-    listings = [partial(list_account, session, one, again_after) for one in accounts]
-    resources = [partial(list_resources, session, one) for one in accounts if one in retained_of]
-    whose = {one: AccountScope(session, one) for one in accounts}
+    listings = [partial(list_account, session, one, retry_after_s) for one in accounts]
+    resources = [partial(list_resources, session, one) for one in accounts if one in retained_accounts]
+    scopes = {one: AccountScope(session, one) for one in accounts}
     prices = [
-        partial(_read_identity_and_prices, session, whose[one], regions.get(_kind(session, one), ()), to_price)
+        partial(_read_identity_and_prices, session, scopes[one], regions.get(_kind(session, one), ()), to_price)
         for one in accounts
     ]
-    asks: list[Callable[[], Any]] = [*listings, *resources, *prices]
-    answers = iter(gather(asks, lambda ask: ask(), len(asks), grace=ACCOUNTS_GRACE_S, what="answers"))
-    found_listings: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
-    found_resources = {one: _resources(one, next(answers)) for one in accounts if one in retained_of}
-    found_prices = {one: _read_prices(session, whose[one], next(answers), to_price) for one in accounts}
-    for one, found in found_listings.items():
-        whose[one].take({} if isinstance(found, Silent) else found.identities)
+    calls: list[Callable[[], Any]] = [*listings, *resources, *prices]
+    answers = iter(gather(calls, lambda ask: ask(), len(calls), grace=ACCOUNTS_GRACE_S, what="answers"))
+    listings_by_account: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
+    resources_by_account = {one: _to_resources(one, next(answers)) for one in accounts if one in retained_accounts}
+    prices_by_account = {one: _read_prices(session, scopes[one], next(answers), to_price) for one in accounts}
+    for one, found in listings_by_account.items():
+        scopes[one].take({} if isinstance(found, Silent) else found.identities)
     return [
         Answer(
             account=one,
             kind=_kind(session, one),
-            listing=_listing(one, found_listings[one]),
-            whose=whose[one],
+            listing=_to_listing(one, listings_by_account[one]),
+            scope=scopes[one],
             asked_at=requested_at,
-            resources=found_resources.get(one),
-            priced=found_prices[one],
-            silent=isinstance(found_listings[one], Silent),
+            resources=resources_by_account.get(one),
+            priced=prices_by_account[one],
+            silent=isinstance(listings_by_account[one], Silent),
         )
         for one in accounts
     ]
@@ -88,27 +88,27 @@ def ask_accounts(
 
 def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
     """Ask these accounts what they have, once each; return their listings in the same order."""
-    found = gather(
+    listings = gather(
         accounts, lambda one: list_account(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
     )
-    return [_listing(one, listing) for one, listing in zip(accounts, found, strict=True)]
+    return [_to_listing(one, listing) for one, listing in zip(accounts, listings, strict=True)]
 
 
-def list_account(session: Session, account: str, again_after: float | None = None) -> Listing | Silent:
+def list_account(session: Session, account: str, retry_after_s: float | None = None) -> Listing | Silent:
     """Return the account's listing, with the regions that did not answer; Silent if none answered."""
-    begun = time.monotonic()
-    found = _list_once(session, account)
-    spent = time.monotonic() - begun
-    is_complete = isinstance(found, Listing) and not found.unanswered
-    if again_after is None or is_complete or spent + again_after >= patience_s():
-        return found
-    session.pause(again_after)
-    second = _list_once(session, account)
-    return second if _gap_count(second) <= _gap_count(found) else found
+    started = time.monotonic()
+    listing = _list_once(session, account)
+    spent = time.monotonic() - started
+    is_complete = isinstance(listing, Listing) and not listing.unanswered
+    if retry_after_s is None or is_complete or spent + retry_after_s >= patience_s():
+        return listing
+    session.pause(retry_after_s)
+    retried = _list_once(session, account)
+    return retried if _gap_count(retried) <= _gap_count(listing) else listing
 
 
-def _gap_count(found: Listing | Silent) -> int:
-    return 1 if isinstance(found, Silent) else len(found.unanswered)
+def _gap_count(listing: Listing | Silent) -> int:
+    return 1 if isinstance(listing, Silent) else len(listing.unanswered)
 
 
 def _list_once(session: Session, account: str) -> Listing | Silent:
@@ -131,26 +131,26 @@ def _kind(session: Session, account: str) -> str:
         return configured.provider if configured else "?"
 
 
-def _listing(account: str, found: Listing | Silent) -> Listing:
-    return Listing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+def _to_listing(account: str, answer: Listing | Silent) -> Listing:
+    return Listing((), (Unanswered(account, answer.message),)) if isinstance(answer, Silent) else answer
 
 
-def _resources(account: str, found: ResourceListing | Silent) -> ResourceListing:
-    return ResourceListing((), (Unanswered(account, found.message),)) if isinstance(found, Silent) else found
+def _to_resources(account: str, answer: ResourceListing | Silent) -> ResourceListing:
+    return ResourceListing((), (Unanswered(account, answer.message),)) if isinstance(answer, Silent) else answer
 
 
 def _read_identity_and_prices(
-    session: Session, whose: AccountScope, regions: Collection[str], to_price: pricing.PricesDue
+    session: Session, scope: AccountScope, regions: Collection[str], to_price: pricing.PricesDue
 ) -> Priced:
     """Query an account's identity, and then the prices of its own machines."""
-    return pricing.ask(session, whose.account, *to_price.of(whose.ask(regions)))
+    return pricing.ask(session, scope.account, *to_price.of(scope.ask(regions)))
 
 
-def _read_prices(session: Session, whose: AccountScope, prices: Priced | Silent, to_price: pricing.PricesDue) -> Priced:
+def _read_prices(session: Session, scope: AccountScope, prices: Priced | Silent, to_price: pricing.PricesDue) -> Priced:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices
-    if not whose.is_told:
-        whose.be_silent(prices)
-    may_cost = to_price.may_be_of(_kind(session, whose.account))
+    if not scope.is_told:
+        scope.be_silent(prices)
+    may_cost = to_price.may_be_of(_kind(session, scope.account))
     return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES

@@ -61,23 +61,23 @@ def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = 
     end is of now. A machine that the provider does not have, by every query, is recorded as ended.
     """
     faults: dict[str, CloudgpuError] = {}
-    news: list[Draft] = []
-    for machine, found in _surely(session, machines):
+    events: list[Draft] = []
+    for machine, found in _query_repeatedly(session, machines):
         if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
             faults[machine.id] = found
             continue
         try:
-            news += _news(session, machine, found, watched=watched)
+            events += _new_events(session, machine, found, watched=watched)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
             faults[machine.id] = error
-    if news:
-        session.ledger.append(news)
+    if events:
+        session.ledger.append(events)
     return faults
 
 
-def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
+def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
     """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
     answers = list(_query(session, machines))
     for pause in PAUSES:
@@ -89,8 +89,8 @@ def _surely(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine
         if not doubtful:
             break
         session.pause(pause)
-        again = {machine.id: found for machine, found in _query(session, doubtful)}
-        answers = [(machine, again.get(machine.id, found)) for machine, found in answers]
+        second = {machine.id: found for machine, found in _query(session, doubtful)}
+        answers = [(machine, second.get(machine.id, found)) for machine, found in answers]
     return answers
 
 
@@ -101,12 +101,12 @@ def _is_doubtful(session: Session, machine: Machine) -> bool:
 def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
     groups, faults = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
-    found = (
-        gather(list(ids), lambda one: _answers(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S) if ids else []
+    results = (
+        gather(list(ids), lambda one: _ask_one(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S) if ids else []
     )
     answers = {
         account: dict.fromkeys(ids[account], answer) if isinstance(answer, Silent) else answer
-        for account, answer in zip(ids, found, strict=True)
+        for account, answer in zip(ids, results, strict=True)
     }
     pairs = [
         (machine, answers[account][not_none(machine.provider_id)])
@@ -117,7 +117,7 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
     return [(machine, by_id[machine.id]) for machine in machines]
 
 
-def _answers(session: Session, account: str, ids: Sequence[str]) -> Answers:
+def _ask_one(session: Session, account: str, ids: Sequence[str]) -> Answers:
     try:
         provider = session.provider(account)
     except CloudgpuError as error:
@@ -135,7 +135,7 @@ def _get(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
         return error
 
 
-def _news(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
+def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:
     machine = session.ledger.machine(machine.id) or machine
     now = not_before(machine, session.clock())
     if not isinstance(answer, Instance):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from cloudgpu.control.inventory.retention import resources_in_region, resources_of
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_anyway
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, stop_unrecorded
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, may_run_text
@@ -34,20 +34,20 @@ class Unrecorded(LedgerUnavailable):
 
 
 def terminate_without_ledger(
-    session: Session, machine: Machine, error: CloudgpuError, *, whole: bool = False
+    session: Session, machine: Machine, error: CloudgpuError, *, with_retained: bool = False
 ) -> Unrecorded:
     """End what the provider has of this machine and return the error to raise instead of `error`.
 
-    `whole`: what is kept of it goes too, its disk and its image. Raises `error` itself where it is not known what the
+    `with_retained`: delete its retained disk and image, too. Raises `error` itself where it is not known what the
     provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
     """
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
     session.report(f"{machine.name}: {why}; ending the machine all the same")
-    known = _provider_ids(session, provider, machine, error)
-    refused = {one: word for one in known if (word := _request_end(provider, one)) is not None}
+    ids = _provider_ids(session, provider, machine, error)
+    refused = {one: refusal for one in ids if (refusal := _request_end(provider, one)) is not None}
     errors = list(refused.values())
-    for one in (one for one in known if one not in refused):
+    for one in (one for one in ids if one not in refused):
         try:
             _wait_until(session, machine, partial(_is_gone, provider, one))
         except CloudgpuError as unproved:
@@ -56,7 +56,7 @@ def terminate_without_ledger(
         session.report(f"{machine.name}: {other.message}")
     if errors:
         raise errors[0] from error
-    if whole:
+    if with_retained:
         _wait_until(session, machine, partial(_remove_all, session, provider, machine))
     return Unrecorded(
         f"{machine.name} was ended and nothing of it is left, but the ledger does not know it yet: {error.message}",
@@ -80,7 +80,7 @@ def _request_end(provider: Provider, instance: str) -> CloudgpuError | None:
     try:
         provider.terminate(instance)
     except EndRefused as refusal:
-        return stop_anyway(provider, instance, refusal)
+        return stop_unrecorded(provider, instance, refusal)
     except CloudgpuError as refusal:
         return refusal
     return None
@@ -91,20 +91,20 @@ def _provider_ids(session: Session, provider: Provider, machine: Machine, error:
     if machine.provider_id:
         return [machine.provider_id]
     listing = provider.list()
-    found = [
+    ids = [
         instance.id
         for instance in listing.instances
         if (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
         and not is_of_earlier_life(machine, instance.tags)
     ]
-    if not found and (listing.unanswered or provider.token_rule.listing_proves_after):
+    if not ids and (listing.unanswered or provider.token_rule.listing_proves_after):
         raise error
-    return found
+    return ids
 
 
-def _wait_until(session: Session, machine: Machine, done: Callable[[], bool]) -> None:
+def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool]) -> None:
     deadline = session.clock() + STOP_TIMEOUT
-    while not done():
+    while not is_done():
         if session.clock() >= deadline:
             raise StopUnproved(
                 f"{machine.name} {may_run_text(machine)}: its end could not be proved, and the ledger "

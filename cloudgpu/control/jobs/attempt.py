@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
@@ -37,7 +37,7 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 END_TIMEOUT = timedelta(
     seconds=30
 )  # for a command to end whose job continues elsewhere, before its machine ends under it
-_LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
+_LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | None:
@@ -47,27 +47,27 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
     """
     if attempt.key is None:  # a machine that was there
         return session.ledger.machine(attempt.machine or "")
-    there = launched_for(session, job, attempt)
-    if there is not None and (there.terminated_at is not None or job.cancel is not None):
-        return settle_launch(session, job, there)
-    if there is None and job.cancel is not None:
+    existing = launched_for(session, job, attempt)
+    if existing is not None and (existing.terminated_at is not None or job.cancel is not None):
+        return settle_launch(session, job, existing)
+    if existing is None and job.cancel is not None:
         return None
     return launch(session, _prepare(session, job, attempt)).machine
 
 
 def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     """Return the plan of an attempt's launch; a job with a deadline goes to the spot that was seen to be best."""
-    words = launch_options_of(job, attempt, session.clock())
-    named: dict[str, str] = {"name": _name(job, attempt), "key": attempt.key or ""}
-    prepared = prepare(session, parse_request(**words, **named))  # type: ignore[arg-type]
+    options = launch_options_of(job, attempt, session.clock())
+    name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}
+    prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
     if attempt.market != "spot" or prepared.existing is not None or launched_for(session, job, attempt) is not None:
         return prepared
     better = better_location(session, prepared)
     if better is None:
         return prepared
-    there = {"account": better.account, "region": better.region, "zone": better.zone or ""}
+    location = {"account": better.account, "region": better.region, "zone": better.zone or ""}
     with suppress(InvalidRequest, NoCapacity):  # it went as we looked: then in the order of prices
-        return prepare(session, parse_request(**{**words, **there}, **named))  # type: ignore[arg-type]
+        return prepare(session, parse_request(**{**options, **location}, **name_and_key))  # type: ignore[arg-type]
     return prepared
 
 
@@ -78,8 +78,8 @@ def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None
     """
     if job.gang > 1:
         return None if attempt.key is None else head_node_of(session, attempt.key, job.gang)
-    found = [] if attempt.key is None else session.ledger.launched(attempt.key)
-    return next((one for one in found if one.launch_status not in NOTHING_MADE), None)
+    machines = [] if attempt.key is None else session.ledger.launched(attempt.key)
+    return next((one for one in machines if one.launch_status not in NOTHING_MADE), None)
 
 
 def check_files(session: Session, job: Job, attempt: Attempt) -> None:
@@ -89,11 +89,11 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
     """
     if job.cancel is not None or attempt.key is None or has_files(session, job):
         return
-    there = launched_for(session, job, attempt)
-    if there is not None:
-        settle_launch(session, job, there)
-        there = launched_for(session, job, attempt)
-    nodes = () if there is None else nodes_of(session, there)
+    machine = launched_for(session, job, attempt)
+    if machine is not None:
+        settle_launch(session, job, machine)
+        machine = launched_for(session, job, attempt)
+    nodes = () if machine is None else nodes_of(session, machine)
     if len(nodes) < job.gang or any(one.launch_status != "made" for one in nodes):
         snapshot_of(session, job)
 
@@ -111,20 +111,20 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
     if machine.launch_status != "open":
         return machine
     with session.lock(lock_name(machine.key), wait=5):
-        found = session.ledger.machine(machine.id) or machine
-        if found.launch_status != "open":  # whoever had the lock has settled it
-            return found
-        do = settle if job.cancel is None else settle_to_end
-        return do(session, found, deadline=session.clock() + STOP_TIMEOUT)
+        latest = session.ledger.machine(machine.id) or machine
+        if latest.launch_status != "open":  # whoever had the lock has settled it
+            return latest
+        resolve = settle if job.cancel is None else resolve_before_end
+        return resolve(session, latest, deadline=session.clock() + STOP_TIMEOUT)
 
 
-def _name(job: Job, attempt: Attempt) -> str:
+def _machine_name(job: Job, attempt: Attempt) -> str:
     """Return what an attempt's machine is called: as its job, with a number from the second one on.
 
     That of a gang is none that a node of it has.
     """
-    again = "r" if job.gang > 1 else ""
-    return job.name if attempt.number == 1 else f"{job.name}-{again}{attempt.number}"
+    prefix = "r" if job.gang > 1 else ""
+    return job.name if attempt.number == 1 else f"{job.name}-{prefix}{attempt.number}"
 
 
 def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
@@ -136,24 +136,24 @@ def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, st
     snapshot = snapshot_of(session, job)
     count = len(snapshot.files)
     session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
-    moved = transfers(session, job)
+    moves = transfers(session, job)
     restored = None
     if len(job.attempts) > 1:
-        restored, brought = _restore(session, job, remote)
-        moved = moved.merged_with(brought)
+        restored, restored_moves = _restore(session, job, remote)
+        moves = moves.merged_with(restored_moves)
     return remote.start(
-        _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moved
+        _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moves
     )
 
 
 def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
     """Return what earlier attempts left, and what of it the machine brings from the bucket; on a volume it is there."""
-    there, own = job_bucket(session, job), directory_of(session, job)
-    if there is not None:
-        return restore_plan(there, len(job.attempts) - 1) or (None, Transfers())
+    bucket, directory = job_bucket(session, job), directory_of(session, job)
+    if bucket is not None:
+        return restore_plan(bucket, len(job.attempts) - 1) or (None, Transfers())
     if volume_of(job.spec["results_to"]) is not None:
         return None, Transfers()
-    return remote.restore(own / "results", own / "checkpoints"), Transfers()
+    return remote.restore(directory / "results", directory / "checkpoints"), Transfers()
 
 
 def _remote_spec(session: Session, job: Job) -> RemoteSpec:
@@ -196,15 +196,15 @@ def has_files(session: Session, job: Job) -> bool:
     return True
 
 
-def ends_first(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
+def request_end_before_move(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
     """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
-    if state.phase not in _LIVES or since >= END_TIMEOUT:
+    if state.phase not in _LIVING_PHASES or since >= END_TIMEOUT:
         return False
     remote.cancel(MOVED)
     return True
 
 
-def launch_sent(session: Session, job: Job) -> bool:
+def may_have_launched(session: Session, job: Job) -> bool:
     """Say whether a launch for the open attempt of a job with a deadline may have made a machine."""
     attempt = job.attempt
     if job.deadline is None or attempt is None or attempt.machine is not None:

@@ -56,15 +56,15 @@ def request_cancel(session: Session, job: Job) -> None:
 def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
     until, last_reason = session.clock() + CANCEL_TIMEOUT, ""
-    with JobReconciler(session, job.id, environ) as carrier:
+    with JobReconciler(session, job.id, environ) as reconciler:
         while True:
-            carried = carrier.reconcile()
-            if carried.is_over:
-                return carried.job, None
-            why = carried.why or f"it is {carried.job.state}"
+            result = reconciler.reconcile()
+            if result.is_over:
+                return result.job, None
+            why = result.why or f"it is {result.job.state}"
             if why != last_reason:
                 session.report(f"{job.name}: {why}")
                 last_reason = why
-            if carried.error is not None or session.clock() >= until:
-                return carried.job, why
-            session.pause(min(MAX_PAUSE_S, carried.wait.total_seconds()))
+            if result.error is not None or session.clock() >= until:
+                return result.job, why
+            session.pause(min(MAX_PAUSE_S, result.wait.total_seconds()))

@@ -9,10 +9,10 @@ from datetime import timedelta
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.jobs.snapshot import remove
-from cloudgpu.control.jobs.remote_results import left_elsewhere, remote_results_fetched, stores_remotely
+from cloudgpu.control.jobs.remote_results import incomplete_results_events, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
-from cloudgpu.control.jobs.store import directory_of, forget_copies, snapshots
+from cloudgpu.control.jobs.store import delete_copies, directory_of, snapshots
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
@@ -38,10 +38,10 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
     if stores_remotely(job):
         return remote_results_fetched(session, job, remote())
     try:
-        found = sync(remote(), directory_of(session, job), session.clock().timestamp())
-        if not found.whole:
-            raise Unreachable(f"The results of {job.name} are not whole: {found.why}.", field="name", value=job.name)
-        target, files, size = deliver(session, job, [one.path for one in found.files])
+        copied = sync(remote(), directory_of(session, job), session.clock().timestamp())
+        if not copied.whole:
+            raise Unreachable(f"The results of {job.name} are not whole: {copied.why}.", field="name", value=job.name)
+        target, files, size = deliver(session, job, [one.path for one in copied.files])
     except InvalidRequest as error:
         _stop(session, job, machine, error)
         raise
@@ -84,8 +84,8 @@ def resume(session: Session, job: Job, machine: Machine) -> None:
 
 def terminate(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
-    goes_on = job.outcome is None
-    terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if goes_on else 'is over'}")
+    continues = job.outcome is None
+    terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if continues else 'is over'}")
 
 
 def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
@@ -95,17 +95,17 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     """
     drafts: list[Draft] = []
     now = session.clock()
-    whole = job.fetched is not None and job.fetched.whole
+    is_complete = job.fetched is not None and job.fetched.whole
     directory = directory_of(session, job)
-    drafts += [] if whole else left_elsewhere(session, job, why)
-    delivered = None if whole else deliver_copied(session, job)
+    drafts += [] if is_complete else incomplete_results_events(session, job, why)
+    delivered = None if is_complete else deliver_copied(session, job)
     if delivered is not None:
         (target, files, size), host = delivered, hostname()
         drafts.append(lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=False, why=why))
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
-    forget_copies(directory)
+    delete_copies(directory)
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
         remove(snapshots(session), needed, taken_before=now.timestamp() - DAY_S)

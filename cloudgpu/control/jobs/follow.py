@@ -22,7 +22,7 @@ _BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
 RETRY_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
-_LIVES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
+_LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
@@ -33,17 +33,17 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
     Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
     last_reason = ""
-    with JobReconciler(session, job.id, environ) as carrier, _Printer(session, stdout, stderr) as printed:
+    with JobReconciler(session, job.id, environ) as reconciler, _Printer(session, stdout, stderr) as printer:
         while True:
-            carried = carrier.reconcile()
-            printed.update(carrier, carried)
-            if carried.is_over:
-                return carried.job
-            if carried.why and carried.why != last_reason:
-                fault = carried.error if isinstance(carried.error, InvalidRequest) else None  # others pass by waiting
-                session.report(f"{job.name}: {carried.why}{f' {fault.next}' if fault and fault.next else ''}")
-            last_reason = carried.why
-            printed.wait(min(carried.wait.total_seconds(), MAX_PAUSE_S))
+            result = reconciler.reconcile()
+            printer.update(reconciler, result)
+            if result.is_over:
+                return result.job
+            if result.why and result.why != last_reason:
+                fault = result.error if isinstance(result.error, InvalidRequest) else None  # others pass by waiting
+                session.report(f"{job.name}: {result.why}{f' {fault.next}' if fault and fault.next else ''}")
+            last_reason = result.why
+            printer.wait(min(result.wait.total_seconds(), MAX_PAUSE_S))
 
 
 class _Printer:
@@ -63,16 +63,16 @@ class _Printer:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, carrier: JobReconciler, carried: ReconcileResult) -> None:
+    def update(self, reconciler: JobReconciler, result: ReconcileResult) -> None:
         """Follow the open attempt, where nothing does yet, and print what is left of ended ones."""
-        job, remote = carried.job, carried.remote
+        job, remote = result.job, result.remote
         for attempt in job.attempts:
             if attempt.ended_at is not None:
                 self._finish(attempt.number)
-                done = self._offsets.get(attempt.number, (0, 0))
-                self._offsets[attempt.number] = _copy_output(self._session, job, attempt.number, self._files, done)
-            elif attempt is job.attempts[-1] and remote is not None and remote.phase in _LIVES:
-                self._begin(carrier, job, attempt)
+                offsets = self._offsets.get(attempt.number, (0, 0))
+                self._offsets[attempt.number] = _copy_output(self._session, job, attempt.number, self._files, offsets)
+            elif attempt is job.attempts[-1] and remote is not None and remote.phase in _LIVING_PHASES:
+                self._begin(reconciler, job, attempt)
 
     def wait(self, seconds: float) -> None:
         """Wait so long for the next sync; less, where the output of the attempt has ended."""
@@ -82,7 +82,7 @@ class _Printer:
         elif live.over.wait(seconds) and live.is_cut:
             self._session.pause(RETRY_S)
 
-    def _begin(self, carrier: JobReconciler, job: Job, attempt: Attempt) -> None:
+    def _begin(self, reconciler: JobReconciler, job: Job, attempt: Attempt) -> None:
         if self._live is not None and not self._live.over.is_set():
             return
         self._finish()
@@ -90,9 +90,9 @@ class _Printer:
         if machine is None:
             return
         try:
-            remote = carrier.at(job, machine)
+            remote = reconciler.at(job, machine)
         except CloudgpuError:  # the next sync says what is wrong
-            carrier.close()
+            reconciler.close()
             return
         self._live = _Live(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
 
@@ -180,11 +180,11 @@ class _Stream:
 
 
 def _copy_output(
-    session: Session, job: Job, attempt: int, files: tuple[IO[bytes], IO[bytes]], done: tuple[int, int]
+    session: Session, job: Job, attempt: int, files: tuple[IO[bytes], IO[bytes]], offsets: tuple[int, int]
 ) -> tuple[int, int]:
     directory = directory_of(session, job)
     ends = []
-    for stream, file, begin in zip(("out", "err"), files, done, strict=True):
+    for stream, file, begin in zip(("out", "err"), files, offsets, strict=True):
         path = log_file(directory, attempt, stream)
         end = begin
         if path.exists():
@@ -205,13 +205,13 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
     running. Raises what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.
     """
     last_reason = ""
-    with JobReconciler(session, job.id, environ) as carrier:
+    with JobReconciler(session, job.id, environ) as reconciler:
         while True:
-            carried = carrier.reconcile()
-            if carried.job.state not in _BEFORE or carried.job.slurm_id is not None:
-                return carried.job
-            if carried.why and carried.why != last_reason:
-                session.report(f"{job.name}: {carried.why}")
-            last_reason = carried.why
+            result = reconciler.reconcile()
+            if result.job.state not in _BEFORE or result.job.slurm_id is not None:
+                return result.job
+            if result.why and result.why != last_reason:
+                session.report(f"{job.name}: {result.why}")
+            last_reason = result.why
             longest = RETRY_S if job.in_slurm else MAX_PAUSE_S
-            session.pause(min(carried.wait.total_seconds(), longest))
+            session.pause(min(result.wait.total_seconds(), longest))

@@ -56,8 +56,8 @@ def attached(session: Session, request: RunRequest) -> Job | None:
     by_name = next((job for job in living if request.named and job.name == request.name), None)
     job = by_key or by_name
     if by_key is not None and request.named and by_key.name != request.name:
-        says = f"--key {request.key} is that of the job {by_key.name}, not of {request.name}."
-        raise InvalidRequest(says, field="--key", value=request.key, next=f"Leave NAME out, or name {by_key.name}.")
+        message = f"--key {request.key} is that of the job {by_key.name}, not of {request.name}."
+        raise InvalidRequest(message, field="--key", value=request.key, next=f"Leave NAME out, or name {by_key.name}.")
     if job is not None and tuple(job.spec["argv"]) != request.argv:
         raise InvalidRequest(
             f"The job {job.name} is {job.state} with another command.",
@@ -90,12 +90,12 @@ def job_names(session: Session, *, living: bool = False) -> list[str]:
 
 def _values(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
     machines = _machines(session, jobs)
-    now, found, costs = session.clock(), [], jobs_spent(session, jobs)
+    now, values, costs = session.clock(), [], jobs_spent(session, jobs)
     for job in jobs:
-        own = [machines[id_] for id_ in job.machines if id_ in machines]
-        unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in own for what in unpriced_of(one)))
-        found.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
-    return found
+        machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
+        unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in machines_of_job for what in unpriced_of(one)))
+        values.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
+    return values
 
 
 def _machines(session: Session, jobs: Iterable[Job]) -> Mapping[str, Machine]:

@@ -65,16 +65,16 @@ def print_copies(
 
     Raises InstanceNotFound where there is none, if one is `needed`.
     """
-    directory, found = directory_of(session, job), False
+    directory, any_copy = directory_of(session, job), False
     for attempt in job.attempts:
-        there = log_file(directory, attempt.number, "out").exists()
-        found = found or there
-        over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
-        over = over and not times_file(directory, attempt.number).exists()  # which knows it better
-        if there and not over and (before is None or attempt.number < before):
+        has_copy = log_file(directory, attempt.number, "out").exists()
+        any_copy = any_copy or has_copy
+        is_over = since is not None and attempt.ended_at is not None and attempt.ended_at < since
+        is_over = is_over and not times_file(directory, attempt.number).exists()  # which knows it better
+        if has_copy and not is_over and (before is None or attempt.number < before):
             _print_attempt(session, job, attempt.number, out, err, since=since)
-    if needed and not found:
-        raise _no_copy(job)
+    if needed and not any_copy:
+        raise _no_copy_error(job)
 
 
 def _print_attempt(
@@ -93,10 +93,10 @@ def _print_attempt(
     """
     directory = directory_of(session, job)
     if since is not None:
-        known = times_file(directory, number)
-        if not known.exists() and log_file(directory, number, "out").exists():
+        times = times_file(directory, number)
+        if not times.exists() and log_file(directory, number, "out").exists():
             session.report("This copy does not say when each line was written: all of it is shown.")
-        out_by, err_by = written_until(known, since.timestamp())
+        out_by, err_by = written_until(times, since.timestamp())
         starts = max(starts[0], out_by), max(starts[1], err_by)
     for stream, to, start in zip(("out", "err"), (out, err), starts, strict=True):
         with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
@@ -106,10 +106,10 @@ def _print_attempt(
             to.flush()
 
 
-def _no_copy(job: Job) -> InstanceNotFound:
-    ran = any(one.began_at is not None for one in job.attempts)
-    says = f"This computer has no output of {job.name}" if ran else f"{job.name} has not begun: it is {job.state}"
-    return InstanceNotFound(f"{says}.", field="NAME", value=job.name, next=_how_to_read_logs(job, ran=ran))
+def _no_copy_error(job: Job) -> InstanceNotFound:
+    begun = any(one.began_at is not None for one in job.attempts)
+    message = f"This computer has no output of {job.name}" if begun else f"{job.name} has not begun: it is {job.state}"
+    return InstanceNotFound(f"{message}.", field="NAME", value=job.name, next=_how_to_read_logs(job, ran=begun))
 
 
 def _how_to_read_logs(job: Job, *, ran: bool) -> str:
@@ -144,7 +144,7 @@ class _Following:
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
         self._out, self._err = _Counted(out), _Counted(err)
-        self._attempt, self._told = 0, ""
+        self._attempt, self._last_reported = 0, ""
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
     def to_the_end(self) -> Job:
@@ -153,26 +153,26 @@ class _Following:
             job = the_job(self._session, self._id)
             found = _on_machine(self._session, job)
             if job.outcome is not None:
-                self._rest(job)
+                self._print_rest(job)
                 return job
             if found is None:
-                self._tell(f"{job.name} is {job.state}")
+                self._report(f"{job.name} is {job.state}")
             elif self._tail(job, found) in ENDED_PHASES:
-                return self._over()
+                return self._report_over()
             self._session.pause(POLL_EVERY_S)
 
     def _tail(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
         self._catch_up(job, found[0].number)
         try:
-            return self._live(job, found)
+            return self._tail_live(job, found)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as fault:
-            self._tell(fault.message)
+            self._report(fault.message)
             return None
 
-    def _live(self, job: Job, found: tuple[Attempt, Machine]) -> Phase:
+    def _tail_live(self, job: Job, found: tuple[Attempt, Machine]) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
         with _connect(self._session, job, found) as remote:
             if self._since is not None and not self._skipped:
@@ -193,22 +193,22 @@ class _Following:
             _print_attempt(self._session, job, one, out, err, starts=starts, since=since)
         self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
 
-    def _over(self) -> Job:
+    def _report_over(self) -> Job:
         """Return a job whose command is over on its machine: whoever watches writes that down."""
         job = the_job(self._session, self._id)
         if job.outcome is None:
-            self._tell(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
+            self._report(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
         return job
 
-    def _rest(self, job: Job) -> None:
+    def _print_rest(self, job: Job) -> None:
         """Write what the copies have beyond what was shown."""
         if job.attempts:
             self._catch_up(job, job.attempts[-1].number + 1)
 
-    def _tell(self, sentence: str) -> None:
-        if sentence != self._told:
+    def _report(self, sentence: str) -> None:
+        if sentence != self._last_reported:
             self._session.report(sentence)
-            self._told = sentence
+            self._last_reported = sentence
 
 
 class _Counted:

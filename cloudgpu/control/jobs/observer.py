@@ -35,7 +35,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
-NODES_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
+NODE_QUERY_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
 LOST_AFTER = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
 
 
@@ -54,10 +54,10 @@ class JobObserver:
     ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     has_files: bool = False  # whether this computer could begin the job on another machine
-    noted_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
+    noted_upload_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
     deleted_ids: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
-    nodes_at: datetime | None = None  # when the other nodes of a gang were asked about
-    doubt_at: datetime | None = None  # since when the command is over, and one of them does not answer
+    nodes_queried_at: datetime | None = None  # when the other nodes of a gang were asked about
+    node_silent_since: datetime | None = None  # since when the command is over, and one of them does not answer
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +73,7 @@ class JobObserver:
             self.connection.close()
         self.connection = self.connected_to = None
 
-    def _choice(self, job: Job, machine: Machine | None) -> Choice | None:
+    def _placement_choice(self, job: Job, machine: Machine | None) -> Choice | None:
         """Return where a job with a deadline is to run now; None for another one, and for one that is over.
 
         None, too, on a computer that could not begin it there: it leaves the job where it is.
@@ -83,14 +83,14 @@ class JobObserver:
         self.has_files = self.has_files or has_files(self.session, job)
         if not self.has_files and machine is not None and self.remote is None:  # it may run well, and let others in
             return None
-        found = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
-        return found if self.has_files else None
+        choice = choice_of(self.session, job, machine, self.remote, directory_of(self.session, job))
+        return choice if self.has_files else None
 
     def _machine(self, job: Job) -> Machine | None:
         attempt = job.attempt or (job.attempts[-1] if job.attempts else None)
         return None if attempt is None or attempt.machine is None else self.session.ledger.machine(attempt.machine)
 
-    def _others(self, job: Job, machine: Machine | None) -> tuple[tuple[Machine, ...], str | None]:
+    def _other_nodes(self, job: Job, machine: Machine | None) -> tuple[tuple[Machine, ...], str | None]:
         """Return the other nodes of a gang, and why it is not known whether one of them is lost.
 
         Their provider is asked now and then, and whenever the command does not run well: that may be why.
@@ -101,15 +101,15 @@ class JobObserver:
         now, remote = self.session.clock(), self.remote
         if not nodes or job.outcome is not None or job.attempt is None:
             return nodes, None
-        ended = None if remote is None else remote.exit
-        failed = ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
-        if remote is None or failed or self.nodes_at is None or now - self.nodes_at >= NODES_EVERY:
-            nodes, self.nodes_at = refresh_nodes(self.session, nodes), now
-        silent = silent_node(self.session, nodes) if failed else None
-        self.doubt_at = None if silent is None else self.doubt_at or now
-        if silent is None or self.doubt_at is None or now - self.doubt_at >= LOST_AFTER:
+        exit_seen = None if remote is None else remote.exit
+        failed = exit_seen is not None and exit_seen.reason == "exited" and bool(exit_seen.status or exit_seen.signal)
+        if remote is None or failed or self.nodes_queried_at is None or now - self.nodes_queried_at >= NODE_QUERY_EVERY:
+            nodes, self.nodes_queried_at = refresh_nodes(self.session, nodes), now
+        silent_name = silent_node(self.session, nodes) if failed else None
+        self.node_silent_since = None if silent_name is None else self.node_silent_since or now
+        if silent_name is None or self.node_silent_since is None or now - self.node_silent_since >= LOST_AFTER:
             return nodes, None
-        return nodes, f"its command failed, and {silent} does not answer: it may be lost"
+        return nodes, f"its command failed, and {silent_name} does not answer: it may be lost"
 
     def _living_machine(self, job: Job) -> Machine:
         """Return the machine of a step that is only taken where there is one."""
@@ -118,7 +118,7 @@ class JobObserver:
             raise ProviderUnavailable(f"The ledger lost the machine of {job.name}.", field="ledger", value=job.name)
         return machine
 
-    def _refreshed(self, job: Job, machine: Machine) -> Machine:
+    def _refresh_machine(self, job: Job, machine: Machine) -> Machine:
         """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
             found = settle_launch(self.session, job, machine)
@@ -144,10 +144,10 @@ class JobObserver:
 
     def _own_machines(self, job: Job) -> list[Machine]:
         """Return the machines that were made for a job."""
-        own = job.machines if job.spec["machine"] is None else ()
-        return [one for one in map(self.session.ledger.machine, own) if one is not None and one.provider_id]
+        ids = job.machines if job.spec["machine"] is None else ()
+        return [one for one in map(self.session.ledger.machine, ids) if one is not None and one.provider_id]
 
-    def _noting_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
+    def _recording_work(self, job: Job, state: RemoteState) -> AbstractContextManager[None]:
         """Write how much of its work the copies of a job with a deadline hold, after one is made within.
 
         Not of copies on a computer that cannot begin it again: another machine would not get them.
@@ -169,34 +169,34 @@ class JobObserver:
         if job.deadline is None:
             return
         try:
-            there = job_bucket(self.session, job)
-            state = None if there is None else there.state(len(job.attempts))
+            bucket = job_bucket(self.session, job)
+            state = None if bucket is None else bucket.state(len(job.attempts))
         except LedgerUnavailable:
             raise
         except CloudgpuError:
             return
-        found = None if state is None else stored_work(job, state[0], self.session.clock())
-        if found is not None and found[1] > (0.0 if job.saved is None else job.saved.work_s):
-            self._append(lines.job_work_saved(job.id, len(job.attempts), *found))
+        work = None if state is None else stored_work(job, state[0], self.session.clock())
+        if work is not None and work[1] > (0.0 if job.saved is None else job.saved.work_s):
+            self._append(lines.job_work_saved(job.id, len(job.attempts), *work))
 
     def _note_upload(self, job: Job, state: RemoteState) -> None:
         """Note what an upload has brought that was not there at the last sync."""
-        last = None if state.storing is None else state.storing.at
-        if last is not None and last != self.noted_at:
+        uploaded_at = None if state.storing is None else state.storing.at
+        if uploaded_at is not None and uploaded_at != self.noted_upload_at:
             self._note_stored_work(job)
-            self.noted_at = last
+            self.noted_upload_at = uploaded_at
 
     def _note_engine(self, job: Job, state: RemoteState) -> None:
         """Write where a job is in Slurm, where that is not known."""
-        asked = job.in_slurm
-        if asked is None or state.engine is None or not job.attempts:
+        slurm = job.in_slurm
+        if slurm is None or state.engine is None or not job.attempts:
             return
-        nodes = filter(None, map(self.session.ledger.machine, asked["members"]))
+        nodes = filter(None, map(self.session.ledger.machine, slurm["members"]))
         line = in_slurm(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
         if line is not None:
             self._append(line)
 
-    def _note_others(self, job: Job) -> None:
+    def _record_foreign_jobs(self, job: Job) -> None:
         """Write what people gave to the cluster's Slurm themselves, by the record on node 0."""
         nodes = [
             one for one in map(self.session.ledger.machine, job.in_slurm["members"] if job.in_slurm else ()) if one
@@ -205,12 +205,12 @@ class JobObserver:
             found = recorded(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
             self.session.ledger.append(list(found))
 
-    def _leave_slurm(self, job: Job) -> None:
+    def _dequeue_from_slurm(self, job: Job) -> None:
         """Take a job out of the queue that is given up while Slurm has it still."""
-        asked = job.in_slurm
-        if asked is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
+        slurm = job.in_slurm
+        if slurm is None or job.outcome is not State.LOST or job.slurm_id is None or self.connection is None:
             return
-        conf = "" if asked["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(asked["cluster"]).conf}"; '
+        conf = "" if slurm["cluster"] is None else f'export SLURM_CONF="$HOME/{engine_files(slurm["cluster"]).conf}"; '
         shell = "sh -c" if conf else '"${SHELL:-sh}" -lc'
         self.connection.capture(f"{shell} {quote(f'{conf}scancel {quote(job.slurm_id)}')}", timeout=60)
 
@@ -221,7 +221,7 @@ class JobObserver:
         """
         if not remote_results.stores_remotely(job):
             snapshot_of(self.session, job)
-        with self._noting_work(job, state):
+        with self._recording_work(job, state):
             return remote_results.last_copy(self.session, job, self.at(job, machine), state)
 
     def _at(self, remote: RemoteState, moment: float) -> datetime:

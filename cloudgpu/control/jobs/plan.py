@@ -84,8 +84,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if machine is not None:
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
-        given = {"secret": request.secrets, "env_file": request.env_file}
-        check_exposure_on(machine.name, machine.trust, host_visible_options(given), expose=request.is_exposed)
+        options = {"secret": request.secrets, "env_file": request.env_file}
+        check_exposure_on(machine.name, machine.trust, host_visible_options(options), expose=request.is_exposed)
         volume = next((one["source"] for one in request.data if one["source"].startswith(VOLUME)), None)
         check_volume_attached(machine, {"--results-to": request.results_to, "--data": volume})
     launch = None if machine is not None else _launch_options(session, request)
@@ -93,7 +93,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     if launch is not None and request.deadline is not None:
         deadline, prepared, launch = plan_deadline(session, request, request.deadline, launch)
     elif launch is not None:
-        prepared, launch = _within_cost(session, request, launch)
+        prepared, launch = _prepare_within_cost(session, request, launch)
     if prepared is not None:
         sync_for_budgets(session, prepared)
     snapshot = take_snapshot(
@@ -114,11 +114,11 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
     traffic = _results_traffic(session, spec, location)
-    fit, most = _notice_fit(session, request, prepared), _money(spec["planned_max"])
+    fit, max_cost = _notice_fit(session, request, prepared), _money(spec["planned_max"])
     nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
-    costs = job_traffic(*_prices_there(prepared, machine, request), received, _last_results(session, request))
-    return PlannedRun(request, spec, snapshot, prepared, machine, most, data, traffic, fit, deadline, costs)
+    costs = job_traffic(*_traffic_prices(prepared, machine, request), received, _last_results(session, request))
+    return PlannedRun(request, spec, snapshot, prepared, machine, max_cost, data, traffic, fit, deadline, costs)
 
 
 def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
@@ -135,7 +135,7 @@ def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, 
     return ("", "") if machine is None else (machine.provider, machine.region or "")
 
 
-def _prices_there(
+def _traffic_prices(
     prepared: Prepared | None, machine: Machine | None, request: RunRequest
 ) -> tuple[TrafficPrices | None, Money | None]:
     """Return the traffic prices of the machine's own offer, and what the catalogue says of bytes out.
@@ -144,21 +144,21 @@ def _prices_there(
     """
     if prepared is not None:
         item = prepared.plan.offer.available
-        own, provider, region = item.traffic, item.provider, item.region
+        traffic_prices, provider, region = item.traffic, item.provider, item.region
     elif machine is not None:
-        own = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
+        traffic_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
         provider, region = machine.provider, machine.region
     else:
         return None, None
     rate = None if request.results_to is not None or is_owned(provider) else egress_rate(provider, region, 0)
-    return own, None if rate is None else rate.price
+    return traffic_prices, None if rate is None else rate.price
 
 
 def _last_results(session: Session, request: RunRequest) -> tuple[int, str] | None:
     """Return how large the results were of the latest job of this name or command, and its name."""
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
-        same = job.name == request.name or tuple(job.spec["argv"]) == request.argv
-        if same and job.fetched is not None and job.fetched.whole:
+        is_comparable = job.name == request.name or tuple(job.spec["argv"]) == request.argv
+        if is_comparable and job.fetched is not None and job.fetched.whole:
             return job.fetched.bytes, job.name
     return None
 
@@ -177,14 +177,14 @@ def _notice_fit(session: Session, request: RunRequest, prepared: Prepared | None
     item = None if prepared is None else prepared.plan.offer.available
     if item is None or item.market is not Market.SPOT:
         return None
-    rate = last = None
+    rate = last_checkpoint = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
-        seen = read_measured(directory_of(session, job))
-        if rate is None and seen.bytes_per_s is not None and _ran_on(session, job, item):
-            rate = seen.bytes_per_s
-        if last is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
-            last = None if seen.checkpoint_bytes is None else (seen.checkpoint_bytes, job.name)
-    return fit_of(item.provider, rate, item.instance_type, *(last or (None, "")))
+        measured = read_measured(directory_of(session, job))
+        if rate is None and measured.bytes_per_s is not None and _ran_on(session, job, item):
+            rate = measured.bytes_per_s
+        if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
+            last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
+    return fit_of(item.provider, rate, item.instance_type, *(last_checkpoint or (None, "")))
 
 
 def _ran_on(session: Session, job: Job, item: Available) -> bool:
@@ -206,28 +206,28 @@ def _launch_options(session: Session, request: RunRequest) -> UpOptions:
     again: the settings of another computer may ask for less.
     """
     trust = session.settings.trust
-    strict = {} if trust == DEFAULT_TRUST else {"trust": trust}
-    options: UpOptions = {"policy": POLICY, **strict, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
+    trust_option = {} if trust == DEFAULT_TRUST else {"trust": trust}
+    options: UpOptions = {"policy": POLICY, **trust_option, **request.launch, "name": request.name}  # type: ignore[typeddict-item]
     if request.timeout is not None and "renew_until" not in request.launch:
         longest = request.timeout + SETUP_TIME + request.results_wait
         options = {"lease": _duration_text(min(longest, LEASE)), **options, "renew_until": _duration_text(longest)}
     return options
 
 
-def _within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[Prepared, UpOptions]:
+def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOptions) -> tuple[Prepared, UpOptions]:
     """Return the plan of the launch, and its options, with a renew-until that --max-cost allows.
 
     The watcher ends a job at --max-cost. Where none is awake, the machine's own end comes a quarter of an hour later.
     """
     prepared = prepare(session, parse_request(**launch))
-    plan, most = prepared.plan, request.max_cost
+    plan, max_cost = prepared.plan, request.max_cost
     cost = plan.to_renew_until.amount
-    if most is None or cost.nanos <= most.nanos:
+    if max_cost is None or cost.nanos <= max_cost.nanos:
         return prepared, launch
-    minutes = plan.request.renew_s * most.nanos // cost.nanos // 60
+    minutes = plan.request.renew_s * max_cost.nanos // cost.nanos // 60
     span = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    usual = timedelta(seconds=plan.request.lease_s)
-    bounded: UpOptions = {**launch, "renew_until": _duration_text(span), "lease": _duration_text(min(usual, span))}
+    lease = timedelta(seconds=plan.request.lease_s)
+    bounded: UpOptions = {**launch, "renew_until": _duration_text(span), "lease": _duration_text(min(lease, span))}
     return prepare(session, parse_request(**bounded)), bounded
 
 
@@ -358,12 +358,12 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
 
 
 def _check_name(jobs: Iterable[Job], name: str, key: str | None) -> None:
-    taken = living_named(jobs, name) or (living_named(jobs, key) if key else None)
-    if taken is None:
+    same_name = living_named(jobs, name) or (living_named(jobs, key) if key else None)
+    if same_name is None:
         return
     raise InvalidRequest(
-        f"A job is called {taken.name} and is not over.",
+        f"A job is called {same_name.name} and is not over.",
         field="NAME",
         value=name,
-        next=f"Follow it: cloudgpu logs -f {taken.name}. For another job, choose another name.",
+        next=f"Follow it: cloudgpu logs -f {same_name.name}. For another job, choose another name.",
     )

@@ -15,12 +15,12 @@ from cloudgpu.access.computer import hostname
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import (
     check_files,
-    ends_first,
     launch_attempt,
-    launch_sent,
     launched_for,
     market_of,
+    may_have_launched,
     replacement_event,
+    request_end_before_move,
     retry_market,
     snapshot_of,
     start,
@@ -86,9 +86,9 @@ class JobReconciler(JobObserver):
         for _ in range(MAX_STEPS):
             job = the_job(self.session, self.id)
             step = next_step(job, self._observed_state(job), self.session.clock())
-            waits = self._execute(job, step)
-            if waits is not None:
-                return waits
+            result = self._execute(job, step)
+            if result is not None:
+                return result
         return ReconcileResult(
             job, f"Internal error: the job makes no progress after {MAX_STEPS} steps. Please report it.", REQUEUE_LATER
         )
@@ -103,12 +103,12 @@ class JobReconciler(JobObserver):
                 self.remote = self.at(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
-                machine, silent = self._refreshed(job, machine), error.message
+                machine, silent = self._refresh_machine(job, machine), error.message
         if machine is not None and machine.state in ("pending", "unknown"):
-            machine = self._refreshed(job, machine)
+            machine = self._refresh_machine(job, machine)
             silent = silent or f"{machine.name} is {machine.state}"
-        others, doubt = self._others(job, machine)
-        self.results, unread = remote_results.stored_or_why(self.session, job, machine)
+        others, node_doubt = self._other_nodes(job, machine)
+        self.results, unread_reason = remote_results.find_stored_results(self.session, job, machine)
         return ObservedState(
             machine,
             remote=self.remote,
@@ -117,11 +117,11 @@ class JobReconciler(JobObserver):
             unfetched=self.unfetched,
             sold_out=self.sold_out,
             stored=self.results,
-            unread=unread,
-            choice=self._choice(job, machine),
-            sent=launch_sent(self.session, job),
+            unread=unread_reason,
+            choice=self._placement_choice(job, machine),
+            sent=may_have_launched(self.session, job),
             others=others,
-            doubt=doubt,
+            doubt=node_doubt,
         )
 
     # -- what is done
@@ -133,8 +133,8 @@ class JobReconciler(JobObserver):
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)
-            act: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_{step.do}")
-            return act(job, step)
+            action: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_{step.do}")
+            return action(job, step)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -142,7 +142,7 @@ class JobReconciler(JobObserver):
                 self.close()
                 machine = self._machine(job)
                 if machine is not None:
-                    self._refreshed(job, machine)
+                    self._refresh_machine(job, machine)
             if step.do is JobAction.LAUNCH:
                 return self._handle_launch_error(job, error)
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
@@ -162,12 +162,12 @@ class JobReconciler(JobObserver):
         number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
-        there = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
-        if last is not None and there is not None and there.terminated_at is None and not _is_stopped(there):
-            machine, key = there.id, last.key  # it is tried again where it was
-        elif there is not None and key is not None:
-            self._terminate_interrupted(job, there)
-        market = market_of(step) if machine is None else retry_market(job, there)
+        old = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
+        if last is not None and old is not None and old.terminated_at is None and not _is_stopped(old):
+            machine, key = old.id, last.key  # it is tried again where it was
+        elif old is not None and key is not None:
+            self._terminate_interrupted(job, old)
+        market = market_of(step) if machine is None else retry_market(job, old)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
@@ -194,7 +194,8 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
         machine = launch_attempt(self.session, job, attempt)
         if machine is None:  # it was cancelled before anything was launched
-            self._append(self._end_line(job, Step(JobAction.END, job.cancel[1] if job.cancel else "", State.CANCELLED)))
+            why = job.cancel[1] if job.cancel else ""
+            self._append(self._end_event(job, Step(JobAction.END, why, State.CANCELLED)))
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
@@ -207,31 +208,31 @@ class JobReconciler(JobObserver):
         What may pass is waited for, a day at most; with a deadline, until a day after that.
         """
         attempt, now = job.attempts[-1], self.session.clock()
-        made = launched_for(self.session, job, attempt)
-        if made is not None and made.gang is not None and is_living(self.session, made):  # the next run settles it
+        machine = launched_for(self.session, job, attempt)
+        if machine is not None and machine.gang is not None and is_living(self.session, machine):  # settled later
             return ReconcileResult(job, error.message, REQUEUE_LATER, None, error)
-        over = gives_up(job, now)
-        final = not isinstance(error, ProviderUnavailable) or over
+        is_given_up = gives_up(job, now)
+        is_final = not isinstance(error, ProviderUnavailable) or is_given_up
         self._append(*ended_nodes(self.session, job, attempt, now))
-        if made is not None:
-            self._append(*machine_assigned_events(self.session, job, attempt, made, now))
-            if made.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have a Slurm, either
-                self._append(self._end_line(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
+        if machine is not None:
+            self._append(*machine_assigned_events(self.session, job, attempt, machine, now))
+            if machine.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
+                self._append(self._end_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
             note_machine(self.session, job, None)
-        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not over:
+        elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not is_given_up:
             return self._requeue_sold_out(job, attempt, error)
-        elif attempt.number == 1 and final:
-            given_up = over and job.deadline is not None
-            end = (
+        elif attempt.number == 1 and is_final:
+            given_up = is_given_up and job.deadline is not None
+            end_step = (
                 no_machine(job, error.message, now)
                 if given_up
                 else Step(JobAction.END, error.message, State.NOT_LAUNCHED)
             )
-            self._append(self._end_line(job, end))
+            self._append(self._end_event(job, end_step))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif over or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
-            self._append(self._end_line(job, no_machine(job, error.message, now)))
+        elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
+            self._append(self._end_event(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
             note_machine(self.session, the_job(self.session, self.id), error.message)
@@ -273,7 +274,7 @@ class JobReconciler(JobObserver):
             note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
         machine = self._machine(job)
         if machine is not None:
-            with self._noting_work(job, remote):
+            with self._recording_work(job, remote):
                 remote_results.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
             self._note_upload(job, remote)
         return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
@@ -298,8 +299,8 @@ class JobReconciler(JobObserver):
         """End the machine under the command: first the command, then a last copy, then the machine, proved."""
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
-            to = market_of(step)
-            line = lines.job_move_requested(job.id, attempt.number, to, step.why, now, interrupted=step.interrupted)
+            market = market_of(step)
+            line = lines.job_move_requested(job.id, attempt.number, market, step.why, now, interrupted=step.interrupted)
             self._append(line)
             return None
         if not attempt.move.interrupted:
@@ -307,13 +308,13 @@ class JobReconciler(JobObserver):
         machine = self._living_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
-                if ends_first(self.at(job, machine), self.remote, now - attempt.move.at):
+                if request_end_before_move(self.at(job, machine), self.remote, now - attempt.move.at):
                     return ReconcileResult(
                         job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
                     )
-                waits = self._last_copy(job, machine, self.remote)
-                if waits is not None:
-                    return ReconcileResult(job, waits, timedelta(seconds=1), self.remote)
+                wait_reason = self._last_copy(job, machine, self.remote)
+                if wait_reason is not None:
+                    return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self.close()
         terminate_gang(self.session, machine, f"the job {job.name} continues elsewhere: {step.why}")
         self.remote = None
@@ -322,9 +323,9 @@ class JobReconciler(JobObserver):
     def _retry(self, job: Job, step: Step) -> ReconcileResult | None:
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
-            waits = self._last_copy(job, machine, self.remote)
-            if waits is not None:
-                return ReconcileResult(job, waits, timedelta(seconds=1), self.remote)
+            wait_reason = self._last_copy(job, machine, self.remote)
+            if wait_reason is not None:
+                return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
         self._note_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
@@ -346,24 +347,24 @@ class JobReconciler(JobObserver):
             at = self._at(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
         elif remote is None and self.results is not None:
-            self._append(*remote_results.began_by(self.session, job, self.results))
+            self._append(*remote_results.started_events(self.session, job, self.results))
         if remote is not None:
             self._note_engine(job, remote)
         recorded = None if job.progress is None else job.progress[:2]
         if remote is not None and remote.progress is not None and remote.progress != recorded:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
-        self._append(self._end_line(job, step))
+        self._append(self._end_event(job, step))
         return None
 
-    def _end_line(self, job: Job, step: Step) -> Draft:
-        ended, number = step.exit, len(job.attempts)
+    def _end_event(self, job: Job, step: Step) -> Draft:
+        exit_seen, number = step.exit, len(job.attempts)
         remote = self.remote
-        at = self.session.clock() if ended is None else remote_results.at_most_now(self.session, ended.ended)
-        if ended is not None and remote is not None:
-            at = self._at(remote, ended.ended)
+        at = self.session.clock() if exit_seen is None else remote_results.not_after_now(self.session, exit_seen.ended)
+        if exit_seen is not None and remote is not None:
+            at = self._at(remote, exit_seen.ended)
         outcome = (step.outcome or State.FAILED).value
-        status, signal = (None, None) if ended is None else (ended.status, ended.signal)
-        exit_ = {"status": status, "signal": signal, "by_machine": ended is not None}
+        status, signal = (None, None) if exit_seen is None else (exit_seen.status, exit_seen.signal)
+        exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
         return lines.job_ended(job.id, number, outcome, at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
@@ -422,16 +423,16 @@ class JobReconciler(JobObserver):
         return None
 
     def _close(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine, own = self._machine(job), job.spec["machine"] is None
+        machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
             if one.terminated_at is not None and one.id not in self.deleted_ids:  # its disk, or its timer, may be there
                 self._terminate_gang(job, one)
-        if machine is not None and not own and machine.state == "running":
+        if machine is not None and not is_launched and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.at(job, machine)
-                self._leave_slurm(job)
-                self._note_others(job)
+                self._dequeue_from_slurm(job)
+                self._record_foreign_jobs(job)
         self._append(*close_job(self.session, job, remote, step.why))
         show_end(self.session, the_job(self.session, self.id), self.environ)
         return None

@@ -17,7 +17,7 @@ from cloudgpu.control.jobs.buckets.results import (
     send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
-from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, note_sync
+from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, record_sync
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
@@ -39,17 +39,17 @@ def stores_remotely(job: Job) -> bool:
     return job.spec["results_to"] is not None
 
 
-def stored_or_why(session: Session, job: Job, machine: Machine | None) -> tuple[StoredResults | None, str | None]:
+def find_stored_results(session: Session, job: Job, machine: Machine | None) -> tuple[StoredResults | None, str | None]:
     """Return the whole results of a job's latest attempt in its bucket, or why nobody can say whether they are there.
 
     Asked only where that decides something: the command is over, or its machine does not run.
     """
-    asks = job.attempts and (job.outcome is not None or (machine is not None and machine.state not in _RUNS))
-    if not asks or job.closed_at is not None or (job.fetched is not None and job.fetched.whole):
+    is_needed = job.attempts and (job.outcome is not None or (machine is not None and machine.state not in _RUNS))
+    if not is_needed or job.closed_at is not None or (job.fetched is not None and job.fetched.whole):
         return None, None
     try:
-        there = job_bucket(session, job)
-        return (None if there is None else there.results(job.attempts[-1].number)), None
+        bucket = job_bucket(session, job)
+        return (None if bucket is None else bucket.results(job.attempts[-1].number)), None
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -62,11 +62,11 @@ def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteStat
     Raises Unreachable, and what keeps a form from being signed.
     """
     storing = seen.storing
-    ready = storing is not None and storing.final
-    good = storing is not None and storing.is_good(seen.now, RENEWED_S)
-    there = None if ready or good else job_bucket(session, job)
-    if there is not None:
-        send_presigned_post(there, job, remote)
+    is_done = storing is not None and storing.final
+    is_valid = storing is not None and storing.is_good(seen.now, RENEWED_S)
+    bucket = None if is_done or is_valid else job_bucket(session, job)
+    if bucket is not None:
+        send_presigned_post(bucket, job, remote)
 
 
 def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], seen: RemoteState) -> None:
@@ -76,18 +76,18 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
     """
     directory, now = directory_of(session, job), session.clock().timestamp()
     last, began = last_sync(directory), job.attempts[-1].began_at
-    since = last if last is not None else (began.timestamp() if began else now)
-    due = now - since >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
+    elapsed_from = last if last is not None else (began.timestamp() if began else now)
+    due = now - elapsed_from >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
     if stores_remotely(job):
         keep_storing(session, job, remote(), seen)
     if due and not stores_remotely(job):
         sync(remote(), directory, now)
     elif due or (last is None and stores_remotely(job)):
         fetch_output(remote(), directory)
-        note_sync(directory, now)
-        there = job_bucket(session, job)
-        if there is not None:
-            prune_replaced(there, len(job.attempts))
+        record_sync(directory, now)
+        bucket = job_bucket(session, job)
+        if bucket is not None:
+            prune_replaced(bucket, len(job.attempts))
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
@@ -100,11 +100,11 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
         sync(remote, directory_of(session, job), session.clock().timestamp())
         return None
     fetch_output(remote, directory_of(session, job))
-    ended = seen.exit
-    if lists.bucket_of(job.spec["results_to"]) is None or ended is None:
+    exit_seen = seen.exit
+    if lists.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
         return None
-    late = seen.now - ended.ended > last_upload_s(job)
-    if late or (seen.storing is not None and seen.storing.final):
+    is_late = seen.now - exit_seen.ended > last_upload_s(job)
+    if is_late or (seen.storing is not None and seen.storing.final):
         return None
     keep_storing(session, job, remote, seen)
     return "what it wrote is being uploaded"
@@ -117,13 +117,13 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     """
     fetch_output(remote, directory_of(session, job))
     if lists.bucket_of(job.spec["results_to"]) is None:
-        settled = remote.call("sync_results")
-        return _line(session, job, int(settled["files"]), int(settled["bytes"]), whole=True)
+        result = remote.call("sync_results")
+        return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
     seen = remote.state()
     keep_storing(session, job, remote, seen)
     if seen.storing is not None and seen.storing.error:
-        says = f"The results of {job.name} do not reach {job.spec['results_to']}: {seen.storing.error}."
-        raise Unreachable(says, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
+        message = f"The results of {job.name} do not reach {job.spec['results_to']}: {seen.storing.error}."
+        raise Unreachable(message, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
     return None
 
 
@@ -135,67 +135,67 @@ def bucket_results_fetched(
     Output that is not here yet comes from the machine, where it runs (`remote`), else from the bucket. Raises what a
     look at the bucket raises.
     """
-    directory, there = directory_of(session, job), job_bucket(session, job)
+    directory, bucket = directory_of(session, job), job_bucket(session, job)
     if remote is not None:
         with suppress(CloudgpuError):
             fetch_output(remote(), directory)
-    if there is not None:
+    if bucket is not None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fetch_stored_output(there, found, lambda stream: log_file(directory, found.attempt, stream))
-        clear(there, found, session.report)
-    return [_line(session, job, len(found.results.files), found.bytes, whole=True)]
+        fetch_stored_output(bucket, found, lambda stream: log_file(directory, found.attempt, stream))
+        clear(bucket, found, session.report)
+    return [_fetched_event(session, job, len(found.results.files), found.bytes, whole=True)]
 
 
-def began_by(session: Session, job: Job, found: StoredResults) -> list[Draft]:
+def started_events(session: Session, job: Job, found: StoredResults) -> list[Draft]:
     """Return the line that a command began, where only its bucket says so."""
     attempt = job.attempts[-1]
     if attempt.began_at is not None or found.started is None:
         return []
-    at = at_most_now(session, found.started)
+    at = not_after_now(session, found.started)
     return [lines.job_began(job.id, attempt.number, found.setup_s, at)]
 
 
-def at_most_now(session: Session, moment: float) -> datetime:
+def not_after_now(session: Session, moment: float) -> datetime:
     """Return when something happened by a machine's clock, which may be ahead: it was no later than now."""
     with suppress(ValueError, OverflowError, OSError):
         return min(session.clock(), max(datetime.fromtimestamp(moment, UTC), session.clock() - timedelta(days=365)))
     return session.clock()
 
 
-def left_elsewhere(session: Session, job: Job, why: str) -> list[Draft]:
+def incomplete_results_events(session: Session, job: Job, why: str) -> list[Draft]:
     """Return what a job's last lines say of results that never were whole.
 
     Those in a bucket are copied to the job's own directory, from where they are delivered; those on a volume stay.
     """
-    there = job_bucket(session, job)
-    if there is not None:
+    bucket = job_bucket(session, job)
+    if bucket is not None:
         with suppress(CloudgpuError):
-            fetch_state(there, len(job.attempts), directory_of(session, job) / "results")
+            fetch_state(bucket, len(job.attempts), directory_of(session, job) / "results")
     elif lists.volume_of(job.spec["results_to"]) is not None and any(one.began_at for one in job.attempts):
-        return [_line(session, job, 0, 0, whole=False, why=why)]
+        return [_fetched_event(session, job, 0, 0, whole=False, why=why)]
     return []
 
 
 def results_location(job: Job) -> str:
     """Return where the results of a job are that are not on this computer."""
-    results_to, own = job.spec["results_to"] or "", lists.folder(job.name, job.id)
+    results_to, folder_name = job.spec["results_to"] or "", lists.folder(job.name, job.id)
     address = lists.bucket_of(results_to)
     if address is not None:
-        return address.below(own, lists.RESULTS.rstrip("/")).text
-    return f"{results_to}/cloudgpu/{own}/results"
+        return address.below(folder_name, lists.RESULTS.rstrip("/")).text
+    return f"{results_to}/cloudgpu/{folder_name}/results"
 
 
-def _line(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
+def _fetched_event(session: Session, job: Job, files: int, size: int, *, whole: bool, why: str = "") -> Draft:
     now, location = session.clock(), results_location(job)
     return lines.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
 
 
 def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:
     """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
-    own = machine.setup.volume if machine.setup is not None else None
+    attached = machine.setup.volume if machine.setup is not None else None
     for option, source in named.items():
         volume = lists.volume_of(source)
-        if volume is not None and (own is None or own.name != volume):
+        if volume is not None and (attached is None or attached.name != volume):
             raise InvalidRequest(
                 f"{machine.name} does not have the volume {volume}.",
                 field=option,

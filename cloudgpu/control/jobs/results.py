@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.copies import metered
-from cloudgpu.control.jobs.store import directory_of, log_file, note_measured, note_sync, times_file
+from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync, times_file
 from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InvalidRequest
 
@@ -34,10 +34,10 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     fetch_output(remote, directory)
     with metered() as meter:
         copies = remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
-        found = remote.fetch_results(directory / "results", _noted_place(directory))
-    note_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, found.bytes))
-    note_sync(directory, now)
-    return found
+        fetched = remote.fetch_results(directory / "results", _interrupted_target(directory))
+    record_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, fetched.bytes))
+    record_sync(directory, now)
+    return fetched
 
 
 def fetch_output(remote: RemoteJob, directory: Path) -> None:
@@ -66,9 +66,9 @@ def results_directory(session: Session, job: Job) -> Path:
     that another job has filled is left alone: the id is added then.
     """
     job_directory = directory_of(session, job)
-    noted = _noted_place(job_directory)
-    if noted is not None:  # a delivery that was interrupted goes on where it was
-        return noted
+    interrupted_target = _interrupted_target(job_directory)
+    if interrupted_target is not None:  # a delivery that was interrupted goes on where it was
+        return interrupted_target
     target = Path(job.spec["workdir"]) / job.spec["results"] / job.name
     if hostname() != job.host or not Path(job.spec["workdir"]).is_dir():
         target = job_directory / "delivered"
@@ -78,10 +78,10 @@ def results_directory(session: Session, job: Job) -> Path:
     return target
 
 
-def _noted_place(directory: Path) -> Path | None:
+def _interrupted_target(directory: Path) -> Path | None:
     """Return where a delivery has begun to bring the results of the job of this directory; None where none has."""
-    noted = directory / "place"
-    return Path(noted.read_text()) if noted.exists() else None
+    note_file = directory / "place"
+    return Path(note_file.read_text()) if note_file.exists() else None
 
 
 def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int, int]:
@@ -96,8 +96,8 @@ def deliver(session: Session, job: Job, names: Sequence[str]) -> tuple[Path, int
             if (source / name).exists() or (source / name).is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _move(source / name, target)
-        found = [parent / name for name in names]
-        return parent, len(found), sum(one.lstat().st_size for one in found)
+        delivered = [parent / name for name in names]
+        return parent, len(delivered), sum(one.lstat().st_size for one in delivered)
     except OSError as error:
         raise InvalidRequest(
             f"The results of {job.name} cannot be written to {parent}: {error.strerror}.",

@@ -42,12 +42,12 @@ def restore_missing_events(session: Session, job: str) -> bool:
     A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
     """
     drafts = noted(_journal(session, job), session.ledger.id)
-    known = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
-    lacking = [one for one in drafts if one.dedupe not in known]
-    if lacking:
-        session.ledger.append(lacking)
-        session.report(f"{job}: the ledger lacked {len(lacking)} of its lines; this computer had them")
-    return bool(lacking)
+    recorded = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
+    missing = [one for one in drafts if one.dedupe not in recorded]
+    if missing:
+        session.ledger.append(missing)
+        session.report(f"{job}: the ledger lacked {len(missing)} of its lines; this computer had them")
+    return bool(missing)
 
 
 def _journal(session: Session, job: str) -> Path:
@@ -94,7 +94,7 @@ def last_sync(directory: Path) -> float | None:
     return None
 
 
-def note_sync(directory: Path, now: float) -> None:
+def record_sync(directory: Path, now: float) -> None:
     """Write down that results were copied just now."""
     write_whole(directory / "synced", json.dumps(now).encode())
 
@@ -106,7 +106,7 @@ def read_measured(directory: Path) -> Measured:
     return Measured()
 
 
-def note_measured(directory: Path, measured: Measured) -> None:
+def record_measured(directory: Path, measured: Measured) -> None:
     """Record the state of a job's copies, if it is new."""
     known = read_measured(directory)
     found = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
@@ -114,7 +114,7 @@ def note_measured(directory: Path, measured: Measured) -> None:
         write_whole(directory / "measured.json", json.dumps(found).encode())
 
 
-def forget_copies(directory: Path) -> None:
+def delete_copies(directory: Path) -> None:
     """Remove the copies of results and checkpoints of a job that is over; its output stays."""
     for name in ("results", "checkpoints"):
         shutil.rmtree(directory / name, ignore_errors=True)

@@ -57,18 +57,18 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
     )  # a quarter of the CPU time of a run that has no job to carry on
 
     def reconcile(job: Job) -> ReconcileResult:
-        with session.for_thread() as own, JobReconciler(own, job.id, environ) as carrier:
-            return _reconcile_reported(carrier, job)
+        with session.for_thread() as thread_session, JobReconciler(thread_session, job.id, environ) as reconciler:
+            return _reconcile_reported(reconciler, job)
 
     with Pool(min(MAX_PARALLEL, len(jobs))) as pool:
         calls = [(job, pool.submit(reconcile, job)) for job in jobs]
         return [(job, call.result()) for job, call in calls]
 
 
-def _reconcile_reported(carrier: JobReconciler, job: Job) -> ReconcileResult:
+def _reconcile_reported(reconciler: JobReconciler, job: Job) -> ReconcileResult:
     """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
     try:
-        return carrier.reconcile()
+        return reconciler.reconcile()
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -89,9 +89,9 @@ def reconcile_to_end(
     shares = [jobs[first::MAX_SHARES] for first in range(min(MAX_SHARES, len(jobs)))]
 
     def reconcile_share(share: Sequence[Job]) -> None:
-        with session.for_thread() as own, ExitStack() as stack:
-            carriers = [stack.enter_context(JobReconciler(own, job.id, environ)) for job in share]
-            _JobShare(own, list(zip(carriers, share, strict=True)), until).to_the_end()
+        with session.for_thread() as thread_session, ExitStack() as stack:
+            reconcilers = [stack.enter_context(JobReconciler(thread_session, job.id, environ)) for job in share]
+            _JobShare(thread_session, list(zip(reconcilers, share, strict=True)), until).reconcile_all_to_end()
 
     with Pool(max(1, len(shares))) as pool:
         for call in [pool.submit(reconcile_share, share) for share in shares]:
@@ -105,21 +105,21 @@ class _JobShare:
         self._session, self._left, self._until = session, left, until
         self._began, self._said = session.clock(), dict[str, str]()
 
-    def to_the_end(self) -> None:
+    def reconcile_all_to_end(self) -> None:
         """Carry them on until none is left, the time has come, or nobody waits for this thread."""
         while self._left and not is_abandoned():
             now = self._session.clock()
             if self._until is not None and now >= self._until:
                 return
-            found = [(carrier, job, _reconcile_reported(carrier, job)) for carrier, job in self._left]
-            for _, job, carried in found:
-                self._tell(job, carried)
-            self._left = [(carrier, carried.job) for carrier, _, carried in found if not carried.is_over]
+            results = [(reconciler, job, _reconcile_reported(reconciler, job)) for reconciler, job in self._left]
+            for _, job, result in results:
+                self._report_changes(job, result)
+            self._left = [(reconciler, result.job) for reconciler, _, result in results if not result.is_over]
             if self._left:
-                self._pause([carried for *_, carried in found if not carried.is_over], now)
+                self._pause([result for *_, result in results if not result.is_over], now)
 
-    def _tell(self, before: Job, carried: ReconcileResult) -> None:
-        for sentence in sentences([(before, carried)]):
+    def _report_changes(self, before: Job, result: ReconcileResult) -> None:
+        for sentence in sentences([(before, result)]):
             if self._said.get(before.id) != sentence:
                 self._session.report(sentence)
                 self._said[before.id] = sentence
@@ -133,7 +133,7 @@ class _JobShare:
         self._session.pause(longest.total_seconds())
 
 
-def with_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
+def continue_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
     """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
     if run.dry_run or run.busy:
         return run
@@ -148,21 +148,21 @@ def with_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> R
 def sentences(jobs: Sequence[tuple[Job, ReconcileResult]]) -> list[str]:
     """Return what became of jobs, one sentence for each of which something has changed, or that cannot go on."""
     lines = []
-    for before, carried in jobs:
-        job = carried.job
+    for before, result in jobs:
+        job = result.job
         if job.state is not before.state or job.is_living is not before.is_living:
-            lines.append(f"job {job.name}: {_word(job)}")
-        elif carried.error is not None:
-            lines.append(f"job {job.name}: {carried.error.message}")
+            lines.append(f"job {job.name}: {_state_text(job)}")
+        elif result.error is not None:
+            lines.append(f"job {job.name}: {result.error.message}")
     return lines
 
 
-def _word(job: Job) -> str:
+def _state_text(job: Job) -> str:
     """Return a job's state in words, with where its results are once it is over."""
     state = str(job.state).replace("_", " ")
-    says = job.why or job.queued
-    why = f" ({says})" if says else ""
+    reason = job.why or job.queued
+    reason_clause = f" ({reason})" if reason else ""
     if job.is_living or job.fetched is None:
-        return f"{state}{why}"
-    whole = "" if job.fetched.whole else ", as far as they were copied"
-    return f"{state}{why}; its results are in {job.fetched.directory}{whole}"
+        return f"{state}{reason_clause}"
+    incomplete_note = "" if job.fetched.whole else ", as far as they were copied"
+    return f"{state}{reason_clause}; its results are in {job.fetched.directory}{incomplete_note}"

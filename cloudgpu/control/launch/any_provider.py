@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, passing
+from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, skip_failing_accounts
 from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -19,7 +19,7 @@ from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Provider
 
 # What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
-_GRAVEST = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
+_ERROR_PRIORITY = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 
 
 def offers_of_any_provider(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
@@ -28,35 +28,35 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     `existing` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
     Raises the gravest of their faults where none has anything.
     """
-    ties = constrain_candidates(session, candidates) if existing is None else candidates
-    wished = {one.account: one.request.want for one in candidates.each}
+    constrained = constrain_candidates(session, candidates) if existing is None else candidates
+    needs = {target.account: target.request.want for target in candidates.items}
     offers_by_account: dict[str, Sequence[Offer]] = {}
-    less: list[Offer] = []
+    untrusted_offers: list[Offer] = []
 
     def ask(account: str) -> tuple[SkippedAccount, ...]:
-        one = ties.at(account)
+        target = constrained.at(account)
         machine = existing if existing and session.account_here(existing) == account else None
 
-        def act(_account: str) -> None:
+        def find_offers(_account: str) -> None:
             untrusted: list[Offer] = []  # its own: accounts are asked at once
             try:
                 offers_by_account[account] = offers_in(
-                    session, one.provider, one.request, wished[account], machine, untrusted
+                    session, target.provider, target.request, needs[account], machine, untrusted
                 )
             finally:
-                less.extend(untrusted)
+                untrusted_offers.extend(untrusted)
 
-        return passing([account], act)
+        return skip_failing_accounts([account], find_offers)
 
-    names = [one.account for one in ties.each]
+    names = [target.account for target in constrained.items]
     with Pool(len(names), "accounts") as pool:
-        silent = [one for some in pool.map(ask, names) for one in some]
-    passed = (*ties.passed, *silent)
+        failed = [target for some in pool.map(ask, names) for target in some]
+    skipped = (*constrained.skipped, *failed)
     if not offers_by_account:
-        raise _no_match_anywhere(passed)
-    having = tuple(one for one in ties.each if one.account in offers_by_account)
-    offers = in_order((offer for some in offers_by_account.values() for offer in some), having[0].request.want.market)
-    return OffersFound(tuple(offers), replace(ties, each=having, passed=passed), tuple(less))
+        raise _no_match_anywhere(skipped)
+    offering = tuple(target for target in constrained.items if target.account in offers_by_account)
+    offers = in_order((offer for some in offers_by_account.values() for offer in some), offering[0].request.want.market)
+    return OffersFound(tuple(offers), replace(constrained, items=offering, skipped=skipped), tuple(untrusted_offers))
 
 
 def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
@@ -65,42 +65,42 @@ def constrain_candidates(session: Session, candidates: Candidates) -> Candidates
     A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault
     of them all where no account has what is named.
     """
-    done: dict[str, Candidate] = {}
+    constrained: dict[str, Candidate] = {}
 
-    def tie(account: str) -> None:
-        one = candidates.at(account)
-        done[account] = replace(one, request=with_constraint(one.provider, one.request))
+    def constrain(account: str) -> None:
+        target = candidates.at(account)
+        constrained[account] = replace(target, request=with_constraint(target.provider, target.request))
 
-    passed = passing([one.account for one in candidates.each], tie)
-    if not done:
-        raise _no_match_anywhere((*candidates.passed, *passed))
-    every = replace(candidates, each=tuple(done.values()), passed=(*candidates.passed, *passed))
-    return _with_the_volume(session, every)
+    skipped = skip_failing_accounts([target.account for target in candidates.items], constrain)
+    if not constrained:
+        raise _no_match_anywhere((*candidates.skipped, *skipped))
+    all_constrained = replace(candidates, items=tuple(constrained.values()), skipped=(*candidates.skipped, *skipped))
+    return _owners_of_volume(session, all_constrained)
 
 
-def _with_the_volume(session: Session, candidates: Candidates) -> Candidates:
+def _owners_of_volume(session: Session, candidates: Candidates) -> Candidates:
     """Return those that have the volume that is named; all, where none is or nobody has it yet.
 
     Raises InvalidRequest where several have it, and the fault of an account that has it, or may have it, and did not
     answer: a second volume of that name elsewhere is not what was meant.
     """
-    volume = candidates.each[0].request.setup.volume
+    volume = candidates.items[0].request.setup.volume
     if volume is None:
         return candidates
-    known = volume_accounts(session, volume.name)
-    having = tuple(one for one in candidates.each if one.account in known or _has_volume(one.provider, volume))
-    for one in candidates.passed:
-        if one.account in known or (not having and isinstance(one.fault, ProviderUnavailable)):
+    accounts = volume_accounts(session, volume.name)
+    owners = tuple(one for one in candidates.items if one.account in accounts or _has_volume(one.provider, volume))
+    for one in candidates.skipped:
+        if one.account in accounts or (not owners and isinstance(one.fault, ProviderUnavailable)):
             raise one.fault
-    if len(having) > 1:
-        names = [one.account for one in having]
+    if len(owners) > 1:
+        names = [one.account for one in owners]
         raise InvalidRequest(
             f"The accounts {' and '.join(names)} each have a volume {volume.name}.",
             field="--volume",
             value=volume.name,
             next=f"Name the one that you mean: --account {' | '.join(names)}",
         )
-    return replace(candidates, each=having or candidates.each)
+    return replace(candidates, items=owners or candidates.items)
 
 
 def _has_volume(provider: Provider, volume: Volume) -> bool:
@@ -120,19 +120,19 @@ def volume_accounts(session: Session, name: str) -> set[str]:
     return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
 
 
-def _no_match_anywhere(passed: Sequence[SkippedAccount]) -> CloudgpuError:
+def _no_match_anywhere(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
     """Return the gravest of these faults, made to say what each account says."""
-    for kind in _GRAVEST:
-        alike = [one for one in passed if isinstance(one.fault, kind)]
-        if alike:
+    for kind in _ERROR_PRIORITY:
+        same_kind = [one for one in skipped if isinstance(one.fault, kind)]
+        if same_kind:
             break
     else:
-        return passed[0].fault
-    fault = alike[0].fault
-    by_message = {one.fault.message: one.account for one in reversed(passed)}
+        return skipped[0].fault
+    fault = same_kind[0].fault
+    by_message = {one.fault.message: one.account for one in reversed(skipped)}
     if len(by_message) > 1:
-        each = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
-        fault.message = f"None of {len(passed)} accounts has it to offer. {each}"
-    ways = dict.fromkeys(one.fault.next for one in alike if one.fault.next)
-    fault.next = " Or: ".join(ways) or None
+        messages = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
+        fault.message = f"None of {len(skipped)} accounts has it to offer. {messages}"
+    remedies = dict.fromkeys(one.fault.next for one in same_kind if one.fault.next)
+    fault.next = " Or: ".join(remedies) or None
     return fault

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
 from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
-from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_while_cleaned
+from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
@@ -71,21 +71,21 @@ class _LaunchFacts:
     guards: GuardsRecord  # what guards it, and whether it was agreed that no run from outside does
 
 
-def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, Resolved]]) -> tuple[Attempt, ...]:
+def record(session: Session, prepared: Prepared, node_offers: Sequence[tuple[Offer, Resolved]]) -> tuple[Attempt, ...]:
     """Save the call and write the intent, in this order, and return the attempt that is to be sent.
 
     One for each node of a cluster: all are saved, then written in one transaction that asks the budgets for all of
-    them. `places` has one for each, an offer and what was looked up for it: on own machines every node has a host of
-    its own, elsewhere all are the same.
+    them. `node_offers` has one for each, with what was looked up for it: on own machines every node has its own host,
+    elsewhere all are the same.
     """
-    each = {offer: _gather_facts(session, prepared, offer, resolved) for offer, resolved in dict(places).items()}
-    made = list[Attempt]()
-    account = each[places[0][0]].at
+    facts = {offer: _gather_facts(session, prepared, offer, resolved) for offer, resolved in dict(node_offers).items()}
+    attempts = list[Attempt]()
+    account = facts[node_offers[0][0]].at
     credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
 
-    def decision(view: View) -> Sequence[Draft]:
-        made[:] = _attempts(session, prepared, [each[offer] for offer, _ in places], view)
-        for attempt in made:
+    def build_events(view: View) -> Sequence[Draft]:
+        attempts[:] = _attempts(session, prepared, [facts[offer] for offer, _ in node_offers], view)
+        for attempt in attempts:
             saved.save(session.home.attempts, attempt)
         lines = [
             launch_intended(
@@ -93,63 +93,63 @@ def record(session: Session, prepared: Prepared, places: Sequence[tuple[Offer, R
                 prepared.fingerprint,
                 stop_effect(attempt.request, attempt.offer),
                 session.clock(),
-                costs=each[attempt.offer].beside,
-                on_demand=each[attempt.offer].on_demand,
-                licence=each[attempt.offer].resolved.licence,
-                identity=each[attempt.offer].identity,
-                guards=each[attempt.offer].guards,
+                costs=facts[attempt.offer].beside,
+                on_demand=facts[attempt.offer].on_demand,
+                licence=facts[attempt.offer].resolved.licence,
+                identity=facts[attempt.offer].identity,
+                guards=facts[attempt.offer].guards,
             )
-            for attempt in made
+            for attempt in attempts
         ]
-        first, *others = [row_of(line, view.machine(line.subject)) for line in lines]
-        check_credit(session, view, credit, [first, *others], scope_of_row(first), lease)
-        cluster = made[0].request.cluster
+        first, *other_rows = [row_of(line, view.machine(line.subject)) for line in lines]
+        check_credit(session, view, credit, [first, *other_rows], scope_of_row(first), lease)
+        cluster = attempts[0].request.cluster
         named = cluster.name if cluster else ""
-        return [*lines, *admit(session, view, first, prepared.override, others=others, of_cluster=named)]
+        return [*lines, *admit(session, view, first, prepared.override, others=other_rows, of_cluster=named)]
 
     try:
-        append_if_admitted(session, decision, prepared.remedy(session.clock()))
+        append_if_admitted(session, build_events, prepared.remedy(session.clock()))
     except BaseException:
-        for attempt in made:
+        for attempt in attempts:
             if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
                 saved.delete(session.home.attempts, attempt.token)
         raise
-    return tuple(made)
+    return tuple(attempts)
 
 
 def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _LaunchFacts:
-    at, item = prepared.candidates.of(offer), offer.available
+    target, item = prepared.candidates.of(offer), offer.available
     return _LaunchFacts(
-        at,
+        target,
         offer,
         resolved,
         registered_identity(session, item.account, item.region),
-        _boot(session, prepared.template, at, offer, resolved),
+        _boot(session, prepared.template, target, offer, resolved),
         list(map(beside_entry, extras_of(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
-        guards_record(at.provider, offer, resolved, waived=prepared.no_guard),
+        guards_record(target.provider, offer, resolved, waived=prepared.no_guard),
     )
 
 
-def _attempts(session: Session, prepared: Prepared, each: Sequence[_LaunchFacts], view: View) -> list[Attempt]:
+def _attempts(session: Session, prepared: Prepared, facts: Sequence[_LaunchFacts], view: View) -> list[Attempt]:
     """Return the attempt of each machine, in the order of the nodes."""
-    key, number = _key(prepared, view)
+    key, number = _launch_key(prepared, view)
     name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
-    found, head = list[Attempt](), view.head()[0]
-    for node, ready in enumerate(each):
-        request = request_of_node(replace(ready.at.request, key=key, name=name), view.id, node)
-        attempt = attempt_of(request, ready.offer, ready.boot, number, (view.id, head), session.clock())
-        found.append(replace(attempt, call=ready.resolved.call, identity=ready.identity))
-    return found
+    attempts, head = list[Attempt](), view.head()[0]
+    for node, node_facts in enumerate(facts):
+        request = request_of_node(replace(node_facts.at.request, key=key, name=name), view.id, node)
+        attempt = attempt_of(request, node_facts.offer, node_facts.boot, number, (view.id, head), session.clock())
+        attempts.append(replace(attempt, call=node_facts.resolved.call, identity=node_facts.identity))
+    return attempts
 
 
-def _boot(session: Session, template: Template, at: Candidate, offer: Offer, resolved: Resolved) -> Boot:
+def _boot(session: Session, template: Template, target: Candidate, offer: Offer, resolved: Resolved) -> Boot:
     from cloudgpu.agent.program import own_source, source
 
     host, client = _host_key(session, offer, resolved), client_key(session.home.keys)
-    now, policy, request = session.clock(), at.policy, at.request
+    now, policy, request = session.clock(), target.policy, target.request
     until, item = now + timedelta(seconds=request.renew_s), offer.available
-    spared = is_spared(of_offer(item, request.setup), policy)
+    is_exempt = is_spared(of_offer(item, request.setup), policy)
     node = request.cluster is not None
     driver: tuple[Part, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
@@ -165,7 +165,7 @@ def _boot(session: Session, template: Template, at: Candidate, offer: Offer, res
         host_private_key=host.private_pem,
         policy={}
         if policy is None
-        else for_agent(policy, now, until, stoppable=item.stoppable, spared=spared, node=node),
+        else for_agent(policy, now, until, stoppable=item.stoppable, spared=is_exempt, node=node),
         own_source=own_source(),
     )
 
@@ -178,11 +178,11 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
     if makes_its_own(resolved.call):
         return HostKey("", "")
     provider = session.provider(offer.available.account)
-    own = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
-    return new_host_key() if own is None else HostKey(own, "")
+    public_key = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
+    return new_host_key() if public_key is None else HostKey(public_key, "")
 
 
-def _key(prepared: Prepared, view: View) -> tuple[str, int]:
+def _launch_key(prepared: Prepared, view: View) -> tuple[str, int]:
     """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
     generation = 1
     while True:
@@ -200,7 +200,7 @@ def send_all(
     attempts: Sequence[Attempt],
     *,
     deadline: datetime,
-    closed_by: Errors = NOT_LAUNCHED,
+    closing_errors: Errors = NOT_LAUNCHED,
 ) -> None:
     """Send the saved calls of a launch, all to this provider, and write down how they ended.
 
@@ -208,58 +208,58 @@ def send_all(
 
     Several machines go out in the one call that the provider has for that, else one after another: the first refusal
     ends those that were made, and the rest is not sent. Raises what the provider raised; where no machine was surely
-    made, or each that was is ended, by a fault of `closed_by`, all attempts are closed.
+    made, or each that was is ended, by a fault of `closing_errors`, all attempts are closed.
     """
     if len(attempts) == 1:
-        send(session, provider, attempts[0], deadline=deadline, closed_by=closed_by)
+        send(session, provider, attempts[0], deadline=deadline, closing_errors=closing_errors)
     elif isinstance(provider, LaunchesTogether):
-        _send_together(session, provider, attempts, deadline, closed_by)
+        _send_together(session, provider, attempts, deadline, closing_errors)
     else:
-        _send_each(session, provider, attempts, deadline, closed_by)
+        _send_each(session, provider, attempts, deadline, closing_errors)
 
 
 def _send_each(
-    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closed_by: Errors
+    session: Session, provider: Provider, attempts: Sequence[Attempt], deadline: datetime, closing_errors: Errors
 ) -> None:
     for number, attempt in enumerate(attempts):
-        name, made = attempt.request.name, [one.machine for one in attempts[:number]]
+        name, launched = attempt.request.name, [one.machine for one in attempts[:number]]
         try:
-            send(session, provider, attempt, deadline=deadline, closed_by=closed_by)
-        except closed_by as error:
-            _close(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
-            end_nodes(session, made, f"{name} could not be launched: {error.message}")
-            _clear_unmade(session, attempt)
+            send(session, provider, attempt, deadline=deadline, closing_errors=closing_errors)
+        except closing_errors as error:
+            _close_attempts(session, attempts[number + 1 :], "void", f"{name} was refused, so it was not sent")
+            end_nodes(session, launched, f"{name} could not be launched: {error.message}")
+            _delete_unused_resources(session, attempt)
             raise
         except LedgerUnavailable:  # that one is ended again
-            end_nodes(session, made, f"{name} could not be recorded")
+            end_nodes(session, launched, f"{name} could not be recorded")
             raise
 
 
 def _send_together(
-    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closed_by: Errors
+    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closing: Errors
 ) -> None:
     first = attempts[0]
     for attempt in attempts:
         pin_given(session, attempt)
-    wait_while_cleaned(session, deadline)
+    wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(first.request.key))  # another client may have settled it for dead
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
-    left = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with on_abort(left):
+    abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
+    with on_abort(abort_text):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
-        except closed_by as error:
-            _close(session, attempts, "refused", error.message)
-            _clear_unmade(session, first)
+        except closing as error:
+            _close_attempts(session, attempts, "refused", error.message)
+            _delete_unused_resources(session, first)
             raise
         except ProviderUnavailable as error:
             error.next = error.next or "Run the same up again: it first finds out what became of this launch."
             raise
         now, why = session.clock(), "the provider accepted it"
-        made = [launch_settled(one.machine, one.token, "made", why, now) for one in attempts]
+        settled = [launch_settled(one.machine, one.token, "made", why, now) for one in attempts]
         try:
-            session.ledger.append([*made, *(instance_observed(one, now) for one in instances)])
+            session.ledger.append([*settled, *(instance_observed(one, now) for one in instances)])
         except LedgerUnavailable as error:  # nobody could see what they cost: they are ended again
             raise _end_all_unrecorded(session, attempts, error) from error
 
@@ -278,7 +278,7 @@ def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: Le
     return faults[0] if faults else found
 
 
-def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:
+def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:
     """Write that these attempts made no machine, and forget their saved calls."""
     now = session.clock()
     session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
@@ -286,7 +286,7 @@ def _close(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why:
         saved.delete(session.home.attempts, attempt.token)
 
 
-def _clear_unmade(session: Session, attempt: Attempt) -> None:
+def _delete_unused_resources(session: Session, attempt: Attempt) -> None:
     machine = session.ledger.machine(attempt.machine)
     if machine is not None:
         delete_unused_shared(session, machine)

@@ -34,7 +34,7 @@ def sync_for_budgets(session: Session, prepared: Prepared) -> None:
     sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
 
 
-def budget_question(session: Session, prepared: Prepared) -> AdmissionRequest | None:
+def admission_request(session: Session, prepared: Prepared) -> AdmissionRequest | None:
     """Return the plan, held against the budgets that cover it; None where nothing would be launched."""
     if prepared.existing is not None:
         return None
@@ -53,9 +53,9 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
     if fit is not None and not isinstance(fit, CloudgpuError) and not fit.fits:
         lease = timedelta(seconds=request.lease_s)
         raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
-    ask = budget_question(session, prepared)
-    if ask is not None:
-        check_asking(ask, prepared.override, prepared.remedy(session.clock()))
+    admission = admission_request(session, prepared)
+    if admission is not None:
+        check_admission(admission, prepared.override, prepared.remedy(session.clock()))
 
 
 def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
@@ -73,11 +73,11 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
     return prepared.credit[0]
 
 
-def check_asking(request: AdmissionRequest, override: str | None, way: Remedy) -> None:
+def check_admission(request: AdmissionRequest, override: str | None, remedy: Remedy) -> None:
     """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
     refusals = request.admission().refusals
     if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
-        raise refusal(request, way)
+        raise refusal(request, remedy)
 
 
 def differences(session: Session, prepared: Prepared, machine: Machine) -> list[RequestDifference]:
@@ -93,13 +93,13 @@ def differences(session: Session, prepared: Prepared, machine: Machine) -> list[
 
 def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
-    there = prepared.existing
-    existing = None if there is None else machine(session, there)
-    differs = [] if there is None else differences(session, prepared, there)
-    return {"plan": _plan(session, prepared), "existing": existing, "differences": differs}
+    existing_machine = prepared.existing
+    existing = None if existing_machine is None else machine(session, existing_machine)
+    differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
+    return {"plan": _plan_value(session, prepared), "existing": existing, "differences": differs}
 
 
-def _plan(session: Session, prepared: Prepared) -> Plan:
+def _plan_value(session: Session, prepared: Prepared) -> Plan:
     plan, offer = prepared.plan, prepared.plan.offer
     notes = credit_notes(credit_of_plan(session, prepared), offer.available.account)
     return plan_value(replace(plan, remarks=(*plan.remarks, *notes)), budgets_value(session, prepared))
@@ -107,28 +107,28 @@ def _plan(session: Session, prepared: Prepared) -> Plan:
 
 def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
     """Return how the plan fits each budget that covers it; nothing where nothing would be launched."""
-    ask = budget_question(session, prepared)
-    return [] if ask is None else verdict_values(ask.admission().verdicts, prepared.override)
+    admission = admission_request(session, prepared)
+    return [] if admission is None else verdict_values(admission.admission().verdicts, prepared.override)
 
 
 def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
     """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
-    return [_verdict(one, override) for one in verdicts]
+    return [_verdict_value(one, override) for one in verdicts]
 
 
-def _verdict(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
-    share, budget = verdict.tightest, verdict.budget
+def _verdict_value(verdict: BudgetVerdict, override: str | None) -> BudgetFit:
+    tightest, budget = verdict.tightest, verdict.budget
     return {
         "name": budget.name,
         "limit_usd": usd(budget.limit),
         "scope": budget.scope.text,
-        "period": period_text(budget, share),
-        "since": None if share.since is None else iso(share.since),
-        "until": iso(share.until),
-        "spent_usd": usd(share.spent),
-        "running_usd": usd(share.running),
-        "requested_usd": usd(share.requested),
-        "remaining_usd": usd(budget.limit - share.total),
+        "period": period_text(budget, tightest),
+        "since": None if tightest.since is None else iso(tightest.since),
+        "until": iso(tightest.until),
+        "spent_usd": usd(tightest.spent),
+        "running_usd": usd(tightest.running),
+        "requested_usd": usd(tightest.requested),
+        "remaining_usd": usd(budget.limit - tightest.total),
         "fits": verdict.fits,
         "refuses": budget.refuses,
         "overridden": override is not None and budget.refuses and budget.allow_override and not verdict.fits,

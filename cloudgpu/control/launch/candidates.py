@@ -9,7 +9,7 @@ from cloudgpu.config.settings import ANY
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
 from cloudgpu.control.inventory.retention import named_resources
-from cloudgpu.control.launch.containers import check_container, with_room
+from cloudgpu.control.launch.containers import check_container, with_disk_size
 from cloudgpu.control.policies.resolve import ResolvedPolicy, agreed
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
@@ -35,7 +35,7 @@ from cloudgpu.providers.abilities import HasVolumes, Pausable, Reachable, Resolv
 from cloudgpu.providers.base import Provider
 
 _SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
-_OF_THE_ACCOUNT = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
+_ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Candidate:
 
     provider: Provider
     request: LaunchRequest
-    spans: Lifetime
+    lifetime: Lifetime
     policy: Policy | None
     remarks: tuple[str, ...] = ()
 
@@ -68,15 +68,15 @@ class SkippedAccount:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The accounts that are asked, in no order; `anywhere`: every one was meant, and those in `passed` cannot be."""
+    """The accounts that are asked, in no order; `anywhere`: every one was meant, and those in `skipped` cannot be."""
 
-    each: tuple[Candidate, ...]
-    passed: tuple[SkippedAccount, ...] = ()
+    items: tuple[Candidate, ...]
+    skipped: tuple[SkippedAccount, ...] = ()
     anywhere: bool = False
 
     def at(self, account: str) -> Candidate:
         """Return the candidate of this account, which is one of them."""
-        return next(one for one in self.each if one.account == account)
+        return next(one for one in self.items if one.account == account)
 
     def of(self, offer: Offer) -> Candidate:
         """Return the candidate that an offer is of."""
@@ -85,7 +85,7 @@ class Candidates:
     @property
     def identity(self) -> LaunchRequest:
         """The request as it counts for whether two are the same: of `any` account, wherever it is launched then."""
-        request = self.each[0].request
+        request = self.items[0].request
         if not self.anywhere:
             return request
         # Whether a disk is kept is the policy's to say, and that may be one account's own.
@@ -94,16 +94,16 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class OffersFound:
-    """All offers, in the order of trying, and the candidates that have them, each with its request as it is tied."""
+    """All offers, in the order of trying, and the candidates that have them, each with its constrained request."""
 
     offers: tuple[Offer, ...]
     candidates: Candidates
-    less: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
+    untrusted: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """Who was passed over for another reason than that it has nothing to offer."""
-        others = (one for one in self.candidates.passed if not _is_not_sold_error(one.fault))
+        others = (one for one in self.candidates.skipped if not _is_not_sold_error(one.fault))
         return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
 
 
@@ -113,7 +113,7 @@ def _is_not_sold_error(error: CloudgpuError) -> bool:
 
 
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
-    """Return where a request may be launched. Asks no provider anything.
+    """Return the accounts where a request may be launched. Asks no provider anything.
 
     Raises InvalidRequest for a request that cannot be; of several accounts, where it can be at none.
     """
@@ -121,28 +121,28 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
         name = account_of(session, account=request.account, provider=request.provider)
         return Candidates((candidate(session, request, template, name),))
     candidates: list[Candidate] = []
-    _check_of_no_account(request)
+    _check_valid_for_any_account(request)
     names = cloud_accounts(session)
-    once = replace(session, report=_report_once(session.report))
-    passed = passing(names, lambda name: candidates.append(candidate(once, request, template, name)))
+    quiet = replace(session, report=_report_once(session.report))
+    skipped = skip_failing_accounts(names, lambda name: candidates.append(candidate(quiet, request, template, name)))
     if not candidates:
-        raise passed[0].fault
-    return Candidates(tuple(candidates), passed, anywhere=True)
+        raise skipped[0].fault
+    return Candidates(tuple(candidates), skipped, anywhere=True)
 
 
-def _report_once(tell: Callable[[str], None]) -> Callable[[str], None]:
+def _report_once(forward: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that reports each sentence once, since those of several accounts are mostly equal."""
     reported: set[str] = set()
 
     def report(sentence: str) -> None:
         if sentence not in reported:
             reported.add(sentence)
-            tell(sentence)
+            forward(sentence)
 
     return report
 
 
-def _check_of_no_account(request: UpRequest) -> None:
+def _check_valid_for_any_account(request: UpRequest) -> None:
     """Raise InvalidRequest for what is one account's own, and may mean something else in another."""
     group = request.setup.network.security_group
     if group is not None:
@@ -154,21 +154,21 @@ def _check_of_no_account(request: UpRequest) -> None:
         )
 
 
-def passing(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[SkippedAccount, ...]:
+def skip_failing_accounts(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[SkippedAccount, ...]:
     """Do this for each account, and return those at which it cannot be done, for a reason of their own."""
-    passed = []
+    skipped = []
     for account in accounts:
         try:
             act(account)
-        except _OF_THE_ACCOUNT as error:
+        except _ACCOUNT_ERRORS as error:
             if isinstance(error, LedgerUnavailable):
                 raise
-            passed.append(SkippedAccount(account, error))
-    return tuple(passed)
+            skipped.append(SkippedAccount(account, error))
+    return tuple(skipped)
 
 
 def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
-    """Return what a request is at this account.
+    """Return the candidate of a request at this account.
 
     Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
     """
@@ -239,20 +239,20 @@ def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_dema
 
 def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield each given option that the provider does not support, and its subject."""
-    looks_up, network = isinstance(provider, Resolves), setup.network
-    says_who = isinstance(provider, Reachable)
-    words = (
-        ("--image", setup.image, "images", looks_up),
-        ("--disk", setup.disk_gb, "system disk of a chosen size", looks_up),
+    resolves, network = isinstance(provider, Resolves), setup.network
+    has_firewall = isinstance(provider, Reachable)
+    options = (
+        ("--image", setup.image, "images", resolves),
+        ("--disk", setup.disk_gb, "system disk of a chosen size", resolves),
         ("--volume", setup.volume, "data disks", isinstance(provider, HasVolumes)),
-        ("--subnet", network.subnet, "subnets", looks_up),
-        ("--security-group", network.security_group, "security groups", says_who),
-        ("--ssh-from", network.ssh_from, "rules about who may connect", says_who),
-        ("--no-public-ip", not network.public_ip, "public addresses to leave out", looks_up),
-        ("--jump", network.jump, "networks behind a jump host", looks_up),
-        ("--persistent", setup.persistent, "spot requests", looks_up),
+        ("--subnet", network.subnet, "subnets", resolves),
+        ("--security-group", network.security_group, "security groups", has_firewall),
+        ("--ssh-from", network.ssh_from, "rules about who may connect", has_firewall),
+        ("--no-public-ip", not network.public_ip, "public addresses to leave out", resolves),
+        ("--jump", network.jump, "networks behind a jump host", resolves),
+        ("--persistent", setup.persistent, "spot requests", resolves),
     )
-    return ((option, what) for option, given, what, knows in words if given and not knows)
+    return ((option, what) for option, given, what, supported in options if given and not supported)
 
 
 def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
@@ -268,8 +268,8 @@ def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
 
 def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:
     """Return what the request says of its cluster; a template with an engine makes one machine a cluster of one."""
-    asked = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
-    return None if asked is None else asked.node(template.engine)
+    cluster = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
+    return None if cluster is None else cluster.node(template.engine)
 
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:
@@ -278,7 +278,7 @@ def check_volume(session: Session, candidates: Candidates, name: str) -> None:
         machine for machine in named_resources(session.ledger) if machine.name == name and machine.state == Kind.VOLUME
     ]
     known = by_account(session, machines)[0]
-    for one in candidates.each:
+    for one in candidates.items:
         check_may_use(
             session, [machine for machine in known.get(one.account, ()) if _may_be_in_place(machine, one.request.want)]
         )
@@ -294,7 +294,7 @@ def owner_of(session: Session, request: UpRequest) -> str:
     return request.owner.strip() if request.owner else session.settings.owner
 
 
-def _setup(wished: Setup, template: Template, *, keep_disk: bool) -> Setup:
+def _setup(setup: Setup, template: Template, *, keep_disk: bool) -> Setup:
     """Return the setup with the template's values for what the user left open, and the policy's."""
-    image, disk_gb = wished.image or template.image or None, wished.disk_gb or template.disk_gb
-    return with_room(replace(wished, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)
+    image, disk_gb = setup.image or template.image or None, setup.disk_gb or template.disk_gb
+    return with_disk_size(replace(setup, image=image, disk_gb=disk_gb, keep_disk=keep_disk), template)

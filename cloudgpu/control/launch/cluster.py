@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
 
 
-def nodes_launched(session: Session, machine: Machine) -> list[Machine]:
+def living_nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the nodes that live of the cluster that a machine is of, in order; itself where none does."""
     cluster = not_none(machine.cluster).id
     machines = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster]
@@ -46,10 +46,10 @@ def find_or_settle_node(
     An interrupted launch is completed where the same calls can be sent again, and where the plan that was agreed to
     covers it. What it made and cannot complete is ended: a cluster is all of its machines or none.
     """
-    machines = [] if prepared.new else _latest(session, prepared, "made", "open", "refused", "void")
+    machines = [] if prepared.new else _latest_nodes(session, prepared, "made", "open", "refused", "void")
     if prepared.new:
-        machines = _latest(session, prepared, "open")
-    there = [
+        machines = _latest_nodes(session, prepared, "open")
+    existing = [
         machine
         for machine in machines
         if machine.launch_status == "made" and (machine.terminated_at is None or has_retained_resources(machine))
@@ -58,19 +58,20 @@ def find_or_settle_node(
         if prepared.existing is not None:
             agree()
         return _complete_or_end(session, prepared, machines, deadline, covered), False
-    never = [machine for machine in machines if machine.launch_status in ("refused", "void")]
-    if there and never:
-        _end_machines(session, there, f"{never[0].name} was never launched")
+    not_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
+    if existing and not_made:
+        _end_machines(session, existing, f"{not_made[0].name} was never launched")
         return None, False
-    if there and all(machine.terminated_at is None for machine in there):
-        there = [refresh(session, machine) for machine in there]
-    living = next((machine for machine in there if machine.terminated_at is None), None)
+    if existing and all(machine.terminated_at is None for machine in existing):
+        existing = [refresh(session, machine) for machine in existing]
+    living = next((machine for machine in existing if machine.terminated_at is None), None)
     if living is not None:
         return living, True
-    return (there[0], True) if there and all(has_retained_resources(machine) for machine in there) else (None, False)
+    is_parked = bool(existing) and all(has_retained_resources(machine) for machine in existing)
+    return (existing[0], True) if is_parked else (None, False)
 
 
-def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
+def _latest_nodes(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
     """Return the nodes of the latest cluster of this request of which there is one, in order; else none."""
     machines = [
         machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.nodes > 1
@@ -80,10 +81,10 @@ def _latest(session: Session, prepared: Prepared, *outcomes: str) -> list[Machin
         for machine in machines
         if lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
-    there = [machine for machine in ours if machine.terminated_at is None or has_retained_resources(machine)]
-    if not there:
+    existing = [machine for machine in ours if machine.terminated_at is None or has_retained_resources(machine)]
+    if not existing:
         return []
-    latest = not_none(max(there, key=lambda machine: machine.intended_at).cluster).id
+    latest = not_none(max(existing, key=lambda machine: machine.intended_at).cluster).id
     nodes = [
         machine for machine in ours if not_none(machine.cluster).id == latest and machine.launch_status in outcomes
     ]
@@ -102,14 +103,14 @@ def _complete_or_end(
     covered: Callable[[Machine], bool],
 ) -> Machine | None:
     """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
-    attempts = _to_send(session, machines) if all(covered(machine) for machine in machines) else []
+    attempts = _attempts_to_send(session, machines) if all(covered(machine) for machine in machines) else []
     if attempts:
         session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
-        provider = _provider_here(session, [machine for machine in machines if machine.launch_status == "open"])
+        provider = _provider_of_nodes(session, [machine for machine in machines if machine.launch_status == "open"])
         try:
-            send_all(session, provider, attempts, deadline=deadline, closed_by=(NoCapacity,))
+            send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
         except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
             session.report(f"{machines[0].zone}: {error.message}")
             _end_machines(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
@@ -118,15 +119,15 @@ def _complete_or_end(
         for machine in machines:
             if machine.launch_status == "open":
                 settle_by_listing(session, machine)
-    now = [session.ledger.machine(machine.id) or machine for machine in machines]
-    made = [machine for machine in now if machine.terminated_at is None and machine.launch_status == "made"]
+    latest = [session.ledger.machine(machine.id) or machine for machine in machines]
+    made = [machine for machine in latest if machine.terminated_at is None and machine.launch_status == "made"]
     if len(made) == not_none(machines[0].cluster).nodes:
         return made[0]
     _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
 
 
-def _provider_here(session: Session, machines: Sequence[Machine]) -> Provider:
+def _provider_of_nodes(session: Session, machines: Sequence[Machine]) -> Provider:
     """Return the provider of these nodes, at least one; a host that is another computer now gets no call meant for it.
 
     Raises as `Session.provider_of` does.
@@ -135,19 +136,20 @@ def _provider_here(session: Session, machines: Sequence[Machine]) -> Provider:
     return provider
 
 
-def _to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
+def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
     """Return the calls that complete a launch; none where they cannot be sent again: without them, or too late.
 
     The one call for all nodes is sent again for all of them.
     """
     provider = session.provider_of(machines[0])
-    whole = isinstance(provider, LaunchesTogether)
-    wanted = [machine for machine in machines if whole or machine.launch_status == "open"]
+    in_one_call = isinstance(provider, LaunchesTogether)
+    wanted = [machine for machine in machines if in_one_call or machine.launch_status == "open"]
     attempts = [saved.load(session.home.attempts, not_none(machine.token)) for machine in wanted]
-    young = all(session.clock() - from_iso(machine.intended_at) < provider.token_rule.lifetime for machine in machines)
-    all_there = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and young
-    found = [one for one in attempts if one is not None]
-    return found if all_there and len(found) == len(wanted) else []
+    lifetime = provider.token_rule.lifetime
+    can_replay = all(session.clock() - from_iso(machine.intended_at) < lifetime for machine in machines)
+    is_complete = len(machines) == not_none(machines[0].cluster).nodes and not session.ledger_away and can_replay
+    saved_attempts = [one for one in attempts if one is not None]
+    return saved_attempts if is_complete and len(saved_attempts) == len(wanted) else []
 
 
 def _end_machines(session: Session, machines: Sequence[Machine], why: str) -> None:

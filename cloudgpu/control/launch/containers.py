@@ -54,7 +54,7 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
         )
 
 
-def with_room(setup: Setup, template: Template) -> Setup:
+def with_disk_size(setup: Setup, template: Template) -> Setup:
     """Return the setup with a system disk that holds the template's container, where nobody said how large it is.
 
     Raises InvalidRequest for a disk that is too small for it.
@@ -71,7 +71,7 @@ def with_room(setup: Setup, template: Template) -> Setup:
     )
 
 
-def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
+def filter_runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
     """Return the offers whose GPUs can run the template's container, and remarks on the others.
 
     Raises InvalidRequest, with the newest tag that works there, where none can.
@@ -79,14 +79,14 @@ def runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[Offer, 
     image = template.container_image
     if not image or not offers:
         return tuple(offers), ()
-    faults = {offer: found for offer in offers if (found := _misfit(image, offer)) is not None}
+    faults = {offer: found for offer in offers if (found := _unsupported_gpu(image, offer)) is not None}
     if len(faults) == len(offers):
-        raise _too_new(template, image, *faults[offers[0]])
+        raise _unsupported_gpu_error(template, image, *faults[offers[0]])
     notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
     return tuple(one for one in offers if one not in faults), tuple(sorted(notes))
 
 
-def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
+def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
     from cloudgpu.catalog import spec_of  # reads the whole catalogue
 
     for gpu in offer.available.accelerators:
@@ -97,16 +97,16 @@ def _misfit(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
     return None
 
 
-def _too_new(template: Template, image: str, gpu: Accelerator, misfit: Misfit) -> InvalidRequest:
-    other = "Choose another --gpu."
+def _unsupported_gpu_error(template: Template, image: str, gpu: Accelerator, misfit: Misfit) -> InvalidRequest:
+    other_gpu = "Choose another --gpu."
     if misfit.newest_tag and "tag" in template.settings:
-        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{misfit.newest_tag}". Or: {other}'
+        remedy = f'Write into config.toml: [templates.{template.name}] and tag = "{misfit.newest_tag}". Or: {other_gpu}'
     elif misfit.newest_tag:
         reference = parse_reference(image)
         named = f"{reference.repository}:{misfit.newest_tag}" if reference else misfit.newest_tag
-        remedy = f"Use {named} in {template.path}. Or: {other}"
+        remedy = f"Use {named} in {template.path}. Or: {other_gpu}"
     else:
-        remedy = f"cloudgpu knows no release of it for this GPU. {other}"
+        remedy = f"cloudgpu knows no release of it for this GPU. {other_gpu}"
     return InvalidRequest(
         f"{image} needs CUDA compute capability {misfit.needs}, and {gpu.name} has {misfit.has}.",
         field="--template",
@@ -120,13 +120,13 @@ def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
     image = template.container_image
     if not image:
         return
-    packed, unpacked = sizes_gb(image)
-    fast, slow = pull_minutes(image)
-    most = offer.price.per_hour.scaled(Fraction(slow, 60)).text()
-    known = "" if family_of(image) else ", assumed: its size is not known"
+    pull_gb, disk_gb = sizes_gb(image)
+    fastest, slowest = pull_minutes(image)
+    max_cost = offer.price.per_hour.scaled(Fraction(slowest, 60)).text()
+    size_note = "" if family_of(image) else ", assumed: its size is not known"
     yield (
-        f"container {image}: {packed:g} GB to pull, {unpacked:g} GB on the disk{known}; "
-        f"{fast} to {slow} minutes after the machine is ready, billed: {most} at most"
+        f"container {image}: {pull_gb:g} GB to pull, {disk_gb:g} GB on the disk{size_note}; "
+        f"{fastest} to {slowest} minutes after the machine is ready, billed: {max_cost} at most"
     )
     if image.startswith(_NVIDIAS):
         yield LICENCE

@@ -13,19 +13,19 @@ from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.inventory.local_files import clean_up, clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, settle_others
+from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import constrain_candidates
 from cloudgpu.control.launch.attempt import record, send_all
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
-from cloudgpu.control.launch.cluster import find_or_settle_node, nodes_launched
-from cloudgpu.control.launch.containers import runnable
+from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
+from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lease import latest_of, set_lease
-from cloudgpu.control.lifecycle.lifecycle import remove_with, terminate_failed_launch
+from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
+from cloudgpu.control.lifecycle.lifecycle import terminate_failed_launch, terminate_partner
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 
 # What a repeated `--new` does after a launch whose outcome is not known: it settles that, but only once.
-SETTLES_FIRST = "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
-SEND_WITHIN = timedelta(minutes=5)
-LOCK_WITHIN_S = 900
+RESOLVE_FIRST = "First see whether it made a machine: cloudgpu ls --refresh. After that, --new launches another one."
+SEND_TIMEOUT = timedelta(minutes=5)
+LOCK_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,47 +88,47 @@ def launch(
     session.check_launchable()
     if prepared.override is not None:
         check_override(session, prepared.override)
-    if prepared.again:
+    if prepared.is_restore:
         check_may(session, Ownership(prepared.name or "", prepared.plan.request.owner), "start")
     else:
         claim_owner(session, prepared.plan.request.owner)
     _sync_if_old(session, prepared)
     if session.is_locked(prepared.lock):
         session.report("another cloudgpu is busy with the same request; waiting for it")
-    with session.lock(prepared.lock, wait=LOCK_WITHIN_S):
+    with session.lock(prepared.lock, wait=LOCK_TIMEOUT_S):
         clean_up(session)
         machine, found = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(session, prepared, agree)
         if machine is None:
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
                 agree()
-            settle_others(session)
+            settle_abandoned_launches(session)
             try:
-                machine = _launch_anew(session, prepared)
+                machine = _launch_new(session, prepared)
             except ProviderUnavailable as error:
-                error.next = SETTLES_FIRST if prepared.new else error.next
+                error.next = RESOLVE_FIRST if prepared.new else error.next
                 raise
-        nodes = [machine] if machine.cluster is None else nodes_launched(session, machine)
+        nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
         if found and all(one.state in UP_STATES for one in nodes):
             session.ledger.append(withdraw_requests_events(session, nodes))
-        left = launched_text(machine)
-        with on_abort(left):
-            nodes = [timers.guard(session, one, "launch") for one in nodes]
-    with on_abort(left):
+        abort_text = launched_text(machine)
+        with on_abort(abort_text):
+            nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]
+    with on_abort(abort_text):
         if not found or any(one.state in ("running", "pending") for one in nodes):
             nodes = _wait_for_all(session, nodes, was_there=found, wait=wait)
         clean_up_local_files(session)
     return Launched(nodes[0], found, tuple(nodes))
 
 
-def launch_document(session: Session, prepared: Prepared, done: Launched, on_start: str | None = None) -> UpDocument:
+def launch_document(session: Session, prepared: Prepared, result: Launched, on_start: str | None = None) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
-        "machine": machine(session, done.machine),
-        "nodes": [machine(session, one) for one in done.nodes] if len(done.nodes) > 1 else [],
-        "found": done.found,
+        "machine": machine(session, result.machine),
+        "nodes": [machine(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
+        "found": result.found,
         "on_start": on_start,
-        "differences": differences(session, prepared, done.machine) if done.found else [],
+        "differences": differences(session, prepared, result.machine) if result.found else [],
         "plan": plan_value(prepared.plan),
     }
 
@@ -168,7 +168,7 @@ def _find_or_resolve(session: Session, prepared: Prepared, agree: Callable[[], N
         if machine.terminated_at is None:
             return machine, True
         machine = retention_records.record_retained(session, machine)
-    if machine is not None and comes_back(machine) and not prepared.again:
+    if machine is not None and comes_back(machine) and not prepared.is_restore:
         return machine, True
     if machine is not None and not comes_back(machine):
         living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)  # says so, where its key is used up
@@ -179,29 +179,29 @@ def _find_or_resolve(session: Session, prepared: Prepared, agree: Callable[[], N
         agree()
     try:
         machine = settle(
-            session, machine, deadline=session.clock() + SEND_WITHIN, replay=_is_covered(session, prepared, machine)
+            session, machine, deadline=session.clock() + SEND_TIMEOUT, replay=_is_in_plan(session, prepared, machine)
         )
     except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
         session.report(f"{machine.zone}: {error.message}")
         return _find_or_resolve(session, prepared, agree)
     if machine.terminated_at is not None:
         return None, False
-    return _under_the_agreed_lease(session, prepared, machine), False
+    return _set_agreed_lease(session, prepared, machine), False
 
 
 def _find_cluster(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
-    until = session.clock() + SEND_WITHIN
+    until = session.clock() + SEND_TIMEOUT
     machine, was_there = find_or_settle_node(
-        session, prepared, agree, until, covered=lambda one: _is_covered(session, prepared, one)
+        session, prepared, agree, until, covered=lambda one: _is_in_plan(session, prepared, one)
     )
     if machine is not None and not was_there:
-        for one in nodes_launched(session, machine):
-            _under_the_agreed_lease(session, prepared, one)
+        for one in living_nodes(session, machine):
+            _set_agreed_lease(session, prepared, one)
     return machine, was_there
 
 
-def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
+def _is_in_plan(session: Session, prepared: Prepared, machine: Machine) -> bool:
     """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now, and is guarded.
 
     Its computer has to be trusted as much as is wanted now, too.
@@ -213,7 +213,7 @@ def _is_covered(session: Session, prepared: Prepared, machine: Machine) -> bool:
     return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
 
 
-def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
+def _set_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
     """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
 
     A timer that was fixed by the launch stays: its own renew-until is the last then.
@@ -225,7 +225,7 @@ def _under_the_agreed_lease(session: Session, prepared: Prepared, machine: Machi
         iso(lease.renew_until),
     ):
         return machine
-    machine = latest_of(session, machine)
+    machine = refresh_lease(session, machine)
     return set_lease(session, machine, lease, "the interrupted launch was asked for again", prepared.override)
 
 
@@ -238,7 +238,7 @@ def _wait_for_all(session: Session, nodes: Sequence[Machine], *, was_there: bool
     except (InvalidRequest, Unreachable) as error:
         if not was_there and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
-                remove_with(session, one, error)
+                terminate_partner(session, one, error)
         raise
     return ready
 
@@ -256,38 +256,38 @@ def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wa
                 terminate_failed_launch(session, machine, error)
             raise
         billed = billed_text(machine, " and billed meanwhile")
-        left = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
-        error.next = f"{error.next} {left}" if error.next else left
+        hint = f"{machine.name} is launched{billed}; to end it: cloudgpu down {command_name(machine)}"
+        error.next = f"{error.next} {hint}" if error.next else hint
         raise
 
 
-def _launch_anew(session: Session, prepared: Prepared) -> Machine:
+def _launch_new(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
     refused = Refusals(prepared.candidates.anywhere)
-    if prepared.exact is None:  # what seemed to be there is not: where it may lie, and who may reach it, is asked now
+    if prepared.resolved_offer is None:  # no machine is there after all: ask now for its location and firewall
         prepared = _with_constraints(session, prepared)
-    looked = {prepared.plan.offer.available.account}
-    for offer in _from_the_plan_on(prepared):
-        if refused.bars(offer):
+    synced = {prepared.plan.offer.available.account}
+    for offer in _offers_from_plan_on(prepared):
+        if refused.rules_out(offer):
             continue
-        if offer.available.account not in looked:
-            looked.add(offer.available.account)
+        if offer.available.account not in synced:
+            synced.add(offer.available.account)
             _sync_account(session, prepared, offer)
         try:
-            each = node_offers(prepared.plan.nodes, offer, prepared.offers)
-            places = [(one, _resolve_offer(session, prepared, one)) for one in each]
-            if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *places[0]):
+            offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
+            resolved = [(one, _resolve_offer(session, prepared, one)) for one in offers_by_node]
+            if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *resolved[0]):
                 check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
         except refused.unsent as error:  # known before anything is sent
             session.report(refused.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
             session.report(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
-        attempts = record(session, prepared, places)
+        attempts = record(session, prepared, resolved)
         session.report(launching(attempts))
         try:
             provider = session.provider(offer.available.account)
-            send_all(session, provider, attempts, deadline=session.clock() + SEND_WITHIN)
+            send_all(session, provider, attempts, deadline=session.clock() + SEND_TIMEOUT)
         except refused.sent as error:
             session.report(refused.add(offer, error, sent=True))
             continue
@@ -301,26 +301,26 @@ def _launch_anew(session: Session, prepared: Prepared) -> Machine:
 def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
     """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
     candidates = open_to_caller(session, constrain_candidates(session, prepared.candidates))
-    wants = {one.account: one.request.want for one in candidates.each}
-    offers = (offer for offer in prepared.offers if offer.available.account in wants)
-    fitting = tuple(offer for offer in offers if fits(offer.available, wants[offer.available.account]))
-    return replace(prepared, candidates=candidates, offers=runnable(prepared.template, fitting)[0])
+    needs = {one.account: one.request.want for one in candidates.items}
+    offers = (offer for offer in prepared.offers if offer.available.account in needs)
+    fitting = tuple(offer for offer in offers if fits(offer.available, needs[offer.available.account]))
+    return replace(prepared, candidates=candidates, offers=filter_runnable(prepared.template, fitting)[0])
 
 
 def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
     """Return the first refusal, which is made to say how many there were and what may help."""
     if first is None:
         return NoCapacity("There is no offer that fits.", field="offer")
-    offers, want = _from_the_plan_on(prepared), prepared.plan.request.want
+    offers, want = _offers_from_plan_on(prepared), prepared.plan.request.want
     if (isinstance(first, NoCapacity) or prepared.candidates.anywhere) and len(offers) > 1:
         first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
     if first.next is None:
-        or_else = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
-        first.next = f"Run it again later, ask for another --gpu or --region{or_else}."
+        hint = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
+        first.next = f"Run it again later, ask for another --gpu or --region{hint}."
     return first
 
 
-def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
+def _offers_from_plan_on(prepared: Prepared) -> Sequence[Offer]:
     """Return the offers in the order of trying, without those that the plan passed over."""
     if prepared.plan.offer not in prepared.offers:
         return prepared.offers
@@ -329,7 +329,7 @@ def _from_the_plan_on(prepared: Prepared) -> Sequence[Offer]:
 
 def _resolve_offer(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
     """Return what was looked up for this offer: with the plan, or now."""
-    if prepared.exact is not None and prepared.exact.offer == offer:
-        return prepared.exact.resolved
-    at = prepared.candidates.of(offer)
-    return resolve(session.provider(at.account), at.request, offer)
+    if prepared.resolved_offer is not None and prepared.resolved_offer.offer == offer:
+        return prepared.resolved_offer.resolved
+    target = prepared.candidates.of(offer)
+    return resolve(session.provider(target.account), target.request, offer)

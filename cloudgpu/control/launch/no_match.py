@@ -74,38 +74,38 @@ def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
 
 
 def _nearest_remedy(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> str:
-    found = _nearest(provider, needs, lost)
+    found = _nearest_offer(provider, needs, lost)
     if found is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
     gpu, price = found.type.gpu, found.listed.price
     return (
         f"Nearest by memory and speed: {gpu.count}x {gpu.name} ({gpu.memory_gib:g} GiB), listed at "
-        f"{price.per_hour.text(4)} an hour: {_command(provider, needs, found)}"
+        f"{price.per_hour.text(4)} an hour: {_up_command(provider, needs, found)}"
     )
 
 
-def _nearest(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
+def _nearest_offer(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
-    anything = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
-    launched = {(item.instance_type, item.region) for item in provider.available(anything).items}
-    shapes = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
+    any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
+    launched = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
+    configurations = {(one.gpu.count, one.gpu.share, one.arch) for one in _types(provider, needs)}
     offers = (
         offer
         for offer in catalog.offers(provider.kind, None, needs.market)
         if (offer.type.name, offer.listed.region) in launched
-        and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in shapes
+        and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
     return nearest(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
 
 
-def _command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
+def _up_command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
     gpu = offer.type.gpu
-    words = ["cloudgpu", "up", "--provider", provider.kind]
-    words += ["--account", provider.account] if provider.account != provider.kind else []
-    words += ["--gpu", gpu.name.lower() + (f":{gpu.count}" if gpu.count > 1 else "")]
-    words += ["--zone", needs.zone] if needs.zone else ["--region", needs.region] if needs.region else []
-    words += ["--spot"] if needs.market is Market.SPOT else []
-    return shlex.join(words)
+    args = ["cloudgpu", "up", "--provider", provider.kind]
+    args += ["--account", provider.account] if provider.account != provider.kind else []
+    args += ["--gpu", gpu.name.lower() + (f":{gpu.count}" if gpu.count > 1 else "")]
+    args += ["--zone", needs.zone] if needs.zone else ["--region", needs.region] if needs.region else []
+    args += ["--spot"] if needs.market is Market.SPOT else []
+    return shlex.join(args)
 
 
 def gpu_text(needs: Requirements) -> str:
@@ -129,19 +129,20 @@ def explain_no_match(
     when it is asked for what is nearest.
     """
     if priced:
-        return _too_dear(needs, priced)
+        return _too_expensive_error(needs, priced)
     if unpriced:
         return _unpriced_error(provider, needs)
     if provider.kind in PROVIDERS:
-        why = _contradiction(provider, needs, items) or _other_market(provider, needs)
+        why = _contradiction_error(provider, needs, items) or _other_market_error(provider, needs)
         return (
             why
-            or _elsewhere(provider, needs)
+            or _other_location_error(provider, needs)
             or explain_discontinued(provider, needs)
-            or _nothing_error(provider, needs, ())
+            or _no_offer_error(provider, needs, ())
         )
-    has = everything(provider, needs)
-    return misspelt(provider, needs, has) or _other_market(provider, needs) or _nothing_error(provider, needs, has)
+    available = all_available(provider, needs)
+    error = find_misspelling(provider, needs, available) or _other_market_error(provider, needs)
+    return error or _no_offer_error(provider, needs, available)
 
 
 def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
@@ -156,48 +157,48 @@ def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
         )
     on_demand = "; or drop --spot" if needs.market is Market.SPOT else ""
     return NoCapacity(
-        f"No price is known for {needs_text(needs)}{_of_market(needs)}, "
+        f"No price is known for {needs_text(needs)}{_market_suffix(needs)}, "
         "and cloudgpu launches nothing without a known price.",
         field="price",
-        next=f"{_to_a_price(provider)}{on_demand}",
+        next=f"{_price_remedy(provider)}{on_demand}",
     )
 
 
-def _other_market(provider: Provider, needs: Requirements) -> InvalidRequest | None:
+def _other_market_error(provider: Provider, needs: Requirements) -> InvalidRequest | None:
     """Return the error for a market without the type if the other market has it. Queries once."""
     if needs.or_on_demand:
         return None
-    other = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
-    there = replace(needs, market=other)
-    if not any(fits(item, there) for item in provider.available(there).items):
+    other_market = Market.ON_DEMAND if needs.market is Market.SPOT else Market.SPOT
+    needs_there = replace(needs, market=other_market)
+    if not any(fits(item, needs_there) for item in provider.available(needs_there).items):
         return None
-    return _wrong_market_error(provider, needs, other)
+    return _wrong_market_error(provider, needs, other_market)
 
 
-def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, says: str = "") -> InvalidRequest:
-    """Return that this is not sold on the wanted market; without `says`, that it is on the other."""
+def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, reason: str = "") -> InvalidRequest:
+    """Return that this is not sold on the wanted market; without `reason`, that it is on the other."""
     where = needs.zone or needs.region or f"the regions of account {provider.account}"
     how, remedy = ("on demand", "Drop --spot.") if other is Market.ON_DEMAND else ("as a spot machine", "Add --spot.")
     on_spot = " --spot" if needs.market is Market.SPOT else ""
     return InvalidRequest(
-        f"{says or f'{provider.kind} sells {needs_text(needs)} only {how}'} in {where}.",
+        f"{reason or f'{provider.kind} sells {needs_text(needs)} only {how}'} in {where}.",
         field="--spot" if other is Market.ON_DEMAND else "--on-demand",
         value=str(needs.market),
         next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
     )
 
 
-def _of_market(needs: Requirements) -> str:
+def _market_suffix(needs: Requirements) -> str:
     return " as a spot machine" if needs.market is Market.SPOT else ""
 
 
-def _to_a_price(provider: Provider) -> str:
+def _price_remedy(provider: Provider) -> str:
     if provider.kind in PROVIDERS:
         return f"Ask for a newer list: cloudgpu catalog refresh; or for a GPU: cloudgpu gpus --provider {provider.kind}"
     return "Set the price in config.toml, or choose something else."
 
 
-def _too_dear(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
+def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
     item, price = cheapest.available, cheapest.price.per_hour
     return NoCapacity(
@@ -209,36 +210,36 @@ def _too_dear(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     )
 
 
-def _nothing_error(provider: Provider, needs: Requirements, has: Sequence[Available]) -> NoCapacity:
-    wishes = _wishes(needs)
-    if not wishes:
+def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence[Available]) -> NoCapacity:
+    requested = _requested_options(needs)
+    if not requested:
         message, remedy = f"Account {provider.account} has nothing to offer.", "Pick another --provider."
         return NoCapacity(message, field="--provider", value=provider.kind, next=remedy)
-    words, options = [f"{option} {word}" for option, word in wishes], [option for option, _ in wishes]
+    words, options = [f"{option} {word}" for option, word in requested], [option for option, _ in requested]
     return NoCapacity(
-        f"Account {provider.account} has nothing with {' '.join(words)}{_other_gpus_clause(needs, has)}.",
+        f"Account {provider.account} has nothing with {' '.join(words)}{_other_gpus_clause(needs, available)}.",
         field=options[0],
-        value=wishes[0][1],
-        next=f"{_other_count(needs, has)}Drop {_list_text(options, 'or')}, or pick another --provider; "
+        value=requested[0][1],
+        next=f"{_other_count(needs, available)}Drop {_list_text(options, 'or')}, or pick another --provider; "
         "any is the cheapest of your clouds.",
     )
 
 
-def _other_count(needs: Requirements, has: Sequence[Available]) -> str:
+def _other_count(needs: Requirements, available: Sequence[Available]) -> str:
     """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
-    alike = (gpu for item in has for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
+    alike = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
     counts = sorted({gpu.count for gpu in alike} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count))
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
 
 
-def _other_gpus_clause(needs: Requirements, has: Sequence[Available]) -> str:
+def _other_gpus_clause(needs: Requirements, available: Sequence[Available]) -> str:
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
-    if needs.gpu is None or not has:
+    if needs.gpu is None or not available:
         return ""
-    return f"; it has {_list_text(sorted({_gpus(item.accelerators) for item in has}), 'and')}"
+    return f"; it has {_list_text(sorted({_gpus(item.accelerators) for item in available}), 'and')}"
 
 
-def _wishes(needs: Requirements) -> list[tuple[str, str]]:
+def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
     named = {
         "--gpu": needs.gpu and gpu_text(needs),
         "--instance-type": needs.instance_type,
@@ -248,13 +249,13 @@ def _wishes(needs: Requirements) -> list[tuple[str, str]]:
     return [(key, value) for key, value in named.items() if value]
 
 
-def _contradiction(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
+def _contradiction_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
     """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
     if needs.gpu is None:
         return None
-    meant = matching_gpus(needs.gpu, catalog.gpus())  # raises for an unknown one, with the near one
-    if not any(same_gpu(spec.name, needs.gpu) for spec in meant):
-        names = " or ".join(spec.name.lower() for spec in meant)
+    suggestions = matching_gpus(needs.gpu, catalog.gpus())  # raises for an unknown one, with the near one
+    if not any(same_gpu(spec.name, needs.gpu) for spec in suggestions):
+        names = " or ".join(spec.name.lower() for spec in suggestions)
         return InvalidRequest(
             f"The catalogue has no GPU {needs.gpu!r}; did you mean {names}?",
             field="--gpu",
@@ -262,11 +263,11 @@ def _contradiction(provider: Provider, needs: Requirements, items: Sequence[Avai
             next=f"Use --gpu {names}.",
         )
     if needs.instance_type is not None:
-        return _wrong_type(provider, needs, items)
-    return None if provider.kind in PARTLY else _wrong_count(provider, needs)
+        return _wrong_type_error(provider, needs, items)
+    return None if provider.kind in PARTLY else _wrong_count_error(provider, needs)
 
 
-def _wrong_count(provider: Provider, needs: Requirements) -> NoCapacity | None:
+def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the fault of a GPU that a provider with a whole list has not, or not so many of."""
     counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")})
     if not counts:
@@ -282,11 +283,11 @@ def _wrong_count(provider: Provider, needs: Requirements) -> NoCapacity | None:
     return None
 
 
-def _wrong_type(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
+def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a type that has other GPUs than were asked for beside it."""
     listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == needs.instance_type]
-    asked = [item.accelerators for item in items if item.instance_type == needs.instance_type]
-    found = next(iter(listed + asked), None)
+    available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
+    found = next(iter(listed + available), None)
     if found is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in found):
         return None
     return InvalidRequest(
@@ -303,91 +304,91 @@ def _gpus(accelerators: Sequence[Accelerator]) -> str:
 
 def _not_sold_error(provider: Provider, needs: Requirements) -> NoCapacity:
     others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, needs.gpu or "")})
-    do = f"; {_list_text(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
+    sellers = f"; {_list_text(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
     return NoCapacity(
-        f"{provider.kind} sells no machine with {needs.gpu}{do}.",
+        f"{provider.kind} sells no machine with {needs.gpu}{sellers}.",
         field="--gpu",
         value=gpu_text(needs),
         next=f"See what it sells: cloudgpu gpus --provider {provider.kind}",
     )
 
 
-def _elsewhere(provider: Provider, needs: Requirements) -> NoCapacity | None:
+def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error that names other locations, if only the location is the obstacle. Queries once."""
     if needs.region is None and needs.zone is None:
         return None
-    free = replace(needs, region=None, zone=None)
-    found = [item for item in provider.available(free).items if fits(item, free)]
+    anywhere = replace(needs, region=None, zone=None)
+    found = [item for item in provider.available(anywhere).items if fits(item, anywhere)]
     if not found:
         return None
     regions, zones = {item.region for item in found}, {item.zone for item in found}
     in_region = sorted(zone for zone in zones if needs.zone and zone[:-1] == needs.zone[:-1])
     option, asked = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
-    places, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
+    locations, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
     return NoCapacity(
-        f"{provider.kind} does not launch {needs_text(needs)} in {asked}: it does in {_list_text(places, 'and')}.",
+        f"{provider.kind} does not launch {needs_text(needs)} in {asked}: it does in {_list_text(locations, 'and')}.",
         field=option,
         value=asked,
-        next=f"Name {name} {places[0]}, or leave {option} out.",
+        next=f"Name {name} {locations[0]}, or leave {option} out.",
     )
 
 
-def _list_text(words: Iterable[str], joint: str) -> str:
+def _list_text(words: Iterable[str], conjunction: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
-    found = list(words)
-    if len(found) > NAMED:
-        return first_few(found, NAMED)
-    return f" {joint} ".join(filter(None, (", ".join(found[:-1]), found[-1])))
+    items = list(words)
+    if len(items) > NAMED:
+        return first_few(items, NAMED)
+    return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))
 
 
-def everything(provider: Provider, needs: Requirements) -> Sequence[Available]:
+def all_available(provider: Provider, needs: Requirements) -> Sequence[Available]:
     """Return all that a provider has on the wanted market. Asks it once; nothing where a part does not answer."""
     try:
-        stock = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
+        availability = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
     except CloudgpuError:
         return ()
-    return () if stock.unanswered else stock.items
+    return () if availability.unanswered else availability.items
 
 
-def misspelt(provider: Provider, needs: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
-    """Return the fault of a word that names nothing, None where it names something that is not to be had there now.
+def find_misspelling(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
+    """Return the error for a value that names nothing, None where it names something that is not to be had there now.
 
-    A machine of one's own is never sold out, so what is not in `has` does not exist. Another provider may leave out
+    An owned machine is never sold out, so what is not in `available` does not exist. Another provider may leave out
     what it has no capacity for: there a name counts as misspelt only where one that it has is near.
     """
-    words = (
-        ("--instance-type", "instance type", needs.instance_type, {item.instance_type for item in has}),
-        ("--region", "region", needs.region, {item.region for item in has}),
-        ("--zone", "zone", needs.zone, {item.zone for item in has}),
+    options = (
+        ("--instance-type", "instance type", needs.instance_type, {item.instance_type for item in available}),
+        ("--region", "region", needs.region, {item.region for item in available}),
+        ("--zone", "zone", needs.zone, {item.zone for item in available}),
     )
-    for option, what, word, there in words:
-        if word is None or word in there or not there:
+    for option, what, value, names in options:
+        if value is None or value in names or not names:
             continue
-        meant = near(word, there)
-        if meant or provider.kind in OWNED_PROVIDERS:
-            return _fault(provider, option, what, word, meant, sorted(there))
-    return _no_gpu(provider, needs, has)
+        suggestion = near(value, names)
+        if suggestion or provider.kind in OWNED_PROVIDERS:
+            return _misspelling_error(provider, option, what, value, suggestion, sorted(names))
+    return _no_gpu_error(provider, needs, available)
 
 
-def _no_gpu(provider: Provider, needs: Requirements, has: Sequence[Available]) -> InvalidRequest | None:
+def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
     """Return the fault of a GPU that neither the provider nor the catalogue knows."""
-    own = {gpu.name.lower() for item in has for gpu in item.accelerators}
-    if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in own):
+    gpu_names = {gpu.name.lower() for item in available for gpu in item.accelerators}
+    if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):
         return None
     try:
         matching_gpus(needs.gpu, catalog.gpus())
     except InvalidRequest as error:
-        meant = near(needs.gpu, own)
-        return _fault(provider, "--gpu", "GPU", needs.gpu, meant, ()) if meant else error
+        suggestion = near(needs.gpu, gpu_names)
+        return _misspelling_error(provider, "--gpu", "GPU", needs.gpu, suggestion, ()) if suggestion else error
     return None
 
 
-def _fault(
-    provider: Provider, option: str, what: str, word: str, meant: str | None, there: Sequence[str]
+def _misspelling_error(
+    provider: Provider, option: str, what: str, value: str, suggestion: str | None, names: Sequence[str]
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"Account {provider.account} has no {what} {word!r}" + did_you_mean(meant, "."),
+        f"Account {provider.account} has no {what} {value!r}" + did_you_mean(suggestion, "."),
         field=option,
-        value=word,
-        next=f"Use {option} {meant}." if meant else f"It has: {', '.join(there[:NAMED])}. Or drop {option}.",
+        value=value,
+        next=f"Use {option} {suggestion}." if suggestion else f"It has: {', '.join(names[:NAMED])}. Or drop {option}.",
     )

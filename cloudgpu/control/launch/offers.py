@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.catalog import ListedQuota
 
 Faults = tuple[type[CloudgpuError], ...]
-_OF_OFFERS: Faults = (NoCapacity, QuotaExceeded)
-_OF_ACCOUNTS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
+_OFFER_ERRORS: Faults = (NoCapacity, QuotaExceeded)
+_ACCOUNT_ERRORS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Refusals:
     """The refusals so far, in order. `anywhere`: offers of several accounts are tried, and one's fault is its own."""
 
     anywhere: bool
-    each: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
+    items: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
     _full: set[tuple[str, str, str]] = field(default_factory=set)  # account, region and market whose quota is used up
 
     @property
     def unsent(self) -> Faults:
         """The faults of a look-up after which the next offer is tried: nothing was asked for yet."""
-        return _OF_OFFERS + _OF_ACCOUNTS if self.anywhere else _OF_OFFERS
+        return _OFFER_ERRORS + _ACCOUNT_ERRORS if self.anywhere else _OFFER_ERRORS
 
     @property
     def sent(self) -> Faults:
@@ -72,46 +72,46 @@ class Refusals:
         """Remember a refusal, and return the sentence that says it. Raises what says nothing about an offer."""
         if isinstance(error, LedgerUnavailable):
             raise error
-        self.each.append((offer, error))
+        self.items.append((offer, error))
         item = offer.available
         if sent and isinstance(error, QuotaExceeded):
             self._full.add((item.account, item.region, str(item.market)))
         where = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
         return f"{where}: {error.message}"
 
-    def bars(self, offer: Offer) -> bool:
+    def rules_out(self, offer: Offer) -> bool:
         """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""
         item = offer.available
         if self.anywhere and (item.account, item.region, str(item.market)) in self._full:
             return True
-        return item.account in self.accounts or is_limited(offer, self.each)
+        return item.account in self.accounts or is_limited(offer, self.items)
 
     @property
     def accounts(self) -> set[str]:
         """The accounts of which no offer can be launched."""
-        return {stopped.available.account for stopped, fault in self.each if isinstance(fault, _OF_ACCOUNTS)}
+        return {stopped.available.account for stopped, fault in self.items if isinstance(fault, _ACCOUNT_ERRORS)}
 
     @property
     def first(self) -> CloudgpuError | None:
         """The first refusal, of the kinds that say most: a quota can be raised, capacity comes back."""
-        faults = [fault for _, fault in self.each]
-        return next((fault for fault in faults if isinstance(fault, _OF_OFFERS)), next(iter(faults), None))
+        faults = [fault for _, fault in self.items]
+        return next((fault for fault in faults if isinstance(fault, _OFFER_ERRORS)), next(iter(faults), None))
 
 
 def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
     """Say whether a limit that stopped an offer in the same region stops this one: it needs no less of the same."""
-    return any(isinstance(fault, QuotaExceeded) and _stops(fault, stopped, offer) for stopped, fault in refusals)
+    return any(isinstance(fault, QuotaExceeded) and _limits(fault, stopped, offer) for stopped, fault in refusals)
 
 
-def _stops(error: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
+def _limits(error: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    before, now = stopped.available, offer.available
-    if (before.provider, before.account) != (now.provider, now.account):
+    other, item = stopped.available, offer.available
+    if (other.provider, other.account) != (item.provider, item.account):
         return False
-    limits = [one for one in quotas_of(now.provider, now.instance_type, now.market) if one.code == error.value]
-    limits = [one for one in limits if one.is_overall or before.region == now.region]
-    return any(_limit_use(one, now) >= _limit_use(one, before) for one in limits)
+    limits = [one for one in quotas_of(item.provider, item.instance_type, item.market) if one.code == error.value]
+    limits = [one for one in limits if one.is_overall or other.region == item.region]
+    return any(_limit_use(one, item) >= _limit_use(one, other) for one in limits)
 
 
 def _limit_use(quota: ListedQuota, item: Available) -> int:
@@ -119,20 +119,20 @@ def _limit_use(quota: ListedQuota, item: Available) -> int:
     return sum(gpu.count for gpu in item.accelerators) if quota.unit == "GPU" else item.vcpus or 0
 
 
-_NOTHING_LOOKED_UP = Resolved({})
+_NOTHING_RESOLVED = Resolved({})
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOffer:
     """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched.
 
-    `without` are accounts of which none can.
+    `unusable_accounts` have no offer that can be launched.
     """
 
     offer: Offer
-    resolved: Resolved = _NOTHING_LOOKED_UP
+    resolved: Resolved = _NOTHING_RESOLVED
     passed_over: tuple[str, ...] = ()
-    without: frozenset[str] = frozenset()
+    unusable_accounts: frozenset[str] = frozenset()
 
 
 def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
@@ -142,8 +142,8 @@ def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest
     """
     if not isinstance(provider, Resolves):
         return request
-    bound = provider.placement_constraint(request.setup, request.want)
-    region, zone = bound.region or request.want.region, bound.zone or request.want.zone
+    constraint = provider.placement_constraint(request.setup, request.want)
+    region, zone = constraint.region or request.want.region, constraint.zone or request.want.zone
     return replace(request, want=replace(request.want, region=region, zone=zone))
 
 
@@ -153,12 +153,12 @@ def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
     Asks an address service, at most once: to be called when there is an offer, so that whoever lacks an SDK, a
     credential or an offer hears of that first. Raises InvalidRequest where the address is needed and not known.
     """
-    shut = {one.account for one in candidates.each if _needs_caller(one.provider, one.request.setup)}
-    if not shut:
+    closed_accounts = {one.account for one in candidates.items if _needs_caller(one.provider, one.request.setup)}
+    if not closed_accounts:
         return candidates
     caller = caller_cidr(session)  # the same for all accounts
-    opened = (_open_candidate(one, caller) if one.account in shut else one for one in candidates.each)
-    return replace(candidates, each=tuple(opened))
+    opened = (_open_candidate(one, caller) if one.account in closed_accounts else one for one in candidates.items)
+    return replace(candidates, items=tuple(opened))
 
 
 def _open_candidate(candidate: Candidate, caller: str) -> Candidate:
@@ -191,21 +191,21 @@ def first_launchable(
     """
     refused = Refusals(candidates.anywhere)
     for offer in offers:
-        if refused.bars(offer):
+        if refused.rules_out(offer):
             continue
-        at = candidates.of(offer)
+        target = candidates.of(offer)
         try:
-            resolved = resolve(at.provider, at.request, offer)
-            if not no_guard and needs_run(at.provider, offer, resolved):
+            resolved = resolve(target.provider, target.request, offer)
+            if not no_guard and needs_run(target.provider, offer, resolved):
                 check_launch_guarded(session, offer)
         except refused.unsent as error:
             session.report(refused.add(offer, error))
             continue
         notes = dict.fromkeys(
-            f"passed over: {_account_prefix(one, refused)}{error.message}" for one, error in refused.each
+            f"passed over: {_account_prefix(one, refused)}{error.message}" for one, error in refused.items
         )
         return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refused.accounts))
-    errors = [error for _, error in refused.each]
+    errors = [error for _, error in refused.items]
     raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
 
 
@@ -215,7 +215,7 @@ def _account_prefix(offer: Offer, refused: Refusals) -> str:
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
     """Return what the exact call of this offer needs; nothing, where a provider looks nothing up."""
-    return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_LOOKED_UP
+    return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
 def offers_unless_launched(
@@ -281,32 +281,32 @@ def _offer_of(machine: Machine) -> Offer:
     return Offer(item, price_from_json(not_none(machine.price).record()))
 
 
-def _offers(session: Session, provider: Provider, needs: Requirements, less: list[Offer]) -> list[Offer]:
-    stock, anybodys = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
-    for gap in stock.unanswered:
+def _offers(session: Session, provider: Provider, needs: Requirements, untrusted: list[Offer]) -> list[Offer]:
+    found, any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
+    for gap in found.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [as_able(provider, item) for item in stock.items if fits(item, anybodys)]
+    available = [as_able(provider, item) for item in found.items if fits(item, any_trust)]
     priced, unpriced = join(available, paid_prices(provider, available, session.settings.discounts, session.clock()))
     offers = ranked(priced, needs)
-    less += (offer for offer in ranked(priced, anybodys) if not needs.trust.accepts(offer.available.trust))
+    untrusted += (offer for offer in ranked(priced, any_trust) if not needs.trust.accepts(offer.available.trust))
     if offers:
         return offers
-    if less and not stock.unanswered:
+    if untrusted and not found.unanswered:
         from cloudgpu.core.launch.trust import too_little_trust
 
-        raise too_little_trust(needs, less)
+        raise too_little_trust(needs, untrusted)
     from cloudgpu.control.launch.no_match import explain_no_match  # reads the whole catalogue
 
-    raise _silent(stock) or explain_no_match(
-        provider, needs, stock.items, [one for one in priced if fits(one.available, needs)], unpriced=bool(unpriced)
+    raise _unanswered_error(found) or explain_no_match(
+        provider, needs, found.items, [one for one in priced if fits(one.available, needs)], unpriced=bool(unpriced)
     )
 
 
-def _silent(stock: Availability) -> CloudgpuError | None:
+def _unanswered_error(availability: Availability) -> CloudgpuError | None:
     """Return the fault of a search of which a part did not answer: nothing was found, and something may be there."""
-    if not stock.unanswered:
+    if not availability.unanswered:
         return None
-    gap = stock.unanswered[0]
+    gap = availability.unanswered[0]
     return ProviderUnavailable(
         f"Nothing that fits was found, and {gap.scope} did not answer: {gap.why}",
         field="--region",

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
 from cloudgpu.config.templates.render import package_remarks, parts_at
-from cloudgpu.control.clusters.engine import check_here
+from cloudgpu.control.clusters.engine import check_engine_installed
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
 from cloudgpu.control.launch.candidates import (
@@ -21,7 +21,7 @@ from cloudgpu.control.launch.candidates import (
     check_volume,
     owner_of,
 )
-from cloudgpu.control.launch.containers import container_remarks, runnable
+from cloudgpu.control.launch.containers import container_remarks, filter_runnable
 from cloudgpu.control.launch.offers import (
     ResolvedOffer,
     first_launchable,
@@ -71,8 +71,8 @@ class Prepared:
     key: str | None = None
     name: str | None = None
     new: bool = False
-    again: bool = False  # it brings back a machine of which an image is kept
-    exact: ResolvedOffer | None = (
+    is_restore: bool = False  # it brings back a machine of which an image is kept
+    resolved_offer: ResolvedOffer | None = (
         None  # what was looked up for the plan's offer; None: requests are not tied yet, either
     )
     override: str | None = None  # why a budget is to be passed
@@ -81,7 +81,7 @@ class Prepared:
 
     def remedy(self, now: datetime) -> Remedy:
         """Return how less can be asked for than this plan."""
-        command = f"cloudgpu start {self.name}" if self.again else "add"
+        command = f"cloudgpu start {self.name}" if self.is_restore else "add"
         return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
 
@@ -105,27 +105,27 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     lock = lock_name(request.key or derived_key(fingerprint, 1))
     existing_machine = existing or unsettled_of(machines, lock)
     if existing and candidates.anywhere:
-        here = session.account_here(existing)
-        one = candidate(session, request, template, here)  # it is there, whatever the others offer
-        candidates = replace(candidates, each=(one,), passed=())
+        account = session.account_here(existing)
+        target = candidate(session, request, template, account)  # it is there, whatever the others offer
+        candidates = replace(candidates, items=(target,), skipped=())
     volume = request.setup.volume
     if existing_machine is None and volume is not None and not candidates.anywhere:
         check_volume(session, candidates, volume.name)
     found = _find_offers(session, candidates, existing_machine)
     if existing_machine is None and volume is not None:
         check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
-    unfit: tuple[str, ...] = ()
+    unfit_remarks: tuple[str, ...] = ()
     if existing_machine is None:
-        offers, unfit = runnable(template, found.offers)
+        offers, unfit_remarks = filter_runnable(template, found.offers)
         found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
     first = (
         ResolvedOffer(found.offers[0])
         if existing_machine
         else first_launchable(session, found.candidates, found.offers, no_guard=request.no_guard)
     )
-    found = replace(found, offers=tuple(one for one in found.offers if one.available.account not in first.without))
+    found = replace(found, offers=tuple(o for o in found.offers if o.available.account not in first.unusable_accounts))
     return Prepared(
-        plan=_plan(session, found, template, first, unfit, no_guard=request.no_guard),
+        plan=_plan(session, found, template, first, unfit_remarks, no_guard=request.no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -135,7 +135,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
         key=request.key,
         name=request.name,
         new=request.new,
-        exact=None if existing_machine else first,
+        resolved_offer=None if existing_machine else first,
         override=request.override,
         no_guard=request.no_guard,
     )
@@ -144,27 +144,27 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
 def ask_for_agreement(
     session: Session,
     planned: Planned,
-    again: Callable[[], Planned],
+    replan: Callable[[], Planned],
     ask: Callable[[Planned], None],
     launch_of: Callable[[Planned], Prepared | None],
 ) -> Planned:
-    """Ask for a plan, and return the one that was agreed to; one that has become old meanwhile is made `again`.
+    """Ask for a plan, and return the one that was agreed to; `replan` makes one that is too old anew.
 
     `launch_of` is the launch in a plan; None for none, which costs nothing more than before. Where a later plan is
-    more expensive, it is asked for, too: shown at least, where everything was agreed to before. Raises what `again` and
-    `ask` raise.
+    more expensive, it is asked for, too: shown at least, where everything was agreed to before. Raises what `replan`
+    and `ask` raise.
     """
     while True:
         ask(planned)
         shown_plan = launch_of(planned)
         if shown_plan is None or session.clock() - _planned_at(shown_plan) <= PRICE_VALID_FOR:
             return planned
-        latest = again()
-        now = launch_of(latest)
-        if now is None or now.existing is not None or _per_hour(now) <= _per_hour(shown_plan):
+        latest = replan()
+        replanned = launch_of(latest)
+        if replanned is None or replanned.existing is not None or _per_hour(replanned) <= _per_hour(shown_plan):
             return latest
-        before, costs = (_per_hour(one).text(4) for one in (shown_plan, now))
-        session.report(f"The price has risen since the plan was made: it is {costs} an hour now, no longer {before}.")
+        before, price = (_per_hour(one).text(4) for one in (shown_plan, replanned))
+        session.report(f"The price has risen since the plan was made: it is {price} an hour now, no longer {before}.")
         planned = latest
 
 
@@ -181,16 +181,16 @@ def _find_offers(session: Session, candidates: Candidates, existing: Machine | N
     """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
     if candidates.anywhere:
         return offers_of_any_provider(session, candidates, existing)
-    (one,) = candidates.each
-    wished = one.request.want
+    (target,) = candidates.items
+    wished = target.request.want
     if existing is None:
-        one = replace(one, request=with_constraint(one.provider, one.request))
-    less: list[Offer] = []
-    offers = offers_in(session, one.provider, one.request, wished, existing, less)
-    return OffersFound(tuple(offers), replace(candidates, each=(one,)), tuple(less))
+        target = replace(target, request=with_constraint(target.provider, target.request))
+    untrusted: list[Offer] = []
+    offers = offers_in(session, target.provider, target.request, wished, existing, untrusted)
+    return OffersFound(tuple(offers), replace(candidates, items=(target,)), tuple(untrusted))
 
 
-def prepare_again(
+def prepare_restore(
     session: Session,
     request: LaunchRequest,
     machine: Machine,
@@ -207,12 +207,12 @@ def prepare_again(
     request = with_constraint(provider, request)
     offers: Sequence[Offer] = offers_unless_launched(session, provider, request.want, None)
     request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
-    one = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
-    offers, unfit = runnable(template, offers)
-    found = OffersFound(tuple(offers), open_to_caller(session, Candidates((one,))))
+    target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
+    offers, unfit_remarks = filter_runnable(template, offers)
+    found = OffersFound(tuple(offers), open_to_caller(session, Candidates((target,))))
     first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
-        plan=_plan(session, found, template, first, unfit, no_guard=no_guard),
+        plan=_plan(session, found, template, first, unfit_remarks, no_guard=no_guard),
         offers=found.offers,
         candidates=found.candidates,
         template=template,
@@ -221,8 +221,8 @@ def prepare_again(
         existing=None,
         key=machine.key,
         name=machine.name,
-        again=True,
-        exact=first,
+        is_restore=True,
+        resolved_offer=first,
         override=override,
         no_guard=no_guard,
     )
@@ -233,37 +233,37 @@ def _plan(
     found: OffersFound,
     template: Template,
     first: ResolvedOffer,
-    unfit: tuple[str, ...] = (),
+    unfit_remarks: tuple[str, ...] = (),
     *,
     no_guard: bool,
 ) -> LaunchPlan:
-    """Return the plan whose first offer is `first`, followed by those that come after it; `unfit` are passed over."""
-    at, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
-    request, provider = at.request, at.provider
+    """Return the plan whose first offer is `first`, followed by those after it; `unfit_remarks` name skipped GPUs."""
+    target, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
+    request, provider = target.request, target.provider
     if request.cluster is not None:
-        check_here(provider.kind, request.cluster)
+        check_engine_installed(provider.kind, request.cluster)
     guarded = guarding(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
-    alone = needs_run(provider, first.offer, resolved)  # but for runs of the reaper
-    run = run_of_launch(session, first.offer) if alone else None
+    relies_on_runs = needs_run(provider, first.offer, resolved)  # but for runs of the reaper
+    run = run_of_launch(session, first.offer) if relies_on_runs else None
     left_out = {part.kind for part in parts} - provider.runs_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
         *written_at_home(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in left_out else ()),
-        *trust_remarks(offers, found.less),
+        *trust_remarks(offers, found.untrusted),
         *traffic_remarks(first.offer),
         *password_remarks(offers, passwords_of(template.name, template.settings, session.settings.templates)),
         *found.remarks,
-        *unfit,
+        *unfit_remarks,
         *first.passed_over,
         *container_remarks(template, first.offer),
         *setup_remarks(request.setup),
         *resolved.remarks,
-        *at.remarks,
-        *_of_cluster(session, request, first.offer),
-        *(_only_runs(session, run, request) if alone else ()),
-        *_other_terms(found, at),
+        *target.remarks,
+        *_cluster_remarks(session, request, first.offer),
+        *(_scheduled_run_notes(session, run, request) if relies_on_runs else ()),
+        *_other_terms_remarks(found, target),
     )
     return launch_plan(
         request,
@@ -272,19 +272,19 @@ def _plan(
         guards=layers_of(guarded, resolved.guards, nodes_of(request)),
         guarded=guarded,
         run=run,
-        waived=no_guard and alone,
+        waived=no_guard and relies_on_runs,
         now=now,
         extras=extras_of(first.offer, resolved),
         remarks=remarks,
-        said_by=(at.spans.lease_from, at.spans.renew_from),
+        said_by=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
         any_provider=found.candidates.anywhere,
-        policy=at.policy,
+        policy=target.policy,
     )
 
 
-def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
+def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
     """Yield whether several machines are worth it; nothing for one, which pays for no import."""
     if request.cluster is not None and request.cluster.nodes > 1:
         from cloudgpu.control.clusters.remarks import cluster_remarks
@@ -292,7 +292,7 @@ def _of_cluster(session: Session, request: LaunchRequest, offer: Offer) -> Itera
         yield from cluster_remarks(request.cluster.nodes, offer.available, session.ledger.machines())
 
 
-def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:
+def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:
     """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop.
 
     Runs that come more seldom than the lease is long end a machine late, and that costs.
@@ -300,13 +300,13 @@ def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchReques
     if run is None:
         yield Note("nothing ends this machine by itself: no scheduled run of the reaper is relied on", NoteKind.GUARD)
         return
-    often = duration_text(run.every)
+    every = duration_text(run.every)
     yield Note(
-        f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, every {often}",
+        f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, every {every}",
         NoteKind.GUARD,
     )
     if run.every > timedelta(seconds=request.lease_s):
-        sentence = f"it is billed for up to {often} past its lease or renew-until, until the next of those runs ends it"
+        sentence = f"it is billed for up to {every} past its lease or renew-until, until the next of those runs ends it"
         yield Note(sentence, NoteKind.MONEY)
     if session.settings.alerts.deadman is None:
         yield Note(
@@ -315,13 +315,13 @@ def _only_runs(session: Session, run: ScheduledRun | None, request: LaunchReques
         )
 
 
-def _other_terms(offers: OffersFound, at: Candidate) -> Iterator[str]:
+def _other_terms_remarks(offers: OffersFound, target: Candidate) -> Iterator[str]:
     """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
-    for one in offers.candidates.each:
+    for one in offers.candidates.items:
         terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
-        if terms != (at.request.policy, at.request.lease_s, at.request.renew_s):
-            lasts = f"lease {duration_text(one.spans.lease)}, renew-until {duration_text(one.spans.renew_until)}"
-            yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {lasts}"
+        if terms != (target.request.policy, target.request.lease_s, target.request.renew_s):
+            times = f"lease {duration_text(one.lifetime.lease)}, renew-until {duration_text(one.lifetime.renew_until)}"
+            yield f"if it is launched at account {one.account}, policy {one.request.policy} holds: {times}"
 
 
 def _is_billed_already(session: Session, request: LaunchRequest) -> bool:

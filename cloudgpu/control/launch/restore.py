@@ -11,14 +11,14 @@ from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_adm
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import settle
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
-from cloudgpu.control.launch.budget_preview import check_asking
+from cloudgpu.control.launch.budget_preview import check_admission
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.offers import offers_unless_launched
-from cloudgpu.control.launch.plan import Prepared, prepare_again
+from cloudgpu.control.launch.plan import Prepared, prepare_restore
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.lifecycle.timers import drop
+from cloudgpu.control.lifecycle.timers import delete_timer
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override
@@ -39,7 +39,7 @@ from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.attached_costs import image_price
 
-_DEFAULT = Setup()
+_DEFAULT_SETUP = Setup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def start_machine(
             max_price=max_price,
         )
         return restore_machine(session, plan, wait=wait)
-    until = new_lease(session, machine, span, renew)
-    return start_stopped(session, machine, until, wait=wait, override=override, no_guard=no_guard)
+    lease = new_lease(session, machine, span, renew)
+    return start_stopped(session, machine, lease, wait=wait, override=override, no_guard=no_guard)
 
 
 def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool) -> None:
@@ -162,13 +162,13 @@ def plan_restore(
     check_may(session, machine, "start")
     check_override(session, override)
     session.check_launchable()
-    check_comeback(session, machine)
+    check_restorable(session, machine)
     with lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         if has_retained_resources(machine) and not retention_rules.is_parked(machine):
             machine = park(session, machine, why="its start was asked")
         if machine.terminated_at is not None and machine.timer:  # of the machine before: the one to come gets its own
-            machine = drop(session, machine)
+            machine = delete_timer(session, machine)
     if _image_of(machine) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
             f"{machine.name} is no longer parked: it is {machine.state}.",
@@ -179,7 +179,7 @@ def plan_restore(
     lease = new_lease(session, machine, span, renew)
     try:
         request = _launch_request(session, machine, lease, _requirements(machine, max_price, wider=wider))
-        return prepare_again(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
+        return prepare_restore(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
     except NoCapacity as error:
         raise _still_retained_error(machine, error, wider=wider) from error
 
@@ -211,8 +211,8 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
-        raise _not_to_be_moved(machine)
-    check_comeback(session, machine)
+        raise _cannot_move_error(machine)
+    check_restorable(session, machine)
     provider, request = session.provider_of(machine), _requirements(machine, max_price, wider=True)
     offers = [
         offer
@@ -249,8 +249,8 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
     )
     now = session.clock()
     shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {machine.name} --move")
-    ask = session.ledger.read(lambda view: evaluate_budgets(session, view, wanted))
-    check_asking(ask, override, Remedy(shorter, offers=move.offers))
+    admission = session.ledger.read(lambda view: evaluate_budgets(session, view, wanted))
+    check_admission(admission, override, Remedy(shorter, offers=move.offers))
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
@@ -263,11 +263,11 @@ def move(session: Session, machine: Machine, *, why: str) -> Machine:
 def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCapacity:
     """Return the error of a start without capacity, with the cost of a move by image if that helps."""
     try:
-        found = plan_move(session, machine)
+        plan = plan_move(session, machine)
     except (InvalidRequest, NoCapacity):
         return error
-    cheapest = found.offers[0]
-    per_month = found.image.per_month
+    cheapest = plan.offers[0]
+    per_month = plan.image.per_month
     costs = "whose price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     error.next = (
         f"Its disk is kept. To move it by an image ({costs}) to {cheapest.available.instance_type} in "
@@ -276,13 +276,13 @@ def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCa
     return error
 
 
-def check_comeback(session: Session, machine: Machine) -> None:
+def check_restorable(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a machine whose launch is not known well enough to be repeated."""
     if machine.instance_type and machine.template and machine.key:
-        known = machine_id(session.ledger.id, machine.key) == machine.id
+        is_repeatable = machine_id(session.ledger.id, machine.key) == machine.id
     else:
-        known = False
-    if not known:
+        is_repeatable = False
+    if not is_repeatable:
         raise InvalidRequest(
             f"{machine.name} was found without a launch record, so cloudgpu does not know how to launch it again.",
             field="name",
@@ -297,16 +297,16 @@ def _image_of(machine: Machine) -> str | None:
     return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
-def _launch_request(session: Session, machine: Machine, lease: Lease, want: Requirements) -> LaunchRequest:
+def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Requirements) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
-    setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT
+    setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT_SETUP
     image = _image_of(machine)
     return LaunchRequest(
         key=machine.key,
         name=machine.name,
         provider=machine.provider,
         account=session.account_here(machine),
-        want=replace(want, persistent=setup.persistent),
+        want=replace(needs, persistent=setup.persistent),
         template=not_none(machine.template),
         owner=machine.owner,
         project=machine.project,
@@ -322,15 +322,15 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, want: Requ
 def _requirements(machine: Machine, max_price: Money | None, *, wider: bool) -> Requirements:
     """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
     gpus = machine.accelerators or ()
-    want = Requirements(
+    needs = Requirements(
         region=machine.region,
         market=Market(machine.market),
         trust=Trust(machine.trust or Trust.CLOUD),
         max_price=max_price or (None if machine.max_price is None else Money(machine.max_price)),
     )
     if wider and gpus:
-        return replace(want, gpu=gpus[0].name, gpu_count=gpus[0].number)
-    return replace(want, instance_type=machine.instance_type)
+        return replace(needs, gpu=gpus[0].name, gpu_count=gpus[0].number)
+    return replace(needs, instance_type=machine.instance_type)
 
 
 def _lifetime(session: Session, lease: Lease) -> Lifetime:
@@ -350,17 +350,17 @@ def _image_price(session: Session, machine: Machine) -> AddedCost:
 
 def _still_retained_error(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
     error.message += f" Retained resources of {machine.name} remain."
-    again = f"cloudgpu start {machine.name}"
-    dearer = f"; at a higher price: {again} --max-price USD" if error.field == "--max-price" else ""
-    widely = "" if wider else f"; with any type that has the same GPUs: {again} --move"
-    error.next = f"Try again later: {again}{dearer}{widely}"
+    start_command = f"cloudgpu start {machine.name}"
+    price_option = f"; at a higher price: {start_command} --max-price USD" if error.field == "--max-price" else ""
+    move_option = "" if wider else f"; with any type that has the same GPUs: {start_command} --move"
+    error.next = f"Try again later: {start_command}{price_option}{move_option}"
     return error
 
 
-def _not_to_be_moved(machine: Machine) -> InvalidRequest:
-    says = "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
+def _cannot_move_error(machine: Machine) -> InvalidRequest:
+    why = "cannot keep an image" if machine.state in PAUSED else f"is {machine.state}: only a stopped machine is moved"
     return InvalidRequest(
-        f"{machine.name} on {machine.provider} {says}.",
+        f"{machine.name} on {machine.provider} {why}.",
         field="--move",
         value=machine.name,
         next=f"Leave --move out, or stop it first: cloudgpu stop {machine.name}",

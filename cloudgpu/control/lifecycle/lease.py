@@ -23,7 +23,7 @@ from cloudgpu.control.budgets.store import budgets
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_line, lock_machine
+from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_machine
 from cloudgpu.control.lifecycle.start import withdraw_end
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
@@ -64,13 +64,13 @@ def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | No
 
 def _time_caveats(session: Session, machine: Machine, policy: Policy | None, until: datetime) -> Iterator[str]:
     end = from_iso(machine.renew_until) if machine.renew_until else None
-    off = None
+    next_off_at = None
     if policy is not None and not only_warned(machine, policy):
-        off = next_off(policy.schedules, session.clock())
-    if off is not None and off < until and (end is None or off < end):
+        next_off_at = next_off(policy.schedules, session.clock())
+    if next_off_at is not None and next_off_at < until and (end is None or next_off_at < end):
         erased = agreed_ending(machine, policy) is Do.TERMINATE
-        back = "its disk is deleted" if erased else "start brings it back until the next off"
-        yield f"its schedule ends it at {off:%Y-%m-%d %H:%M} UTC all the same; {back}"
+        consequence = "its disk is deleted" if erased else "start brings it back until the next off"
+        yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
     if end is not None and end < until:
         lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
         yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_move_clause(session, machine)}"
@@ -83,10 +83,10 @@ def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) ->
             return
     except CloudgpuError:
         return  # the hold says it
-    back = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
+    result = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
-        f"{back}"
+        f"{result}"
     )
 
 
@@ -132,7 +132,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     ProviderUnavailable where its provider does not answer, RoleNeeded where it is not theirs to extend.
     """
     check_may(session, machine, "extend")
-    machine = latest_of(session, machine)
+    machine = refresh_lease(session, machine)
     check_learns_lease(session, machine)
     now = session.clock().replace(microsecond=0)
     if machine.expires is None or machine.renew_until is None:
@@ -140,7 +140,7 @@ def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extensi
     else:
         lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
     moves = _moves_renew_until(machine, lease)
-    timers.check_host(session, machine, lease.expires)
+    timers.check_host_stays(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
     return Extension(machine, lease, moves, _added_cost(machine, by))
 
@@ -159,7 +159,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
         sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     with lock_machine(session, machine):
-        latest = latest_of(session, session.ledger.machine(machine.id) or machine)
+        latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
         lease, credit = keep_later_end(extension.lease, latest), credit_of(session, latest)
         return withdraw_end(session, set_lease(session, latest, lease, "extend", override, credit))
@@ -167,8 +167,8 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:
     """Return the lease with no end before the one that somebody else has set since it was planned."""
-    known = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
-    return Lease(max(lease.expires, known[0]), max(lease.renew_until, known[1]))
+    ends = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
+    return Lease(max(lease.expires, ends[0]), max(lease.renew_until, ends[1]))
 
 
 def set_lease(
@@ -182,16 +182,16 @@ def set_lease(
     """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
     The caller holds the machine's lock, so that the tags and the last line say the same, and `machine` is what
-    `latest_of` returned under it: one that has ended gets no lease. In this order, since what the ledger does not know,
-    no budget counts. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
+    `refresh_lease` returned under it: one that has ended gets no lease. In this order, since budgets count only what
+    the ledger knows. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
     nobody knows, the next sync does.
     """
-    with on_abort(partly_set(machine.name)):
+    with on_abort(partial_lease_text(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
-        return put_lease(session, machine, lease, why)
+        return apply_lease(session, machine, lease, why)
 
 
-def partly_set(name: str) -> str:
+def partial_lease_text(name: str) -> str:
     """Return what an interruption leaves while a lease is set."""
     return f"The new lease of {name} may not be set everywhere. Run the same command again."
 
@@ -206,29 +206,29 @@ def admit_lease(
 ) -> None:
     """Write that these machines have another lease, in one line each, where the budgets carry it for all of them.
 
-    `credit` is what is left in their account, where that is to carry it, too. Nothing is set on them yet: `put_lease`
+    `credit` is what is left in their account, where that is to carry it, too. Nothing is set on them yet: `apply_lease`
     does that. The caller holds their locks, as for `set_lease`.
     """
     drafts = list[Draft]()
     for machine in machines:
-        who, at = by(session, machine, "extend"), _after_all_known(session, machine)
-        timers.check_reach(session, machine, lease.renew_until)
-        drafts.append(lease_line(machine, lease, why, at, who=who))
+        who, at = by(session, machine, "extend"), _time_after_last_lease(session, machine)
+        timers.check_timer_reaches(session, machine, lease.renew_until)
+        drafts.append(lease_event(machine, lease, why, at, who=who))
 
-    def decision(view: View) -> Sequence[Draft]:
-        known = [view.machine(machine.id) or machine for machine in machines]
-        check_credit_until(session, view, credit, known, lease.expires, "new lease", "extend it by less")
-        later = [row_until(row, lease.renew_until) for row in known if _moves_renew_until(row, lease)]
-        return [*drafts, *(admit_all(session, view, later, override) if later else [])]
+    def build_events(view: View) -> Sequence[Draft]:
+        latest = [view.machine(machine.id) or machine for machine in machines]
+        check_credit_until(session, view, credit, latest, lease.expires, "new lease", "extend it by less")
+        with_later_end = [row_until(row, lease.renew_until) for row in latest if _moves_renew_until(row, lease)]
+        return [*drafts, *(admit_all(session, view, with_later_end, override) if with_later_end else [])]
 
-    append_if_admitted(session, decision, _remedy(machines[0], session.clock()))
+    append_if_admitted(session, build_events, _shorter_extension(machines[0], session.clock()))
 
 
 def _moves_renew_until(machine: Machine, lease: Lease) -> bool:
     return machine.renew_until is None or lease.renew_until > from_iso(machine.renew_until)
 
 
-def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
+def apply_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
     """Set on the machine the lease that was admitted, and return the updated machine."""
     try:
         _set_tags(session, machine, lease.tags())
@@ -238,7 +238,7 @@ def put_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Mac
     except CloudgpuError:
         _record_old_lease(session, machine)
         raise
-    return timers.guard(session, session.ledger.machine(machine.id) or machine, why)
+    return timers.ensure_timer(session, session.ledger.machine(machine.id) or machine, why)
 
 
 def _sync_lease(session: Session, machine: Machine) -> None:
@@ -249,17 +249,17 @@ def _sync_lease(session: Session, machine: Machine) -> None:
 
 def _record_old_lease(session: Session, machine: Machine) -> None:
     """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
-    session.ledger.append([lease_put_back(machine, _after_all_known(session, machine), host=platform.node())])
+    session.ledger.append([lease_put_back(machine, _time_after_last_lease(session, machine), host=platform.node())])
 
 
-def _remedy(machine: Machine, now: datetime) -> Remedy:
+def _shorter_extension(machine: Machine, now: datetime) -> Remedy:
     """Return how less can be asked for: by how much the lease's end may move."""
-    base = now if machine.expires is None else max(now, from_iso(machine.expires))
+    start = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
-        return f"cloudgpu extend {command_name(machine)} {span_text(until - base)}"
+        return f"cloudgpu extend {command_name(machine)} {span_text(until - start)}"
 
-    return Remedy(shorter, None if machine.renew_until is None else max(base, from_iso(machine.renew_until)))
+    return Remedy(shorter, None if machine.renew_until is None else max(start, from_iso(machine.renew_until)))
 
 
 def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:
@@ -292,15 +292,15 @@ def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
 def set_hold_locked(session: Session, machine: Machine, until: datetime | None) -> Machine:
     """Set or release a hold as `set_hold` does, under a lock that the caller holds; return the updated machine."""
     until = until and until.replace(microsecond=0)  # as a tag can carry it
-    machine = latest_of(session, session.ledger.machine(machine.id) or machine)
+    machine = refresh_lease(session, session.ledger.machine(machine.id) or machine)
     with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
-        now, who = _after_all_known(session, machine), by(session, machine, "hold")
+        now, who = _time_after_last_lease(session, machine), by(session, machine, "hold")
         line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
         return session.ledger.append_to(machine, [line])
 
 
-def _after_all_known(session: Session, machine: Machine) -> datetime:
+def _time_after_last_lease(session: Session, machine: Machine) -> datetime:
     """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
 
     Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
@@ -309,8 +309,8 @@ def _after_all_known(session: Session, machine: Machine) -> datetime:
     the same time and the same renew-until are one line.
     """
     lines = session.ledger.events(machine.id)
-    known = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))
-    now, latest = not_before(machine, session.clock()), max(known, default=None)
+    times = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))
+    now, latest = not_before(machine, session.clock()), max(times, default=None)
     return now if latest is None or now > latest else latest + timedelta(microseconds=1)
 
 
@@ -338,8 +338,8 @@ def learns_lease(session: Session, machine: Machine) -> bool:
 
     Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
     """
-    found = guards_of(machine)
-    return isinstance(session.provider_of(machine), Taggable) or (found is not None and found.only_reaper)
+    guards = guards_of(machine)
+    return isinstance(session.provider_of(machine), Taggable) or (guards is not None and guards.only_reaper)
 
 
 def check_learns_lease(session: Session, machine: Machine) -> None:
@@ -357,7 +357,7 @@ def check_learns_lease(session: Session, machine: Machine) -> None:
     )
 
 
-def latest_of(session: Session, machine: Machine) -> Machine:
+def refresh_lease(session: Session, machine: Machine) -> Machine:
     """Ask the provider of a machine whose lease is to be changed and return it as it is now.
 
     Raises InstanceNotFound where it has ended, InvalidRequest where its launch is not settled, ProviderUnavailable

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cloudgpu.control.budgets.admission import admit
 from cloudgpu.control.inventory import retention as retention_records, stop_proof
 from cloudgpu.control.inventory.local_files import clean_up_local_files
-from cloudgpu.control.inventory.settle import settle, settle_to_end
+from cloudgpu.control.inventory.settle import resolve_before_end, settle
 from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
@@ -58,7 +58,7 @@ CONSOLES = {
     "runpod": "https://console.runpod.io/pods?id=ID",
     "vast": "https://cloud.vast.ai/instances/",
 }
-_DONE = {"stop": "stopped", "down": "ended"}
+_PAST_TENSE = {"stop": "stopped", "down": "ended"}
 _Check = Callable[[Machine], None] | None
 
 
@@ -78,16 +78,16 @@ def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) 
     policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
     stop; Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
     """
-    return without_ledger(session, machine, partial(_stop_alone, session, why=why, check=check), _stopped_text)
+    return without_ledger(session, machine, partial(_stop_one, session, why=why, check=check), _stopped_text)
 
 
 def _stopped_text(machine: Machine) -> str:
     return f"{machine.name} is {'parked' if has_retained_resources(machine) else machine.state} and not billed"
 
 
-def _stop_alone(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
+def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
     check_may(session, machine, "stop")
-    with lock_machine(session, machine), on_abort(unproved("stop", machine.name)), denied(session, machine, "stop"):
+    with lock_machine(session, machine), on_abort(unproved("stop", machine.name)), on_denied(session, machine, "stop"):
         machine = session.ledger.machine(machine.id) or machine
         if check is not None:
             check(machine)
@@ -107,7 +107,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    with on_abort(unproved("stop", machine.name)), denied(session, machine, "stop"):
+    with on_abort(unproved("stop", machine.name)), on_denied(session, machine, "stop"):
         machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
@@ -143,13 +143,13 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     session.report(f"{machine.name}: stopping")
     count_before_end(session, latest)
     if not is_requested:
-        session.ledger.append([_request_line(session, "stop", machine, why=why)])
+        session.ledger.append([_request_event(session, "stop", machine, why=why)])
     try:
         latest = stop_proof.request_until_confirmed(
             session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
         )
     except EndRefused as refusal:
-        stop_proof.note(session, machine, "stop", refusal)
+        stop_proof.record_refusal(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
     record_spot_cost(session, latest)
@@ -185,8 +185,8 @@ def terminate_with_resources(
     come in time, EndRefused where something protects it (it is stopped then, where it can be), Unrecorded when the
     machine is gone and the ledger does not know it yet, RoleNeeded where it is not theirs to end.
     """
-    act = partial(_end, session, why=why, failed=failed, check=check, is_judged=is_judged)
-    return without_ledger(session, machine, act, lambda one: f"{one.machine.name} was ended and nothing of it is left")
+    end = partial(_end, session, why=why, failed=failed, check=check, is_judged=is_judged)
+    return without_ledger(session, machine, end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
 
 
 def _end(session: Session, machine: Machine, *, why: str, failed: bool, check: _Check, is_judged: bool) -> Termination:
@@ -210,7 +210,7 @@ def end_locked(
 
 def request_all(
     session: Session,
-    what: Literal["stop", "terminate"],
+    action: Literal["stop", "terminate"],
     machines: Sequence[Machine],
     why: str,
     *,
@@ -222,14 +222,14 @@ def request_all(
     finishes what a killed command leaves; `is_judged`: a run of the reaper decided it, and the next one decides anew.
     The caller holds their lock.
     """
-    known = [one for one in machines if node_exists(one) and (one.billed or what == "terminate")]
-    session.ledger.append([_request_line(session, what, machine, why=why, is_judged=is_judged) for machine in known])
-    return frozenset(machine.id for machine in known)
+    existing = [one for one in machines if node_exists(one) and (one.billed or action == "terminate")]
+    session.ledger.append([_request_event(session, action, one, why=why, is_judged=is_judged) for one in existing])
+    return frozenset(machine.id for machine in existing)
 
 
-def _request_line(
+def _request_event(
     session: Session,
-    what: Literal["stop", "terminate"],
+    action: Literal["stop", "terminate"],
     machine: Machine,
     *,
     why: str,
@@ -237,24 +237,24 @@ def _request_line(
     is_judged: bool = False,
 ) -> Draft:
     """Return the line that is written before the stop or the end of a machine is sent."""
-    who = by(session, machine, "stop" if what == "stop" else "end")
+    who = by(session, machine, "stop" if action == "stop" else "end")
     now = not_before(machine, session.clock())
-    return requested(what, machine.id, why, now, host=platform.node(), who=who, failed=failed, judged=is_judged)
+    return requested(action, machine.id, why, now, host=platform.node(), who=who, failed=failed, judged=is_judged)
 
 
 def _end_with_resources(
     session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False, is_judged: bool = False
 ) -> tuple[Machine, Sequence[ProviderResource]]:
-    with on_abort(unproved("end", machine.name)), denied(session, machine, "down"):
+    with on_abort(unproved("end", machine.name)), on_denied(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            request = None if is_requested else partial(_request_line, why=why, failed=failed, is_judged=is_judged)
+            request = None if is_requested else partial(_request_event, why=why, failed=failed, is_judged=is_judged)
             machine = _resolve_and_end(session, machine, why, request)
             machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
         except (LedgerAway, Unrecorded):
             raise
         except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
-            raise terminate_without_ledger(session, machine, error, whole=True) from error
+            raise terminate_without_ledger(session, machine, error, with_retained=True) from error
         if not session.ledger_away:  # the saved call tells what the machine was, until the ledger knows of its end
             saved.delete(session.home.attempts, machine.token or "none")
     return machine, on_purpose
@@ -264,10 +264,10 @@ def _ended_result(session: Session, machine: Machine, on_purpose: Sequence[Provi
     clean_up_local_files(session)  # not under the lock: what is locked may still be made
     with suppress(LedgerUnavailable):  # the next sync writes it
         retention_records.record_resources(session, on_purpose)
-    return Termination(machine, tuple(on_purpose), _remains(session, machine))
+    return Termination(machine, tuple(on_purpose), _remaining_files(session, machine))
 
 
-def _remains(session: Session, machine: Machine) -> RemainingFiles | None:
+def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | None:
     """Return which files of its owner's were left where the machine was."""
     if not machine.provider_id:
         return None
@@ -279,13 +279,13 @@ def _remains(session: Session, machine: Machine) -> RemainingFiles | None:
 
 def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
     if machine.launch_status == "open":
-        machine = settle_to_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
+        machine = resolve_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
         return delete_shared_resources(session, _send_terminate(session, machine, request))
-    retention_records.discard_line(session, machine, why)
+    retention_records.record_discard(session, machine, why)
     if machine.provider_id:
         session.provider_of(machine).terminate(machine.provider_id)  # what a killed `down` may have left
-    return delete_shared_resources(session, timers.drop(session, machine) if machine.timer else machine)
+    return delete_shared_resources(session, timers.delete_timer(session, machine) if machine.timer else machine)
 
 
 def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
@@ -310,7 +310,7 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
         error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {command_name(machine)}"
 
 
-def remove_with(session: Session, machine: Machine, error: CloudgpuError) -> None:
+def terminate_partner(session: Session, machine: Machine, error: CloudgpuError) -> None:
     """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
 
     One that has ended already is left as it is.
@@ -330,7 +330,7 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     provider = session.provider_of(machine)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
-    machine, exists = _seen_before_end(session, provider, machine)
+    machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(session, "terminate", machine)])
     ask = partial(provider.terminate, not_none(machine.provider_id))
@@ -342,23 +342,23 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     except EndRefused as refusal:
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
     record_spot_cost(session, machine)
-    return timers.drop(session, machine)
+    return timers.delete_timer(session, machine)
 
 
-def _seen_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:
+def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:
     """Return the machine, and whether its provider has it now, billed if it was: some are unknown as soon as they end.
 
     When it stopped by itself is written: nobody tells that after its end. One that others are ending is not there in
     this sense. What the provider does not say keeps nothing from its end.
     """
     try:
-        found = provider.get(not_none(machine.provider_id))
+        instance = provider.get(not_none(machine.provider_id))
     except CloudgpuError:
         return machine, False
-    if machine.billed and stop_proof.is_stopped(found) and found.state in (State.STOPPED, State.DEALLOCATED):
+    if machine.billed and stop_proof.is_stopped(instance) and instance.state in (State.STOPPED, State.DEALLOCATED):
         now = not_before(machine, session.clock())
-        machine = session.ledger.append_to(machine, stop_proof.change_events(session, machine, found, now))
-    return machine, found.state is not State.TERMINATED and (found.billed or not machine.billed)
+        machine = session.ledger.append_to(machine, stop_proof.change_events(session, machine, instance, now))
+    return machine, instance.state is not State.TERMINATED and (instance.billed or not machine.billed)
 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
@@ -367,7 +367,7 @@ def admit_all(session: Session, view: View, machines: Sequence[Machine], overrid
     return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
 
 
-def lease_line(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
+def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
     """Return the line that records a lease that was set; `who` is `authorization.by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
@@ -403,7 +403,7 @@ def lock_machine(session: Session, machine: Machine) -> AbstractContextManager[N
 
 
 @contextmanager
-def denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
+def on_denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
     """Let a refused credential inside say first that the machine goes on, with its price, and how it is ended by hand.
 
     `verb` is what was asked: `stop` or `down`. A machine of the user's own, and one that is gone, is nobody's bill.
@@ -417,9 +417,9 @@ def denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
         with suppress(LedgerUnavailable):
             latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None and not is_owned(latest.provider):
-            error.message = f"{latest.name} was not {_DONE[verb]}: {_running_text(latest)}. {error.message}"
+            error.message = f"{latest.name} was not {_PAST_TENSE[verb]}: {_running_text(latest)}. {error.message}"
             error.args = (error.message,)
-            error.next = f"{_by_hand(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
+            error.next = f"{_manual_text(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
         raise
 
 
@@ -434,7 +434,7 @@ def _running_text(machine: Machine) -> str:
     return f"it runs on and is billed {cost}"
 
 
-def _by_hand(machine: Machine) -> str:
+def _manual_text(machine: Machine) -> str:
     id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
     where = f"in the console of {machine.provider}"
     if page := CONSOLES.get(machine.provider):
@@ -443,5 +443,5 @@ def _by_hand(machine: Machine) -> str:
 
 
 def _remedy(error: AuthFailed, machine: Machine, verb: str) -> str:
-    ways = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
-    return ". ".join(way for way in ways if way)
+    steps = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
+    return ". ".join(way for way in steps if way)

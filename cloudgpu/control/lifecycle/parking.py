@@ -32,7 +32,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if machine.terminated_at is None:
         machine = refresh(session, machine)
     if not machine.parked or machine.terminated_at is None:
-        machine = retention_records.park_line(session, machine, why, session.clock())
+        machine = retention_records.record_parking(session, machine, why, session.clock())
     if machine.terminated_at is None:
         with on_abort(unproved("end", machine.name)):
             machine = _end_keeping_disk(session, machine)
@@ -45,10 +45,10 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
 
 def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
-    machine = retention_records.park_line(session, machine, why, session.clock())
+    machine = retention_records.record_parking(session, machine, why, session.clock())
     provider = session.provider_of(machine)
     machine = _wait_until_gone(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
-    return timers.drop(session, machine)
+    return timers.delete_timer(session, machine)
 
 
 def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
@@ -60,7 +60,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
     record_spot_cost(session, machine)
-    return timers.drop(session, machine)
+    return timers.delete_timer(session, machine)
 
 
 def _wait_until_gone(

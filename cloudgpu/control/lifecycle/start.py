@@ -11,7 +11,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import (
     admit_all,
-    lease_line,
+    lease_event,
     lock_machine,
     not_started,
     pausable,
@@ -53,23 +53,23 @@ def new_lease(session: Session, machine: Machine, span: timedelta | None, renew:
     a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
     """
     now = session.clock().replace(microsecond=0)
-    wished = _requested_lease(session, machine, span, renew, now)
-    return start_within(wished, now, limits_of(session), typed=(span is not None, renew is not None))
+    wanted = _requested_lease(session, machine, span, renew, now)
+    return start_within(wanted, now, limits_of(session), typed=(span is not None, renew is not None))
 
 
 def _requested_lease(
     session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
 ) -> Lease:
-    agreed = machine.renew_s
+    agreed_s = machine.renew_s
     if renew is not None:
         lease = span or min(lifetime_of_start(session, machine, None).lease, renew)
         check_renewable(lease, renew)
         return Lease(now + lease, now + renew)
-    if span is not None and agreed:
-        return Lease(now + span, now + max(span, timedelta(seconds=agreed)))
-    usual = lifetime_of_start(session, machine, span)
-    renewable = timedelta(seconds=agreed) if agreed else usual.renew_until
-    return Lease(now + min(usual.lease, renewable), now + renewable)
+    if span is not None and agreed_s:
+        return Lease(now + span, now + max(span, timedelta(seconds=agreed_s)))
+    policy_lifetime = lifetime_of_start(session, machine, span)
+    renewable = timedelta(seconds=agreed_s) if agreed_s else policy_lifetime.renew_until
+    return Lease(now + min(policy_lifetime.lease, renewable), now + renewable)
 
 
 def start(
@@ -124,48 +124,48 @@ def admit_start(
     override: str | None,
     *,
     no_guard: bool = False,
-    awake: Sequence[Machine] = (),
+    running_nodes: Sequence[Machine] = (),
 ) -> None:
     """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
 
-    `awake` are other nodes of their cluster: a stop or an end of them that is not done is taken back in the same write.
-    Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one leaves
-    before the lease ends. Those that an interrupted start has started are of this start, too.
+    `running_nodes` are other nodes of their cluster: the same write takes back a stop or an end of them that is not
+    done yet. Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one
+    leaves before the lease ends. Those that an interrupted start has started are of this start, too.
     """
     if not no_guard:
         check_start_guarded(session, machines)
-    now, before = session.clock(), partly_started([*awake, *machines])
-    to_start, lines = list[Machine](), withdraw_requests_events(session, awake)
-    if before is not None:
-        lines += [_start_line(session, one, now, running=True) for one in before.started]
+    now, interrupted = session.clock(), partly_started([*running_nodes, *machines])
+    to_start, lines = list[Machine](), withdraw_requests_events(session, running_nodes)
+    if interrupted is not None:
+        lines += [_start_event(session, one, now, running=True) for one in interrupted.started]
     for machine in machines:
         provider = pausable(session, machine)
-        timers.check_host(session, machine, lease.expires)
+        timers.check_host_stays(session, machine, lease.expires)
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
         prices, who = _new_price(session, machine, provider), by(session, machine, "start")
         to_start.append(_with_price(row_until(machine, lease.renew_until), prices))
         lines += [
-            lease_line(machine, lease, "start", now, who=who),
+            lease_event(machine, lease, "start", now, who=who),
             *prices,
-            _start_line(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
+            _start_event(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
-    credit, lasts, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
+    credit, lease_length, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
 
-    def decision(view: View) -> Sequence[Draft]:
-        check_credit(session, view, credit, to_start, scope, lasts)
+    def build_events(view: View) -> Sequence[Draft]:
+        check_credit(session, view, credit, to_start, scope, lease_length)
         return [*lines, *admit_all(session, view, to_start, override)]
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
-    append_if_admitted(session, decision, Remedy(until))
+    append_if_admitted(session, build_events, Remedy(until))
 
 
-def withdraw_requests_events(session: Session, awake: Sequence[Machine]) -> list[Draft]:
+def withdraw_requests_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:
     """Return the lines of a start for those of these machines, which run, whose stop or end is requested, not done."""
     return [
-        _start_line(session, one, _after_its_request(session, one), running=True)
-        for one in awake
+        _start_event(session, one, _after_its_request(session, one), running=True)
+        for one in running_nodes
         if one.pending_action == "stop" or one.discard
     ]
 
@@ -178,7 +178,7 @@ def withdraw_end(session: Session, machine: Machine) -> Machine:
     return session.ledger.append_to(machine, withdraw_requests_events(session, [machine]))
 
 
-def _start_line(
+def _start_event(
     session: Session, machine: Machine, now: datetime, *, waived: bool = False, running: bool = False
 ) -> Draft:
     host, who = platform.node(), by(session, machine, "start")
@@ -188,8 +188,8 @@ def _start_line(
 def _after_its_request(session: Session, machine: Machine) -> datetime:
     """Return the time of now, or that of the stop or end requested, where another computer's clock is ahead."""
     kinds = ("stop_requested", "terminate_requested")
-    asked = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind in kinds]
-    return max([not_before(machine, session.clock()), *map(from_iso, asked)])
+    times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind in kinds]
+    return max([not_before(machine, session.clock()), *map(from_iso, times)])
 
 
 def _with_price(machine: Machine, prices: Sequence[Draft]) -> Machine:
@@ -208,7 +208,7 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
     session.report(f"{machine.name}: starting")
     try:
         _tag(provider, machine, lease)
-        timers.before_start(session, session.ledger.machine(machine.id) or machine)
+        timers.move_timer_before_start(session, session.ledger.machine(machine.id) or machine)
     except CloudgpuError:
         session.ledger.append([not_started(session, machine)])
         raise
@@ -220,13 +220,13 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
             error.next = error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
         raise
     except ProviderUnavailable as error:
-        machine = _check_arrived(session, machine, error)
+        machine = _refresh_after_silence(session, machine, error)
         if machine.state not in UP_STATES:
             raise
-    return timers.guard(session, refresh(session, machine), "start")
+    return timers.ensure_timer(session, refresh(session, machine), "start")
 
 
-def _check_arrived(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
+def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
     """Look whether a request arrived that was not answered; raise `error`, with the way out, where nothing is known."""
     billed = billed_text(machine, ", and billed")
     error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"

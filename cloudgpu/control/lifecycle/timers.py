@@ -44,34 +44,34 @@ class RepairResult:
     strays: list[tuple[str, str, datetime]] = field(default_factory=list)
 
 
-def guard(session: Session, machine: Machine, why: str) -> Machine:
+def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
     """Let the machine's timer fire at its renew-until; return the machine. No call where it does so already.
 
     Raises nothing: what fails is told, and tried again by the next run.
     """
-    provider = _able(session, machine)
+    provider = _timer_provider(session, machine)
     if provider is None or not timer_is_due(machine, session.clock()):
         return machine
     try:
         return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
-        early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
-        until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if early else ""
+        ends_early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
+        until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if ends_early else ""
         session.report(
             f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
         )
         return machine
 
 
-def before_start(session: Session, machine: Machine) -> None:
+def move_timer_before_start(session: Session, machine: Machine) -> None:
     """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
 
     Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
-    InvalidRequest as `check_reach` where it cannot be moved from here.
+    InvalidRequest as `check_timer_reaches` where it cannot be moved from here.
     """
-    provider = _able(session, machine)
+    provider = _timer_provider(session, machine)
     if provider is None:
-        _check_left(session, machine, from_iso(not_none(machine.renew_until)))
+        _check_unmovable_timer(session, machine, from_iso(not_none(machine.renew_until)))
         return
     try:
         if provider.timer_limit(not_none(machine.provider_id)) is None:
@@ -88,14 +88,14 @@ def before_start(session: Session, machine: Machine) -> None:
         raise
 
 
-def check_reach(session: Session, machine: Machine, until: datetime) -> None:
+def check_timer_reaches(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
 
     It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
     """
-    provider = _able(session, machine)
+    provider = _timer_provider(session, machine)
     if provider is None and iso(until) != machine.renew_until:
-        _check_left(session, machine, until)
+        _check_unmovable_timer(session, machine, until)
     limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
     if limit is not None and until > limit + PRECISE:
         raise InvalidRequest(
@@ -107,7 +107,7 @@ def check_reach(session: Session, machine: Machine, until: datetime) -> None:
         )
 
 
-def check_host(session: Session, machine: Machine, until: datetime) -> None:
+def check_host_stays(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest where the machine's computer is taken away by its owner before `until`."""
     provider = session.provider_of(machine)
     end = provider.leaves_at(not_none(machine.provider_id)) if isinstance(provider, HostLeaves) else None
@@ -126,18 +126,18 @@ def limit_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
 
     Tells what it has shortened.
     """
-    provider = _able(session, machine)
+    provider = _timer_provider(session, machine)
     limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
     if limit is None or machine.renew_until is None or lease.renew_until <= limit + PRECISE:
         return lease
-    last = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
+    latest_end = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
     session.report(
-        f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(last))} at the latest"
+        f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(latest_end))} at the latest"
     )
-    return Lease(min(lease.expires, last), last)
+    return Lease(min(lease.expires, latest_end), latest_end)
 
 
-def _check_left(session: Session, machine: Machine, until: datetime) -> None:
+def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) -> None:
     """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
 
     It would end the machine at its old time, whatever the lease says.
@@ -158,9 +158,9 @@ def _check_left(session: Session, machine: Machine, until: datetime) -> None:
     )
 
 
-def drop(session: Session, machine: Machine) -> Machine:
+def delete_timer(session: Session, machine: Machine) -> Machine:
     """Take the timer of a machine away that is proved gone; return the machine. What fails is told, not raised."""
-    provider = _able(session, machine)
+    provider = _timer_provider(session, machine)
     if provider is None:
         return machine
     try:
@@ -170,39 +170,39 @@ def drop(session: Session, machine: Machine) -> Machine:
         return machine
 
 
-def repair(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> RepairResult:
-    """Set missing timers and drop those of ended machines; calls a provider only if the ledger has such a case.
+def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> RepairResult:
+    """Set missing timers and delete_timer those of ended machines; calls a provider only if the ledger has such a case.
 
     `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
     """
-    done, machines, now = RepairResult(), list(machines), session.clock()
+    result, machines, now = RepairResult(), list(machines), session.clock()
     due = [machine for machine in machines if timer_is_due(machine, now)]
     outlived = [machine for machine in machines if machine.terminated_at is not None and _may_fire(machine, now)]
-    _set_due(session, due, done)
-    _for_each_machine(session, outlived, _drop_timer, done)
+    _set_due(session, due, result)
+    _for_each_machine(session, outlived, _drop_timer, result)
     if sweep:
         latest = {machine.id: machine for machine in session.ledger.machines()}
-        _sweep(session, [latest.get(machine.id, machine) for machine in machines], done)
-    return done
+        _repair_by_listing(session, [latest.get(machine.id, machine) for machine in machines], result)
+    return result
 
 
-def _set_due(session: Session, due: list[Machine], done: RepairResult) -> None:
+def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None:
     """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
 
     Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
     """
-    for _, provider, machines in _by_account(session, due, done):
+    for _, provider, machines in _by_account(session, due, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
             timers = provider.timers(of=[one for machine in machines if (one := machine.provider_id)])
-        right = [
+        correct = [
             machine
             for machine in machines
             if _is_timer_right(machine, (timers or {}).get(machine.provider_id or ""), session.clock())
         ]
-        for machine in right:
+        for machine in correct:
             _record_timer(session, machine, from_iso(not_none(machine.renew_until)), "it is there already")
-        _for_each_machine(session, [machine for machine in machines if machine not in right], _set_timer, done, timers)
+        _for_each_machine(session, [one for one in machines if one not in correct], _set_timer, result, timers)
 
 
 def _is_timer_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
@@ -214,34 +214,34 @@ def _for_each_machine(
     session: Session,
     machines: list[Machine],
     ask: Callable[[SetsTimer, Machine], _Set],
-    done: RepairResult,
+    result: RepairResult,
     timers: Mapping[str, datetime] | None = None,
 ) -> None:
     """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
 
     `timers` are the timers that were seen before; None where that is not known.
     """
-    asked = [(provider, machine) for _, provider, some in _by_account(session, machines, done) for machine in some]
+    asked = [(provider, machine) for _, provider, some in _by_account(session, machines, result) for machine in some]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(MAX_PARALLEL) as pool:
-        outcomes = list(pool.map(lambda one: _try(ask, *one, silent), asked))
+        outcomes = list(pool.map(lambda one: _try_call(ask, *one, silent), asked))
     reported: set[tuple[str, str, str]] = set()
     for (_, machine), outcome in zip(asked, outcomes, strict=True):
         if isinstance(outcome, InstanceNotFound):
             continue  # the next sync sees that it has gone
         if isinstance(outcome, CloudgpuError):
             silence = (machine.account, machine.region, outcome.kind)
-            done.faults += [outcome] * (silence not in reported)
+            result.faults += [outcome] * (silence not in reported)
             reported.add(silence)
             continue
         at, changed = outcome
         _record_timer(session, machine, at, "repaired" if at else "the machine has ended")
         missing = timers is not None and machine.provider_id not in timers
-        into = done.dropped if at is None else done.set if missing else done.moved
-        into += [machine.name] * changed
+        names = result.dropped if at is None else result.set if missing else result.moved
+        names += [machine.name] * changed
 
 
-def _try(
+def _try_call(
     ask: Callable[[SetsTimer, Machine], _Set],
     provider: SetsTimer,
     machine: Machine,
@@ -267,30 +267,32 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
     return None, True
 
 
-def _sweep(session: Session, machines: list[Machine], done: RepairResult) -> None:
-    known = {machine.provider_id for machine in machines}
-    for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], done):
+def _repair_by_listing(session: Session, machines: list[Machine], result: RepairResult) -> None:
+    recorded_ids = {machine.provider_id for machine in machines}
+    for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], result):
         for region in sorted({machine.region for machine in group}):
             try:
-                found = provider.timers(region)
+                timers = provider.timers(region)
             except CloudgpuError as error:
-                done.faults.append(error)
+                result.faults.append(error)
                 continue
-            _repair_all(session, [machine for machine in group if machine.region == region], found, done)
-            done.strays += [(account, id_, at) for id_, at in sorted(found.items()) if id_ not in known]
+            _repair_all(session, [machine for machine in group if machine.region == region], timers, result)
+            result.strays += [(account, id_, at) for id_, at in sorted(timers.items()) if id_ not in recorded_ids]
 
 
-def _repair_all(session: Session, machines: list[Machine], timers: Mapping[str, datetime], done: RepairResult) -> None:
+def _repair_all(
+    session: Session, machines: list[Machine], timers: Mapping[str, datetime], result: RepairResult
+) -> None:
     """Put right each machine whose timer is not where the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
     for machine, wanted in _wrong_timers(machines, now):
-        there = timers.get(machine.provider_id or "")
-        if wanted is not None and not _is_timer_right(machine, there, now):
+        fires_at = timers.get(machine.provider_id or "")
+        if wanted is not None and not _is_timer_right(machine, fires_at, now):
             wrong.append(machine)
-        elif wanted is None and there is not None and machine.terminated_at is not None:
+        elif wanted is None and fires_at is not None and machine.terminated_at is not None:
             outlived.append(machine)
-    _for_each_machine(session, wrong, _set_timer, done, timers)
-    _for_each_machine(session, outlived, _drop_timer, done)
+    _for_each_machine(session, wrong, _set_timer, result, timers)
+    _for_each_machine(session, outlived, _drop_timer, result)
 
 
 def _wrong_timers(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
@@ -318,7 +320,7 @@ def _record_timer(session: Session, machine: Machine, at: datetime | None, why: 
     return session.ledger.append_to(machine, [timer_set(machine.id, at, why, session.clock())])
 
 
-def _able(session: Session, machine: Machine) -> SetsTimer | None:
+def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
     if machine.provider_id is None:
         return None
@@ -327,22 +329,22 @@ def _able(session: Session, machine: Machine) -> SetsTimer | None:
 
 
 def _by_account(
-    session: Session, machines: Sequence[Machine], done: RepairResult
+    session: Session, machines: Sequence[Machine], result: RepairResult
 ) -> list[tuple[str, SetsTimer, list[Machine]]]:
     """Return these machines by their account here, with its provider, where that has timers that can be set there.
 
     Those of accounts that no account here is are left out: the sync has named them.
     """
     kinds = {machine.provider for machine in machines}
-    timing = {kind for kind in kinds if _has_timers(session, kind)}
+    kinds_with_timers = {kind for kind in kinds if _has_timers(session, kind)}
     groups, faults = by_account(
-        session, [machine for machine in machines if machine.provider_id and machine.provider in timing]
+        session, [machine for machine in machines if machine.provider_id and machine.provider in kinds_with_timers]
     )
     living = {machine.id for machine in machines if machine.terminated_at is None}
     by_message = {
         one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)
     }
-    done.faults += by_message.values()
+    result.faults += by_message.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
     return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
 

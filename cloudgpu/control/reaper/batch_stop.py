@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, note, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import not_started
 from cloudgpu.control.pricing.price_history import record_spot_cost
@@ -35,7 +35,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 _NOT_YET = (State.UNKNOWN, State.PENDING)
 
 
-def goes_in_batches(session: Session, machine: Machine) -> bool:
+def supports_batch_stop(session: Session, machine: Machine) -> bool:
     """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
     if machine.stoppable is False or (machine.stoppable is None and machine.market == "spot"):
         return False
@@ -43,7 +43,7 @@ def goes_in_batches(session: Session, machine: Machine) -> bool:
     return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
-def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
+def stop_batch(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
 
     `check` raises where this run has lost the reaper's lock. What is not proved in time may still be billed, and is
@@ -54,11 +54,11 @@ def stop_together(session: Session, items: Sequence[EndItem], judge: Judge, chec
         outcome.skipped += busy
         if ends:
             check()
-            outcome.add(stop_locked_together(session, ends))
+            outcome.add(stop_locked_batch(session, ends))
     return outcome
 
 
-def stop_locked_together(session: Session, items: Sequence[EndItem]) -> Outcome:
+def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it.
 
     Of one that is stopped, and whose start was requested, it is written that the start did not happen.
@@ -94,9 +94,9 @@ def _stop_request(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
 def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:
     """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
 
-    Asked again is what nobody knows to have arrived, and what was not found and is seen to be there. What is refused is
-    looked at once: somebody else may have ended it. Where nothing is answered about any that is left, they are left to
-    the next run.
+    A stop is asked again if it may not have arrived, or if the machine was not found and is listed all the same. A
+    refused one is read back once: somebody else may have ended it. If no remaining machine is answered for, all are
+    left to the next run.
     """
     deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
@@ -107,7 +107,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
         to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
-        _note(session, machines, final)
+        _record_refusals(session, machines, final)
         failed |= {one: with_remedy(fault) for one, fault in final.items()}
         waiting = {one: row for one, row in waiting.items() if one not in failed}
         last = {one: silent.get(one) or refused.get(one) for one in waiting}
@@ -122,11 +122,11 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
 
-def _note(session: Session, machines: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
+def _record_refusals(session: Session, machines: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
     """Write which stops something protects their machines from."""
     for one, fault in refused.items():
         if isinstance(fault, EndRefused):
-            note(session, machines[one], "stop", fault)
+            record_refusal(session, machines[one], "stop", fault)
 
 
 def _is_final(error: CloudgpuError) -> bool:
@@ -170,6 +170,6 @@ def _silent_reason(error: Silent) -> str:
 
 def _unconfirmed_reason(session: Session, machine: Machine, error: CloudgpuError | None) -> str:
     latest = session.ledger.machine(machine.id) or machine
-    word = error.message if error is not None else f"it was last seen {latest.state}"
+    reason = error.message if error is not None else f"it was last seen {latest.state}"
     minutes = int(STOP_TIMEOUT.total_seconds() // 60)
-    return f"its stop was asked and is not proved after {minutes} minutes: {word}"
+    return f"its stop was asked and is not proved after {minutes} minutes: {reason}"

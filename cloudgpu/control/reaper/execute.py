@@ -1,4 +1,4 @@
-"""Ends what a run has decided to end: looks again first, and lets go of whatever has come to life meanwhile.
+"""Ends what a run has decided to end: checks each machine again first, and skips one that is in use by then.
 
 A cluster ends whole or not at all: its lock held, judged once more, its other nodes first and node 0 last. Node 0 has
 the engine and its queue, and can be asked for as long as anything runs. Once the end has begun it goes on: what keeps
@@ -17,7 +17,7 @@ from cloudgpu.control.inventory.stop_proof import with_remedy
 from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
-from cloudgpu.control.reaper.batch_stop import goes_in_batches, stop_locked_together, stop_together
+from cloudgpu.control.reaper.batch_stop import stop_batch, stop_locked_batch, supports_batch_stop
 from cloudgpu.control.reaper.observe import LOCK, RETRY_AFTER_S, Judge, lock_each, recheck, split_still_to_end
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
@@ -29,7 +29,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.parallel import Pool
 
 Check = Callable[[], None]
-_BY_USE = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # what anybody's work takes back
+_USE_RULES = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # these end no machine that is in use again
 
 
 def execute_decisions(
@@ -37,21 +37,21 @@ def execute_decisions(
 ) -> Outcome:
     """Carry out the ends among these decisions, one for each of `views`; return what came of each.
 
-    A warning that runs out within a minute is waited for. Each machine is looked at again, with its samples of now, and
-    judged again by them: what came to life is spared. `apart`: each region by itself, so that one that is silent delays
-    no end in another. The caller holds the reaper's lock.
+    A warning that runs out within a minute is waited for. Each machine is checked again by fresh samples, and one that
+    is in use again is skipped. `apart`: each region by itself, so that one that is silent delays no end in another.
+    The caller holds the reaper's lock.
     """
     check = _checker(session)
     items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
-    places = _by_region(items) if apart else {"": items}
-    ways = [partial(_execute_group, items=some, judge=judge, check=check) for some in places.values() if some]
-    return _run_parallel(session, ways)
+    groups = _by_region(items) if apart else {"": items}
+    calls = [partial(_execute_group, items=some, judge=judge, check=check) for some in groups.values() if some]
+    return _run_parallel(session, calls)
 
 
 def _checker(session: Session) -> Check:
-    """Return what raises where this run has lost the reaper's lock; any thread may call it.
+    """Return a check that raises if this run has lost the reaper's lock; any thread may call it.
 
-    A session beside this one holds no lock, and would find none lost.
+    It asks this session: the session of another thread holds no lock, and would find none lost.
     """
     one_by_one = Lock()
 
@@ -63,68 +63,68 @@ def _checker(session: Session) -> Check:
 
 
 def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
-    places: dict[str, list[EndItem]] = {}
+    groups: dict[str, list[EndItem]] = {}
     for one in items:
-        places.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
-    return places
+        groups.setdefault(f"{one.machine.account}/{one.machine.region}", []).append(one)
+    return groups
 
 
-def _run_parallel(session: Session, ways: Sequence[Callable[[Session], Outcome]]) -> Outcome:
+def _run_parallel(session: Session, calls: Sequence[Callable[[Session], Outcome]]) -> Outcome:
     """Return what came of all of these, each in a thread and with a ledger connection of its own; of one in this."""
     outcome = Outcome()
-    if len(ways) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
-        for way in ways:
-            outcome.add(way(session))
+    if len(calls) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
+        for call in calls:
+            outcome.add(call(session))
         return outcome
 
-    def beside(way: Callable[[Session], Outcome]) -> Outcome:
-        with session.for_thread() as own:
-            return way(own)
+    def run_in_thread(call: Callable[[Session], Outcome]) -> Outcome:
+        with session.for_thread() as thread_session:
+            return call(thread_session)
 
-    with Pool(len(ways)) as pool:
-        for one in pool.map(beside, ways):
+    with Pool(len(calls)) as pool:
+        for one in pool.map(run_in_thread, calls):
             outcome.add(one)
     return outcome
 
 
 def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
-    _wait_out(session, items)
+    _wait_for_due_warnings(session, items)
     ends, outcome = recheck(session, items, judge)
-    late = [one for one in ends if one.decision.rule in _BY_USE and one.is_stale(session.clock())]
-    if late:  # the others of a large pass, or a slow cloud, have taken minutes
-        fresh, more = recheck(session, late, judge)
+    stale = [one for one in ends if one.decision.rule in _USE_RULES and one.is_stale(session.clock())]
+    if stale:  # the others of a large run, or a slow cloud, have taken minutes
+        fresh, more = recheck(session, stale, judge)
         outcome.add(more)
-        again = {one.id for one in late}
-        ends = [one for one in ends if one.id not in again] + fresh
+        stale_ids = {one.id for one in stale}
+        ends = [one for one in ends if one.id not in stale_ids] + fresh
     outcome.add(_end_items(session, ends, judge, check))
     return outcome
 
 
 def _end_items(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
-    together, apart, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
+    batch, single, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
             clusters.setdefault(one.machine.cluster.id, []).append(one)
             continue
-        batched = one.decision.do is Do.STOP and goes_in_batches(session, one.machine)
-        (together if batched else apart).append(one)
-    ways: list[Callable[[Session], Outcome]] = []
-    if together:
-        ways.append(partial(stop_together, items=together, judge=judge, check=check))
-    ways += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
-    ways += [partial(end_each, items=some, judge=judge, check=check) for some in _by_region(apart).values()]
-    outcome = _run_parallel(session, ways)
+        batched = one.decision.do is Do.STOP and supports_batch_stop(session, one.machine)
+        (batch if batched else single).append(one)
+    calls: list[Callable[[Session], Outcome]] = []
+    if batch:
+        calls.append(partial(stop_batch, items=batch, judge=judge, check=check))
+    calls += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
+    calls += [partial(end_each, items=some, judge=judge, check=check) for some in _by_region(single).values()]
+    outcome = _run_parallel(session, calls)
     if outcome.ended:
         clean_up_local_files(session)
     return outcome
 
 
-def _wait_out(session: Session, items: Sequence[EndItem]) -> None:
+def _wait_for_due_warnings(session: Session, items: Sequence[EndItem]) -> None:
     """Wait for warnings that run out within seconds, rather than leave their machines to the next run."""
-    ends = [one.decision.after for one in items if one.decision.after is not None]
-    left = max(((end - session.clock()).total_seconds() for end in ends), default=0.0)
-    if left > 0:
-        session.pause(left)
+    due = [one.decision.after for one in items if one.decision.after is not None]
+    remaining_s = max(((end - session.clock()).total_seconds() for end in due), default=0.0)
+    if remaining_s > 0:
+        session.pause(remaining_s)
 
 
 def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
@@ -140,35 +140,35 @@ def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check:
             requested = _request_nodes(session, ends)
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
             for some in (others, [last]):
-                outcome.add(_nodes_ended(session, some, requested))
+                outcome.add(_end_nodes(session, some, requested))
     return outcome
 
 
 def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
     """Write which of these are terminated, or stopped one by one, before any is; return them, by id."""
-    stops = [one.machine for one in _nodes_apart(session, items) if one.decision.do is Do.STOP]
+    stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is Do.STOP]
     ends = [one.machine for one in items if one.decision.do is Do.TERMINATE]
     why = items[0].decision.why
     requested = request_all(session, "stop", stops, why, is_judged=True) if stops else frozenset()
     return requested | (request_all(session, "terminate", ends, why, is_judged=True) if ends else frozenset())
 
 
-def _nodes_apart(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
+def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
     """Return those that do not end by one call for several."""
-    return [one for one in items if one.decision.do is not Do.STOP or not goes_in_batches(session, one.machine)]
+    return [one for one in items if one.decision.do is not Do.STOP or not supports_batch_stop(session, one.machine)]
 
 
-def _nodes_ended(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
-    apart = _nodes_apart(session, items)
-    together = [one for one in items if one not in apart]
-    outcome = stop_locked_together(session, together) if together else Outcome()
-    by_id = {one.id: one for one in apart}
-    found = run_on_machines(
+def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[str]) -> Outcome:
+    single = _single_call_nodes(session, items)
+    batch = [one for one in items if one not in single]
+    outcome = stop_locked_batch(session, batch) if batch else Outcome()
+    by_id = {one.id: one for one in single}
+    results = run_on_machines(
         session,
-        [one.machine for one in apart],
-        lambda own, machine: _node_done_in_two_tries(own, by_id[machine.id], is_requested=machine.id in requested),
+        [one.machine for one in single],
+        lambda own, machine: _end_node_with_retry(own, by_id[machine.id], is_requested=machine.id in requested),
     )
-    for item, result in zip(apart, found, strict=True):
+    for item, result in zip(single, results, strict=True):
         if isinstance(result, LedgerUnavailable):
             raise result
         if isinstance(result, CloudgpuError):
@@ -178,20 +178,20 @@ def _nodes_ended(session: Session, items: Sequence[EndItem], requested: frozense
     return outcome
 
 
-def _node_done_in_two_tries(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
+def _end_node_with_retry(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
     try:
-        return _node_done(session, item, is_requested=is_requested)
+        return _end_node(session, item, is_requested=is_requested)
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as error:
         if isinstance(error, Silent):
             raise
     session.pause(RETRY_AFTER_S)
-    return _node_done(session, item, is_requested=is_requested)
+    return _end_node(session, item, is_requested=is_requested)
 
 
-def _node_done(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
+def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
     machine, why = session.ledger.machine(item.id) or item.machine, item.decision.why
     match item.decision.do:
         case Do.STOP:
@@ -211,7 +211,7 @@ MAX_PARALLEL = 4  # machines ended side by side: each waits for its own proof
 def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
     """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
 
-    One whose turn comes late is looked at once more; all are judged a last time once nobody else can be at them.
+    One that waited long is checked once more; all are judged a last time under their locks.
     `check` raises where this run has lost the reaper's lock.
     """
     outcome = Outcome()
@@ -220,12 +220,12 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
             outcome.add(_end_one(session, item, judge, check))
         return outcome
 
-    def in_session_of_its_own(item: EndItem) -> Outcome:
+    def end_in_thread(item: EndItem) -> Outcome:
         with session.for_thread() as own:
             return _end_one(own, item, judge, check)
 
     with Pool(MAX_PARALLEL) as pool:
-        for one in pool.map(in_session_of_its_own, items):
+        for one in pool.map(end_in_thread, items):
             outcome.add(one)
     return outcome
 
@@ -236,10 +236,10 @@ def _end_one(session: Session, item: EndItem, judge: Judge, check: Callable[[], 
     ends, outcome = recheck(session, [item], judge) if item.is_stale(session.clock()) else ([item], Outcome())
     for one in ends:
         try:
-            machine = _done_in_two_tries(session, one, _last_check(session, one, judge, check))
+            machine = _end_with_retry(session, one, _last_check(session, one, judge, check))
             outcome.ended.append(one.done(machine.state))
-        except _EndOutdated as kept:
-            outcome.add(kept.outcome)
+        except _EndOutdated as outdated:
+            outcome.add(outdated.outcome)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
@@ -247,22 +247,22 @@ def _end_one(session: Session, item: EndItem, judge: Judge, check: Callable[[], 
     return outcome
 
 
-def _done_in_two_tries(session: Session, item: EndItem, check: MachineCheck) -> Machine:
+def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Machine:
     """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
-    does, machine = _DOES[item.decision.do], item.machine
+    action, machine = _ACTIONS[item.decision.do], item.machine
     try:
-        return does(session, machine, item.decision.why, check)
+        return action(session, machine, item.decision.why, check)
     except LedgerUnavailable:
         raise
     except InvalidRequest:
         if not _is_last_resort(item):
             raise
-        return _terminated(session, machine, item.decision.why, check)
+        return _terminate(session, machine, item.decision.why, check)
     except ProviderUnavailable as error:
         if error.field == "lock" or isinstance(error, Silent):
             raise
     session.pause(RETRY_AFTER_S)
-    return does(session, session.ledger.machine(machine.id) or machine, item.decision.why, check)
+    return action(session, session.ledger.machine(machine.id) or machine, item.decision.why, check)
 
 
 def _is_last_resort(item: EndItem) -> bool:
@@ -270,13 +270,13 @@ def _is_last_resort(item: EndItem) -> bool:
 
     Whether it can be stopped is not known before that, and no image of it can be kept.
     """
-    machine, one = item.machine, item.decision
-    ends = one.do is Do.STOP and one.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
-    return ends and machine.stoppable is None and machine.market == "spot" and machine.parkable is False
+    machine, decision = item.machine, item.decision
+    is_forced_stop = decision.do is Do.STOP and decision.rule in (Rule.RENEW_UNTIL, Rule.BUDGET)
+    return is_forced_stop and machine.stoppable is None and machine.market == "spot" and machine.parkable is False
 
 
 class _EndOutdated(Exception):
-    """It is not to be ended as was decided: between the sync and its lock somebody has done something."""
+    """The decision to end a machine is outdated: somebody changed it between the sync and its lock."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
@@ -284,9 +284,9 @@ class _EndOutdated(Exception):
 
 
 def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> MachineCheck:
-    """Return what is called once nobody else can be at the machine, and raises where it is to be left."""
+    """Return the check that is made under the machine's lock; it raises _EndOutdated if the machine is to be left."""
 
-    def still(_row: Machine) -> None:
+    def check_still_due(_machine: Machine) -> None:
         check()
         ends, outcome = split_still_to_end(session, [item], judge)
         if not ends:
@@ -294,36 +294,36 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
         if ends[0].decision.do is not item.decision.do:
             raise _EndOutdated(Outcome(skipped=[item.left("it has changed meanwhile; the next run checks again")]))
 
-    return still
+    return check_still_due
 
 
-def _parked(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    """End the machine and leave its disk; the looks that come make the image, so that no run waits for that."""
+def _park(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
+    """End the machine and leave its disk; later syncs make the image, so that no run waits for that."""
     with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         check(machine)
         return park(session, machine, why=why, finish=False)
 
 
-def _stopped(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
+def _stop(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
     return lifecycle.stop(session, machine, why=why, check=check)
 
 
-def _terminated(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
+def _terminate(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
     return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_judged=True).machine
 
 
 def _remove_retained(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
     if not machine.is_named_resource:
-        return _terminated(session, machine, why, check)
+        return _terminate(session, machine, why, check)
     check(machine)
     return remove_named(session, machine)
 
 
-_DOES: dict[Do, Callable[[Session, Machine, str, MachineCheck], Machine]] = {
-    Do.STOP: _stopped,
-    Do.PARK: _parked,
-    Do.IMAGE: _parked,
-    Do.TERMINATE: _terminated,
+_ACTIONS: dict[Do, Callable[[Session, Machine, str, MachineCheck], Machine]] = {
+    Do.STOP: _stop,
+    Do.PARK: _park,
+    Do.IMAGE: _park,
+    Do.TERMINATE: _terminate,
     Do.REMOVE: _remove_retained,
 }

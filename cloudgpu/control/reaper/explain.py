@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
 INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
-NOT_ASKED = "its engine is not asked here; to ask it, add --refresh"
+ENGINE_NOT_QUERIED = "its engine is not asked here; to ask it, add --refresh"
 STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
 
 
@@ -64,33 +64,33 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     ask = ask and runs_on(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
-    words = ask_activity(session, nodes, keep=False) if ask else {}
-    each = with_cluster_activity([_view(one, policy, sources[one.id], words.get(one.id), now) for one in nodes], now)
-    machines = cluster_nodes(session, each, at_work=False)
-    decisions = decide(each, _stops(session, nodes), now, interval=INTERVAL, machines=machines)
-    seen, decision = next(pair for pair in zip(each, decisions, strict=True) if pair[0].machine.id == machine.id)
+    answers = ask_activity(session, nodes, keep=False) if ask else {}
+    views = with_cluster_activity([_view(one, policy, sources[one.id], answers.get(one.id), now) for one in nodes], now)
+    machines = cluster_nodes(session, views, at_work=False)
+    decisions = decide(views, _budget_stops(session, nodes), now, interval=INTERVAL, machines=machines)
+    view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
-    older = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
-    over = None if runs_on(machine) else _stop_reason(session, machine)
-    found = why_value(seen, decision, now, at=source.at, how=source.how, judged=older.judged, over=over)
-    found["source"]["signals_at"] = iso(older.at) if older.at is not None else None
-    return found
+    aged = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
+    stop_reason = None if runs_on(machine) else _stop_reason(session, machine)
+    document = why_value(view, decision, now, at=source.at, how=source.how, judged=aged.judged, over=stop_reason)
+    document["source"]["signals_at"] = iso(aged.at) if aged.at is not None else None
+    return document
 
 
 def _nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the machines that are judged with this node of a cluster, itself as it is given."""
     others = living_machines(session.ledger.machines())
-    return [machine, *(one for one in others if one.id != machine.id and _id(one) == _id(machine))]
+    return [machine, *(one for one in others if one.id != machine.id and _cluster_id(one) == _cluster_id(machine))]
 
 
-def _id(machine: Machine) -> str:
+def _cluster_id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _view(machine: Machine, held: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
-    last = from_iso(machine.last_active) if machine.last_active else None
-    bare = with_word(MachineView(machine, held.policy, held.why, last_active=last), word)
-    return with_silence(with_source(bare, source, now), word)
+def _view(machine: Machine, chosen: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
+    last_active = from_iso(machine.last_active) if machine.last_active else None
+    view = with_word(MachineView(machine, chosen.policy, chosen.why, last_active=last_active), word)
+    return with_silence(with_source(view, source, now), word)
 
 
 def _stop_reason(session: Session, machine: Machine) -> str | None:
@@ -103,7 +103,7 @@ def _stop_reason(session: Session, machine: Machine) -> str | None:
 def with_source(view: MachineView, source: Source, now: datetime) -> MachineView:
     """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
     if tells_queue(view.machine):
-        view = replace(view, engine=source.engine or EngineSaid(None, NOT_ASKED, asked=False))
+        view = replace(view, engine=source.engine or EngineSaid(None, ENGINE_NOT_QUERIED, asked=False))
     if source.judged is None or source.at is None:
         return replace(view, judged_fault=source.fault)
     if now - source.at > STALE:
@@ -115,8 +115,8 @@ def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) ->
     """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
     running = [one for one in machines if runs_on(one)]
     reports = probe(session, running)
-    rest = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
-    return {one: _agent_source(report, limits) for one, report in reports.items()} | rest
+    stored = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
+    return {one: _agent_source(report, limits) for one, report in reports.items()} | stored
 
 
 def _agent_source(report: Report, limits: Thresholds) -> Source:
@@ -133,17 +133,17 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> So
     """
     if not runs_on(machine):
         return Source(None, None, "none", f"it is {machine.state}")
-    shelf, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
-    last = shelf.last()
-    if last <= began:
+    store, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
+    last_at = store.last()
+    if last_at <= began:
         return Source(None, None, "none", "this computer has no samples of it since its latest start")
-    age = max(0.0, session.clock().timestamp() - last)
+    age = max(0.0, session.clock().timestamp() - last_at)
     fresh = age if age < FRESH_S else 0.0
-    judged = judge(shelf.read(last - DAY, last), limits, last + fresh, began)
-    return Source(_older(judged, age - fresh, limits.after), datetime.fromtimestamp(last, UTC), "samples")
+    judged = judge(store.read(last_at - DAY, last_at), limits, last_at + fresh, began)
+    return Source(_age_judgement(judged, age - fresh, limits.after), datetime.fromtimestamp(last_at, UTC), "samples")
 
 
-def _older(judged: Judged, age: float, after: float) -> Judged:
+def _age_judgement(judged: Judged, age: float, after: float) -> Judged:
     """Return what was judged `age` seconds ago with its ages as they are now.
 
     One that was in use then, and whose last sign of life has left the window since, is UNKNOWN: it may have shown
@@ -153,8 +153,8 @@ def _older(judged: Judged, age: float, after: float) -> Judged:
     aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
     if judged.activity != ACTIVE or aged.ago < after:
         return aged
-    gone = f"{evidence_text(aged)}, and of the last {duration_text(age)} nothing is kept here"
-    return aged._replace(activity=UNKNOWN, why=gone)
+    reason = f"{evidence_text(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    return aged._replace(activity=UNKNOWN, why=reason)
 
 
 def _age_signal(signal: Signal, age: float, after: float) -> Signal:
@@ -167,16 +167,16 @@ def _is_age(what: str, value: Any) -> bool:
     return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
 
 
-def _stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
+def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
     """Return the budgets' stops of these machines; none if a budget cannot be read."""
     from cloudgpu.control.budgets.store import budget_states, budgets
     from cloudgpu.core.budgets.enforcement import budget_stops
 
     with suppress(CloudgpuError):
-        every = budgets(session)
+        all_budgets = budgets(session)
         return (
-            budget_stops(budget_states(session, every), machines, warned_by_budget(machines), session.clock())
-            if every
+            budget_stops(budget_states(session, all_budgets), machines, warned_by_budget(machines), session.clock())
+            if all_budgets
             else []
         )
     return []

@@ -34,7 +34,7 @@ from cloudgpu.underway import on_abort, unproved
 LONGEST_PAUSE_S = 5.0
 
 
-def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
+def find_overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     """Return the machines of other ledgers that this user may stop: billed, and 24 hours past their renew-until.
 
     In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
@@ -45,11 +45,11 @@ def overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     return [one for one in foreign if _is_overdue(one, session.clock())]
 
 
-def sentence(instance: Instance, now: datetime) -> str:
+def overdue_sentence(instance: Instance, now: datetime) -> str:
     """Return whose machine it is and since when it is over."""
     owner, ledger = instance.tags.get(TAG_OWNER, "somebody"), instance.tags.get(TAG_LEDGER, "unknown")
-    late = duration_text(now - _renew_until(instance, now))
-    return f"it is {owner}'s, of the ledger {ledger}, and {late} past its renew-until"
+    overdue_text = duration_text(now - _renew_until(instance, now))
+    return f"it is {owner}'s, of the ledger {ledger}, and {overdue_text} past its renew-until"
 
 
 def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
@@ -59,7 +59,7 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
     """
     outcome = Outcome()
     for one in machines:
-        why = sentence(one, session.clock())
+        why = overdue_sentence(one, session.clock())
         try:
             state = _stop(session, one, why)
         except LedgerUnavailable:
@@ -78,18 +78,18 @@ def name_of(instance: Instance) -> str:
 
 
 def _stop(session: Session, instance: Instance, why: str) -> str:
-    """Look again, stop it and prove that; return its state, empty where its owner was quicker."""
+    """Check again, stop it and prove that; return its state, empty if its owner was quicker."""
     provider = session.provider(instance.account)
     if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
     session.check_lock(LOCK)
     with on_abort(unproved("stop", name_of(instance))):
-        session.ledger.append([_line(instance, why, session.clock(), by(session, _ownership(instance), "stop"))])
+        session.ledger.append([_stop_event(instance, why, session.clock(), by(session, _ownership(instance), "stop"))])
         return _wait_until_stopped(session, provider, instance.id, _stop_call(provider, instance.id, instance.market))
 
 
 def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
-    def ask() -> None:
+    def request_stop() -> None:
         if isinstance(provider, Pausable):
             try:
                 provider.stop(id)
@@ -105,7 +105,7 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
         else:
             provider.terminate(id)
 
-    return ask
+    return request_stop
 
 
 def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
@@ -122,13 +122,13 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Call
         except InstanceNotFound:
             return "terminated"
         except ProviderUnavailable as error:
-            last = silence.record(error)
+            last_seen = silence.record(error)
         else:
-            last = f"it was last seen {instance.state}"
+            last_seen = f"it was last seen {instance.state}"
             if is_stopped(instance):
                 return str(instance.state)
         if session.clock() >= deadline or silence.end_round():
-            raise ProviderUnavailable(f"Its stop was asked and is not proved: {last}", field="machine", value=id)
+            raise ProviderUnavailable(f"Its stop was asked and is not proved: {last_seen}", field="machine", value=id)
         session.pause(pause)
         pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
@@ -146,7 +146,7 @@ def _renew_until(instance: Instance, now: datetime) -> datetime:
         return now
 
 
-def _line(instance: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
+def _stop_event(instance: Instance, why: str, now: datetime, who: RequestedBy) -> Draft:
     return decision_made_for_lab(
         instance.tags[TAG_ID],
         now,

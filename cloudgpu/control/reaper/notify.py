@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, ping, send_directly
-from cloudgpu.control.lifecycle.lease import latest_of, set_lease
+from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present
 from cloudgpu.core.alerts.alerts import Finding
@@ -64,18 +64,18 @@ def renew(
 
 
 def _renew(session: Session, item: EndItem) -> Machine:
-    machine = latest_of(session, session.ledger.machine(item.id) or item.machine)
-    end = item.decision.at
-    if end is None or (machine.expires and from_iso(machine.expires) >= end):  # its agent was quicker
+    machine = refresh_lease(session, session.ledger.machine(item.id) or item.machine)
+    lease_end = item.decision.at
+    if lease_end is None or (machine.expires and from_iso(machine.expires) >= lease_end):  # its agent was quicker
         return machine
-    last = from_iso(machine.renew_until) if machine.renew_until else end
-    return set_lease(session, machine, Lease(end, max(last, end)), item.decision.why)
+    renew_until = from_iso(machine.renew_until) if machine.renew_until else lease_end
+    return set_lease(session, machine, Lease(lease_end, max(renew_until, lease_end)), item.decision.why)
 
 
 WRITE_TIMEOUT_S = 5.0
 MAX_PARALLEL = 16
 WARNING, TOPIC = "warning", "reaper"  # the first words of the keys of its alerts
-_WAYS_OUT = {
+_REMEDIES = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
     Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
     Rule.LEASE: "To keep it, run: cloudgpu extend {name} 2h",
@@ -91,12 +91,12 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
     `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
     and is not in the ledger is told again, and nobody is ended for a warning that was not given.
     """
-    given = [(one, warned) for one in decisions for warned in one.warnings]
-    at_terminals = _terminal_counts(session, given, reachable)
+    warnings = [(one, warned) for one in decisions for warned in one.warnings]
+    at_terminals = _terminal_counts(session, warnings, reachable)
     alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
         _stored_warning(one, warned, alerted=alerted, terminals=count)
-        for (one, warned), count in zip(given, at_terminals, strict=True)
+        for (one, warned), count in zip(warnings, at_terminals, strict=True)
     ]
     lifted = [_lifted_event(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
     if sent or lifted:
@@ -105,22 +105,22 @@ def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str
 
 
 def _terminal_counts(
-    session: Session, given: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]
+    session: Session, warnings: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]
 ) -> list[int]:
     """Return how many terminals took each of these warnings; a machine that does not answer has none.
 
     What is decided of a cluster is said on all its nodes.
     """
-    asks = [
-        (index, _write_call(session, machine, sentence(one.called, warned)))
-        for index, (one, warned) in enumerate(given)
+    calls = [
+        (index, _write_call(session, machine, warning_sentence(one.called, warned)))
+        for index, (one, warned) in enumerate(warnings)
         for machine in _reachable_machines(one, reachable)
     ]
-    found = [0] * len(given)
+    counts = [0] * len(warnings)
     with Pool(MAX_PARALLEL) as pool:
-        for (index, _), count in zip(asks, pool.map(lambda ask: ask[1](), asks), strict=True):
-            found[index] += count
-    return found
+        for (index, _), count in zip(calls, pool.map(lambda ask: ask[1](), calls), strict=True):
+            counts[index] += count
+    return counts
 
 
 def _reachable_machines(decision: Decision, reachable: Mapping[str, Machine]) -> list[Machine]:
@@ -139,24 +139,24 @@ def _write_call(session: Session, machine: Machine, text: str) -> Callable[[], i
     except CloudgpuError:
         return lambda: 0
 
-    def ask() -> int:
+    def write() -> int:
         try:
             return write_to_terminals(target, text, timeout=WRITE_TIMEOUT_S)
         except (CloudgpuError, OSError):
             return 0
 
-    return ask
+    return write
 
 
-def sentence(name: str, warned: Warned) -> str:
+def warning_sentence(name: str, warned: Warned) -> str:
     """Return what people at the machine are told: why, when, and how to keep it."""
-    way = _WAYS_OUT.get(warned.rule, "").format(name=name) if warned.due is not None else ""
-    return f"{name}: {warned.why}." + (f" {way}" if way else "")
+    remedy = _REMEDIES.get(warned.rule, "").format(name=name) if warned.due is not None else ""
+    return f"{name}: {warned.why}." + (f" {remedy}" if remedy else "")
 
 
 def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, terminals: int) -> GivenWarning:
-    how = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
-    return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(how))
+    channels = ["ledger", *(["alert"] if alerted else []), *(["terminal"] if terminals else [])]
+    return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(channels))
 
 
 def _time(session: Session, machine: str) -> datetime:
@@ -182,15 +182,15 @@ def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
 
 def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
     due, name = sent_warning.due, command_name(machine)
-    ends = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
+    title = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
     why = sent_warning.why or f"{rule} says so"
-    way = _WAYS_OUT.get(Rule(rule), "").format(name=name) if due else ""
+    remedy = _REMEDIES.get(Rule(rule), "").format(name=name) if due else ""
     facts = {"machine": name, "rule": rule, "owner": machine.owner or "", "account": machine.account or ""}
     return Finding(
         key=f"{WARNING}:{machine.id}:{rule}:{sent_warning.times}",
         kind="machine ends" if due else "machine",
-        title=f"{ends} ({rule})",
-        text=f"{why[:1].upper()}{why[1:]}. {way}".strip(),
+        title=f"{title} ({rule})",
+        text=f"{why[:1].upper()}{why[1:]}. {remedy}".strip(),
         facts={key: value for key, value in facts.items() if value},
         urgent=due is not None,
     )
@@ -215,11 +215,11 @@ def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Mach
 
 def _urgent(decision: Decision, owner: str) -> Finding:
     facts = {"machine": decision.called, "rule": str(decision.rule), "activity": decision.activity, "owner": owner}
-    ends = "is ended" if decision.ends else "goes on"
+    result = "is ended" if decision.ends else "goes on"
     return Finding(
         key=f"{TOPIC}:{decision.machine}:{decision.rule}:{decision.do}",
         kind="machine",
-        title=f"{decision.called} {ends} ({decision.rule})",
+        title=f"{decision.called} {result} ({decision.rule})",
         text=f"{decision.why[:1].upper()}{decision.why[1:]}. To see it: cloudgpu show {decision.name} --history",
         facts={name: value for name, value in facts.items() if value},
         urgent=True,
@@ -235,20 +235,20 @@ def deliver_all(
     fails keeps no machine on: it is tried again by the next run.
     """
     credit_findings = [one for known in run.credits if (one := credit_finding(known, session.clock())) is not None]
-    news = [
+    findings = [
         *credit_findings,
         *budget_findings(session, budget_states),
         *warning_findings(machines),
         *_decision_findings(session, run, machines),
     ]
     judged = {one.machine for one in run.decisions}
-    elsewhere = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
+    exempt = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
     read = {f"{CREDIT}:{known.scope}" for known in run.credits}
-    elsewhere += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
+    exempt += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
-        done = deliver(session, news, judged=("budget", WARNING, TOPIC, CREDIT), exempt=elsewhere)
-        refused += [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+        delivery = deliver(session, findings, judged=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
+        refused += [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -259,7 +259,7 @@ def deliver_all(
 
 @contextmanager
 def notify_where_away(session: Session) -> Iterator[None]:
-    """Say outside, and to owners once, where this block fails for the ledger that no run can be made."""
+    """Ping the dead-man's address and alert owners once if this block fails because the ledger is unavailable."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -279,12 +279,12 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
 
     What nobody has taken is sent again by the next run. Raises nothing.
     """
-    mark = _outage_mark(session)
+    marker = _outage_marker(session)
     try:
-        if mark.exists():
+        if marker.exists():
             return
-        mark.touch(mode=0o600)
-        mark.write_text(iso(session.clock()))
+        marker.touch(mode=0o600)
+        marker.write_text(iso(session.clock()))
     except OSError:
         pass  # no room for a mark: rather twice than never
     try:
@@ -294,28 +294,28 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
         return
     if outcomes and all(one.why is not None for one in outcomes):
         with suppress(OSError):
-            mark.unlink(missing_ok=True)
+            marker.unlink(missing_ok=True)
 
 
 def note_ledger_is_back(session: Session) -> None:
     """Note that the ledger is there again, so that its next outage is told, too."""
     with suppress(OSError):
-        os.unlink(_outage_mark(session))  # noqa: PTH108  (as often as a run is made; there is mostly none)
+        os.unlink(_outage_marker(session))  # noqa: PTH108  (as often as a run is made; there is mostly none)
 
 
-def _outage_mark(session: Session) -> Path:
+def _outage_marker(session: Session) -> Path:
     return session.home.root / "outage.told"
 
 
 def _outage_finding(error: CloudgpuError) -> Finding:
     away = isinstance(error, LedgerAway) and not error.lasts
     until = "it is back" if away else "that is fixed"
-    goes_on = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
+    advice = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
     return Finding(
         key="ledger",
         kind="ledger",
         title=f"The reaper cannot run: the ledger {'is away' if away else 'cannot be used'}",
         text=f"{error.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
-        f"on the machines go on{goes_on}",
+        f"on the machines go on{advice}",
         urgent=True,
     )

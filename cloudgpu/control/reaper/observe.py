@@ -41,15 +41,15 @@ from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
 
-RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same pass: the next one is ten minutes of bill away
+RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same run: the next one is ten minutes of bill away
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What a sync has found: the rows that a run judges, and by id which of them a provider has just spoken of.
 
-    `foreign` are machines of other ledgers. `sentences` say what was put right. `asked` are the accounts that were
-    asked; `closed` are those that only a credential on this computer names, and that it does not open.
+    `foreign` are machines of other ledgers. `sentences` say what was put right. `queried` are the accounts that were
+    asked; `not_queried` are those that only a credential on this computer names, and that it does not open.
     """
 
     rows: tuple[Machine, ...]
@@ -57,15 +57,15 @@ class Snapshot:
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
     sentences: tuple[str, ...] = ()
-    asked: tuple[QueriedAccount, ...] = ()
-    closed: tuple[Unanswered, ...] = ()
+    queried: tuple[QueriedAccount, ...] = ()
+    not_queried: tuple[Unanswered, ...] = ()
 
 
 def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     """Ask every account, side by side, write what is news, and return what is to be judged.
 
     A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
-    sweep asks anew which regions there are; other passes go by those of the last day and by those of the ledger.
+    sweep asks anew which regions there are; other runs go by those of the last day and by those of the ledger.
     """
     machines = session.ledger.machines()
     accounts = used_accounts(session)
@@ -77,7 +77,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
     remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
     with remembered:
         sync = sync_accounts(
-            session, accounts, retained=sweep or names_here(session, unfinished), again_after=RETRY_AFTER_S
+            session, accounts, retained=sweep or names_here(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
     if sync.unlisted:
         sync.answered |= _query_unlisted(session, sync.unlisted)
@@ -89,8 +89,8 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         tuple(sync.foreign),
         tuple(sync.unanswered),
         tuple(sync.sentences),
-        sync.asked,
-        tuple(sync.closed),
+        sync.queried,
+        tuple(sync.not_queried),
     )
 
 
@@ -114,39 +114,39 @@ def rehearse(session: Session) -> Snapshot:
     accounts = used_accounts(session)
     with session.by_remembered_regions(reachable_regions(known)):
         listings = list_accounts(session, accounts)
-    mine = living_machines(known)
-    whose = [_account_scope(session, one, listing, mine) for one, listing in zip(accounts, listings, strict=True)]
+    living = living_machines(known)
+    scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = covered(mine, whose)
+    reached = covered(living, scopes)
     views = tuple(
         _with_observation(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
     )
     unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *closed)}
-    beside = unqueried_accounts(
-        session, [machine for machine in living_machines(known) if machine.account not in silent], whose
+    unqueried = unqueried_accounts(
+        session, [machine for machine in living_machines(known) if machine.account not in silent], scopes
     )
-    unanswered += [gap for gap in beside if gap.scope not in silent]
-    strays = [f"{one} is in no record here; the next run of reap records it" for one in _strays(ours, known)]
+    unanswered += [gap for gap in unqueried if gap.scope not in silent]
+    strays = [f"{one} is in no record here; the next run of reap records it" for one in _unrecorded_ids(ours, known)]
     return Snapshot(
         rows=tuple(machine for machine in views if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
         sentences=tuple(strays),
-        asked=queried_accounts(session, accounts, closed),
-        closed=tuple(closed),
+        queried=queried_accounts(session, accounts, closed),
+        not_queried=tuple(closed),
     )
 
 
 def _account_scope(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
     """Return the account of a listing; its identity is queried if it may have machines."""
-    found = AccountScope(session, account)
-    found.take(listing.identities)
-    return found.ask_of(machines)
+    scope = AccountScope(session, account)
+    scope.take(listing.identities)
+    return scope.ask_of(machines)
 
 
 def _retained_images(session: Session) -> list[Machine]:
@@ -167,8 +167,8 @@ def _retained_images(session: Session) -> list[Machine]:
 def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return the ids of retained resources in accounts and regions that answered the full run."""
     silent = {gap.scope for gap in unanswered}
-    kept = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
-    here, _ = by_account(session, [machine for machine in kept if machine.name not in silent])
+    resources = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
+    here, _ = by_account(session, [machine for machine in resources if machine.name not in silent])
     return {
         machine.id for name, some in here.items() for machine in some if not is_hidden(silent, name, machine.region)
     }
@@ -186,9 +186,9 @@ def _with_observation(machine: Machine, instance: Instance | None, now: datetime
     return project_event(machine, instance_observed(instance, now, machine=machine))
 
 
-def _strays(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
-    known = {machine.id for machine in machines}
-    return [one for one, instance in ours.items() if one not in known and instance.state is not State.TERMINATED]
+def _unrecorded_ids(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
+    recorded = {machine.id for machine in machines}
+    return [one for one, instance in ours.items() if one not in recorded and instance.state is not State.TERMINATED]
 
 
 SSH_TIMEOUT_S = 10.0  # over SSH
@@ -200,48 +200,48 @@ def machine_views(
     policies: Mapping[str, ChosenPolicy],
     answered: Collection[str],
     *,
-    keep: bool = True,
+    store: bool = True,
 ) -> tuple[list[MachineView], dict[str, Report]]:
-    """Return the view of each machine and the agents' answers; `keep`: store these.
+    """Return the view of each machine and the agents' answers; `store`: write these to disk.
 
-    Asked is who could be idle: a machine that runs long enough, is not held, has not said itself that it is in use, and
-    whose policy ends idle machines or whose lease is near its end. First its provider, where that alone knows what the
-    machine says of itself; then, where that leaves the question, the machine over SSH.
+    Asked are machines that could be idle: one that runs long enough, is not held, has not reported itself as in use,
+    and whose policy ends idle machines or whose lease is near its end. First its provider is asked, where only that
+    knows its self-reported activity; then, if that does not decide it, the machine over SSH.
     """
-    bare = [
+    views = [
         _view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
     ]
     now = session.clock()
-    asked = to_ask(bare, now)
-    words = ask_activity(session, asked, keep=keep)
-    if words:
-        bare = [with_word(one, words.get(one.machine.id)) for one in bare]
-        asked = to_ask(bare, now)
-    reports = probe_twice(session, asked, keep=keep)
-    found = [with_report(one, reports.get(one.machine.id)) for one in bare] if reports else bare
-    found = [with_silence(one, words.get(one.machine.id)) for one in found] if words else found
-    return with_cluster_activity(found, now), reports
+    asked = to_ask(views, now)
+    answers = ask_activity(session, asked, keep=store)
+    if answers:
+        views = [with_word(one, answers.get(one.machine.id)) for one in views]
+        asked = to_ask(views, now)
+    reports = probe_twice(session, asked, store=store)
+    results = [with_report(one, reports.get(one.machine.id)) for one in views] if reports else views
+    results = [with_silence(one, answers.get(one.machine.id)) for one in results] if answers else results
+    return with_cluster_activity(results, now), reports
 
 
-def probe_twice(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Report]:
+def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, Report]:
     """Query each machine's agent; again if a warned machine did not answer, as its end waits for that answer.
 
     Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
     the time of one.
     """
-    begun = time.monotonic()
-    reports = probe(session, machines, timeout=SSH_TIMEOUT_S, keep=keep)
-    left = SSH_TIMEOUT_S - (time.monotonic() - begun)
+    started = time.monotonic()
+    reports = probe(session, machines, timeout=SSH_TIMEOUT_S, keep=store)
+    remaining = SSH_TIMEOUT_S - (time.monotonic() - started)
     warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
         machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
     ]
-    return reports | (probe(session, waiting, timeout=left, keep=keep) if waiting and left >= 1 else {})
+    return reports | (probe(session, waiting, timeout=remaining, keep=store) if waiting and remaining >= 1 else {})
 
 
-def _view_without_report(machine: Machine, held: ChosenPolicy, *, answered: bool) -> MachineView:
-    last = from_iso(machine.last_active) if machine.last_active else None
-    return MachineView(machine, held.policy, held.why, last_active=last, answered=answered)
+def _view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bool) -> MachineView:
+    last_active = from_iso(machine.last_active) if machine.last_active else None
+    return MachineView(machine, chosen.policy, chosen.why, last_active=last_active, answered=answered)
 
 
 def gather(session: Session, machines: Sequence[Machine]) -> int:
@@ -286,13 +286,13 @@ def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list
     Machines of one request share a lock.
     """
     with ExitStack() as locks:
-        free: dict[str, bool] = {}
+        held: dict[str, bool] = {}
         for item in items:
             name = lock_of(item.machine)
-            if name not in free:
-                free[name] = _is_locked(session, name, locks)
-        mine = [item for item in items if free[lock_of(item.machine)]]
-        yield mine, [busy(item) for item in items if not free[lock_of(item.machine)]]
+            if name not in held:
+                held[name] = _is_locked(session, name, locks)
+        mine = [item for item in items if held[lock_of(item.machine)]]
+        yield mine, [busy(item) for item in items if not held[lock_of(item.machine)]]
 
 
 def _is_locked(session: Session, name: str, locks: ExitStack) -> bool:
@@ -322,8 +322,8 @@ def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[l
     outcome, now = Outcome(), session.clock()
     fresh = _recheck_views(session, items, outcome)
     rows = cluster_nodes(session, fresh)
-    again = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
-    ends, others = split_ends(again, rows)
+    rechecked = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
+    ends, others = split_ends(rechecked, rows)
     outcome.add(others)
     return ends, outcome
 
@@ -332,11 +332,11 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     """Return what is known now of those that answered again; the others are named, and left alone."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
     silent = sync_some(session, [one.machine for one in living])
-    again = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
-    if again:
+    retried = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
+    if retried:
         session.pause(RETRY_AFTER_S)
-        asked = {machine.id for machine in again}
-        silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, again)
+        asked = {machine.id for machine in retried}
+        silent = {one: fault for one, fault in silent.items() if one not in asked} | sync_some(session, retried)
     outcome.unanswered += [Unanswered(one.machine.name, silent[one.id].message) for one in living if one.id in silent]
     remaining = [one for one in items if one.id not in silent]
     machines = {one.id: session.ledger.machine(one.id) or one.machine for one in remaining}

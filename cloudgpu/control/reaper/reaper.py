@@ -1,6 +1,6 @@
-"""One pass over every account: look, decide, warn, renew, end what is to be ended, prove it, and record all of it.
+"""One run over every account: observe, decide, warn, renew, end what is to be ended, prove it, and record all of it.
 
-A nightly pass also records how many resources are left over, and what they go on costing.
+A nightly run also records how many resources are orphaned, and what they go on costing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresol
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.admission import read_credits
 from cloudgpu.control.budgets.store import budget_states, budgets_for_run
-from cloudgpu.control.lifecycle.timers import RepairResult, repair
+from cloudgpu.control.lifecycle.timers import RepairResult, repair_timers
 from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remedy
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
-from cloudgpu.control.reaper.foreign import name_of, overdue, sentence, stop_overdue
+from cloudgpu.control.reaper.foreign import find_overdue, name_of, overdue_sentence, stop_overdue
 from cloudgpu.control.reaper.notify import deliver_all, note_ledger_is_back, notify_once, ping_no_run, renew, warn
 from cloudgpu.control.reaper.observe import (
     LOCK,
@@ -64,9 +64,9 @@ GC_THRESHOLDS = (1_000_000, 10, 10)  # new objects: 10,000 machines make fewer; 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Look for cycles every million new objects inside, and as before afterwards.
+    """Collect cyclic garbage only every million new objects inside the block; restore the thresholds afterwards.
 
-    What no cycle holds is let go of at once all the same.
+    Objects in no cycle are freed at once all the same.
     """
     before = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -81,10 +81,10 @@ INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says other
 
 @dataclass(frozen=True, slots=True)
 class ReapOptions:
-    """What a run is asked to be.
+    """Options of a run.
 
     `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
-    machines idle time alone may end. A `sweep` looks at disks and images, too. `cron`: nobody is looking on; `interval`
+    machines idle time alone may end. A `sweep` lists disks and images, too. `cron`: no terminal is attached; `interval`
     is how often runs come.
     """
 
@@ -110,30 +110,30 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
     try:
         if request.policy is not None:
             payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
-        found = _reap(session, request, begun)
+        run = _reap(session, request, begun)
     except LedgerAway as error:
-        return _without_ledger(session, request, begun, error)
+        return _reap_without_ledger(session, request, begun, error)
     except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
         return _report_no_ledger(session, request, error)
     note_ledger_is_back(session)
-    return found
+    return run
 
 
-def _without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
+def _reap_without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
-    with continue_without_ledger(session, fault) as aside:
-        if not (fault.full and aside.is_readable):  # a standby, say, may tell of holds and budgets of long ago
+    with continue_without_ledger(session, fault) as outage:
+        if not (fault.full and outage.is_readable):  # a standby, say, may tell of holds and budgets of long ago
             return _report_no_ledger(session, request, fault)
-        found = _reap(session, request, begun)
-        if aside.offer():
+        run = _reap(session, request, begun)
+        if outage.offer():
             note_ledger_is_back(session)
-            return found
-    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(aside)}"
-    return replace(found, faults=(*found.faults, message))
+            return run
+    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(outage)}"
+    return replace(run, faults=(*run.faults, message))
 
 
 def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
-    """Say outside, and to owners once where nobody looks on, that no run can be made. Raises `fault`."""
+    """Ping the dead-man's address, and in a cron run alert owners once, that no run can be made. Raises `error`."""
     ping_no_run(session)
     if request.cron:
         notify_once(session, error)
@@ -141,10 +141,10 @@ def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnava
 
 
 def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
-    with ExitStack() as held:
-        held.enter_context(session.for_the_lab())
+    with ExitStack() as stack:
+        stack.enter_context(session.for_the_lab())
         try:
-            held.enter_context(session.lock(LOCK, wait=False))
+            stack.enter_context(session.lock(LOCK, wait=False))
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
@@ -163,47 +163,49 @@ def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """What a run has decided, and by what."""
+    """What a run has decided, and the inputs: machines, policies, agent reports and budgets."""
 
-    sight: Snapshot
-    held: Mapping[str, ChosenPolicy]
-    seen: list[MachineView]
+    snapshot: Snapshot
+    policies: Mapping[str, ChosenPolicy]
+    views: list[MachineView]
     reports: Mapping[str, Report]
     budgets: tuple[BudgetState, ...]
     judge: Judge
     decisions: list[Decision]
-    clashes: tuple[str, ...]  # budgets that stand in a file, too
+    budget_clashes: tuple[str, ...]  # budgets that stand in a file, too
 
-    def found(self, begun: datetime) -> ReaperRun:
+    def initial_run(self, begun: datetime) -> ReaperRun:
         """Return the run as it is before anything is carried out."""
         return ReaperRun(
             begun,
-            seen=tuple(self.seen),
+            seen=tuple(self.views),
             decisions=tuple(self.decisions),
-            unanswered=self.sight.unanswered,
-            faults=(*unresolved(self.held, self.sight.rows), *self.clashes),
-            sentences=self.sight.sentences,
-            queried=self.sight.asked,
-            not_queried=self.sight.closed,
+            unanswered=self.snapshot.unanswered,
+            faults=(*unresolved(self.policies, self.snapshot.rows), *self.budget_clashes),
+            sentences=self.snapshot.sentences,
+            queried=self.snapshot.queried,
+            not_queried=self.snapshot.not_queried,
         )
 
 
 def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _decide(session, request, rehearse(session))
-    found, now = judged.found(begun), session.clock()
-    would = [f"{name_of(one)} would be stopped: {sentence(one, now)}" for one in overdue(session, judged.sight.foreign)]
-    return replace(found, dry_run=True, sentences=(*found.sentences, *would), duration=session.clock() - begun)
+    evaluation = _decide(session, request, rehearse(session))
+    run, now = evaluation.initial_run(begun), session.clock()
+    overdue = find_overdue(session, evaluation.snapshot.foreign)
+    would_stop = [f"{name_of(one)} would be stopped: {overdue_sentence(one, now)}" for one in overdue]
+    return replace(run, dry_run=True, sentences=(*run.sentences, *would_stop), duration=session.clock() - begun)
 
 
 def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
-    judged = _decide(session, request, observe_machines(session, sweep=request.sweep))
-    run = _execute_decisions(session, judged, judged.found(begun))  # before all that a full disk would refuse
+    evaluation = _decide(session, request, observe_machines(session, sweep=request.sweep))
+    run = _execute_decisions(session, evaluation, evaluation.initial_run(begun))  # before what a full disk would refuse
     machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
-    repaired = repair(session, [machine for machine in machines if not machine.is_named_resource], sweep=request.sweep)
+    launched = [machine for machine in machines if not machine.is_named_resource]
+    repaired = repair_timers(session, launched, sweep=request.sweep)
     run = replace(
         run,
         faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
@@ -212,30 +214,30 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # one by hand says nothing of the next
         session.own_run = own_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
-    refused = deliver_all(session, run, judged.budgets, machines)
+    refused = deliver_all(session, run, evaluation.budgets, machines)
     run = replace(run, undelivered=refused, duration=session.clock() - begun)
     record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         gather(
             session,
-            [machine for machine in machines if not machine.is_named_resource and machine.id not in judged.reports],
+            [machine for machine in machines if not machine.is_named_resource and machine.id not in evaluation.reports],
         )
     return run
 
 
-def _execute_decisions(session: Session, judged: _Evaluation, run: ReaperRun) -> ReaperRun:
+def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun) -> ReaperRun:
     """Record what was decided, warn, renew, end; return the run with what came of it."""
-    rows = {one.machine.id: one.machine for one in judged.seen}
-    record_decisions(session, judged.decisions, rows)
-    warned = warn(session, judged.decisions, _reachable(judged))
-    (renewed, not_ended), outcome = _renew_and_end(session, judged)
+    rows = {one.machine.id: one.machine for one in evaluation.views}
+    record_decisions(session, evaluation.decisions, rows)
+    warned = warn(session, evaluation.decisions, _reachable(evaluation))
+    (renewed, not_ended), outcome = _renew_and_end(session, evaluation)
     if outcome.again:
         latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
         warned += warn(session, outcome.again, {})
-    late = overdue(session, judged.sight.foreign) if judged.sight.foreign else []
-    if late:
-        outcome.add(stop_overdue(session, late))
+    overdue = find_overdue(session, evaluation.snapshot.foreign) if evaluation.snapshot.foreign else []
+    if overdue:
+        outcome.add(stop_overdue(session, overdue))
     return replace(
         run,
         decisions=outcome.latest(run.decisions),
@@ -248,30 +250,31 @@ def _execute_decisions(session: Session, judged: _Evaluation, run: ReaperRun) ->
     )
 
 
-def _renew_and_end(session: Session, judged: _Evaluation) -> tuple[tuple[list[EndedItem], list[NotEnded]], Outcome]:
+def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[list[EndedItem], list[NotEnded]], Outcome]:
     """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
-    views, decisions, apart = judged.seen, judged.decisions, bool(judged.sight.unanswered)
+    views, decisions, judge = evaluation.views, evaluation.decisions, evaluation.judge
+    apart = bool(evaluation.snapshot.unanswered)
 
-    def beside() -> tuple[list[EndedItem], list[NotEnded]]:
-        with session.for_thread() as own:
-            return renew(own, views, decisions)
+    def renew_in_thread() -> tuple[list[EndedItem], list[NotEnded]]:
+        with session.for_thread() as thread_session:
+            return renew(thread_session, views, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, views, decisions), execute_decisions(session, views, decisions, judged.judge, apart=apart)
+        return renew(session, views, decisions), execute_decisions(session, views, decisions, judge, apart=apart)
     with Pool(1) as pool:
-        renewing = pool.submit(beside)
-        outcome = execute_decisions(session, views, decisions, judged.judge, apart=apart)
+        renewing = pool.submit(renew_in_thread)
+        outcome = execute_decisions(session, views, decisions, judge, apart=apart)
         return renewing.result(), outcome
 
 
-def _repair_lines(repaired: RepairResult) -> list[str]:
-    set_ = [f"{name}: it had no timer in the cloud; now it has one" for name in repaired.set]
-    set_ += [f"{name}: its timer in the cloud is set to its renew-until" for name in repaired.moved]
-    return set_ + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in repaired.dropped]
+def _repair_lines(result: RepairResult) -> list[str]:
+    lines = [f"{name}: it had no timer in the cloud; now it has one" for name in result.set]
+    lines += [f"{name}: its timer in the cloud is set to its renew-until" for name in result.moved]
+    return lines + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in result.dropped]
 
 
 def _check_readable(session: Session, request: ReapOptions) -> None:
-    """Raise InvalidRequest for what a run cannot be made by: before it has looked, so that it does nothing by half."""
+    """Raise InvalidRequest for input that a run cannot use, before it asks any provider: nothing is done by half."""
     if request.max_stops < 0:
         raise InvalidRequest(
             f"--max-stops is {request.max_stops}.",
@@ -285,27 +288,28 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
     budgets_for_run(session)
 
 
-def _decide(session: Session, request: ReapOptions, sight: Snapshot) -> _Evaluation:
-    sight = replace(sight, rows=tuple(judged_here(session, sight.rows)))
-    policies = policies_of(session, sight.rows, request.policy)
+def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
+    snapshot = replace(snapshot, rows=tuple(judged_here(session, snapshot.rows)))
+    policies = policies_of(session, snapshot.rows, request.policy)
     refuse_broken(policies)  # those of machines, too, that were found just now
-    views, reports = machine_views(session, sight.rows, policies, sight.answered, keep=not request.dry_run)
+    views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
     counted, clashes = budgets_for_run(session)
-    standing = budget_states(session, counted)
-    over = allowed_stops(authorization_of(session), standing, sight.rows, warned_by_budget(sight.rows), session.clock())
+    statuses = budget_states(session, counted)
+    rows = snapshot.rows
+    stops = allowed_stops(authorization_of(session), statuses, rows, warned_by_budget(rows), session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
-        now, most = session.clock(), request.max_stops
-        return decide(some, over, now, interval=request.interval, max_idle_stops=most, machines=machines)
+        now, max_stops = session.clock(), request.max_stops
+        return decide(some, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines)
 
     decisions = judge(views, cluster_nodes(session, views, at_work=False))
-    return _Evaluation(sight, policies, views, reports, standing, judge, decisions, clashes)
+    return _Evaluation(snapshot, policies, views, reports, statuses, judge, decisions, clashes)
 
 
-def _reachable(judged: _Evaluation) -> dict[str, Machine]:
+def _reachable(evaluation: _Evaluation) -> dict[str, Machine]:
     """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
-    silent = {one for one, report in judged.reports.items() if report.machine_now is None}
-    machines = (one.machine for one in judged.seen)
+    silent = {one for one, report in evaluation.reports.items() if report.machine_now is None}
+    machines = (one.machine for one in evaluation.views)
     return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
@@ -327,18 +331,18 @@ def orphans_sentence(session: Session) -> tuple[str, ...]:
     from cloudgpu.control.resources.orphans import survey
 
     try:
-        found = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
+        orphans = [one for one in survey(session, CleanupOptions(spare=True)).orphans if one.do is not Cleanup.STAY]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
         return (f"which resources are orphaned is not known: {error.message}",)
-    if not found:
+    if not orphans:
         return ()
-    costs = [one.cost.per_month for one in found]
+    costs = [one.cost.per_month for one in orphans]
     total = Money(sum(cost.nanos for cost in costs if cost is not None))
-    more = f", and {costs.count(None)} without a known price" if None in costs else ""
-    resources = "1 thing is" if len(found) == 1 else f"{len(found)} things are"
-    return (f"{resources} orphaned, {total.text()} a month{more}: see cloudgpu orphans",)
+    unpriced = f", and {costs.count(None)} without a known price" if None in costs else ""
+    resources = "1 thing is" if len(orphans) == 1 else f"{len(orphans)} things are"
+    return (f"{resources} orphaned, {total.text()} a month{unpriced}: see cloudgpu orphans",)
 
 
 def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
@@ -347,20 +351,20 @@ def record_decisions(session: Session, decisions: Iterable[Decision], machines: 
     An end is written each time that it is decided: it is why the machine is asked to stop now.
     """
     now = session.clock()
-    news = [(one, machines[one.machine]) for one in decisions if one.ends or _is_news(machines[one.machine], one)]
-    if news:
-        session.ledger.append([_line(one, not_before_last(row, now)) for one, row in news])
+    changed = [(one, machines[one.machine]) for one in decisions if one.ends or _is_changed(machines[one.machine], one)]
+    if changed:
+        session.ledger.append([_decision_event(one, not_before_last(row, now)) for one, row in changed])
 
 
-def _is_news(machine: Machine, decision: Decision) -> bool:
-    known = machine.decision
-    if known is None or (known.do, known.rule, known.activity) != (decision.do, decision.rule, decision.activity):
+def _is_changed(machine: Machine, decision: Decision) -> bool:
+    last = machine.decision
+    if last is None or (last.do, last.rule, last.activity) != (decision.do, decision.rule, decision.activity):
         return True
-    at = known.at
+    at = last.at
     return (from_iso(at) if at else None) != decision.at
 
 
-def _line(decision: Decision, now: datetime) -> Draft:
+def _decision_event(decision: Decision, now: datetime) -> Draft:
     return decision_made(
         decision.machine,
         now,
@@ -377,7 +381,7 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
     """Write that the run has ended, and how; without a result, `why` it broke off before it could judge anything."""
     result = RunResult(why=why) if run is None else _run_result(run)
     now, ok = session.clock(), run is not None and run.is_complete_here
-    before = earlier(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
+    earlier_runs = earlier(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
     line = reap_finished(
         result,
         now,
@@ -386,10 +390,10 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
         home=own_home(session),
         cron=cron,
         sweep=sweep,
-        ok_at=before.ok_at,
-        sweep_at=before.sweep_at,
-        runs=before.runs,
-        left=before.left,
+        ok_at=earlier_runs.ok_at,
+        sweep_at=earlier_runs.sweep_at,
+        runs=earlier_runs.runs,
+        left=earlier_runs.left,
     )
     session.ledger.append([line])
 

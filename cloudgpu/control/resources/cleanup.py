@@ -114,7 +114,7 @@ def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[O
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
     left = [after.get(one.id, one) for one in survey.orphans if one.id not in gone]
-    document = orphans_value(left, survey.unanswered, {}, queried_accounts_value(survey.asked, survey.closed))
+    document = orphans_value(left, survey.unanswered, {}, queried_accounts_value(survey.queried, survey.not_queried))
     document["removed"] = [_removed_value(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]

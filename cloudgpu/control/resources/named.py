@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SAVE_TIMEOUT = timedelta(minutes=60)
-REMOVED_WITHIN = timedelta(minutes=5)
+REMOVAL_TIMEOUT = timedelta(minutes=5)
 LONGEST_PAUSE_S = 15.0
 
 
@@ -167,7 +167,7 @@ def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
 def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
     """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
     clock, pause = session.clock, session.pause
-    return poll_until(gone, fault, REMOVED_WITHIN, clock=clock, pause=pause, last_message="it is still there")
+    return poll_until(gone, fault, REMOVAL_TIMEOUT, clock=clock, pause=pause, last_message="it is still there")
 
 
 def until_saved(

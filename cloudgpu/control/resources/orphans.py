@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 class Survey:
     """What is left over in all accounts, and who did not answer: of those there may be more.
 
-    `asked` are the accounts that were asked; `closed` are those that only a credential on this computer names, and that
-    it does not open.
+    `queried` are the accounts that were asked; `not_queried` are those that only a credential on this computer names,
+    and that it does not open.
     """
 
     orphans: tuple[Orphan, ...]
     unanswered: tuple[Unanswered, ...]
-    asked: tuple[QueriedAccount, ...] = ()
-    closed: tuple[Unanswered, ...] = ()
+    queried: tuple[QueriedAccount, ...] = ()
+    not_queried: tuple[Unanswered, ...] = ()
 
 
 def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
@@ -71,7 +71,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
         _check_region(session, accounts, region, [*found, *rows])
         found = [one for one in found if one.region == region]
         gaps = [gap for gap in gaps if any(is_hidden((gap.scope,), account, region) for account in accounts)]
-    return Survey(tuple(found), tuple(gaps), look.asked, tuple(look.closed))
+    return Survey(tuple(found), tuple(gaps), look.queried, tuple(look.not_queried))
 
 
 def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
@@ -239,7 +239,8 @@ def cleanup_options(
 def orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
     images = _images(survey.orphans) if snapshot else {}
-    return orphans_value(survey.orphans, survey.unanswered, images, queried_accounts_value(survey.asked, survey.closed))
+    accounts = queried_accounts_value(survey.queried, survey.not_queried)
+    return orphans_value(survey.orphans, survey.unanswered, images, accounts)
 
 
 def _images(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:

@@ -121,7 +121,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "Accounts that only a colleague has are known after a look from there: have each of them run "
             "cloudgpu ls --refresh"
         )
-    who = queried_accounts_value(settled.look.asked, settled.look.closed)
+    who = queried_accounts_value(settled.look.queried, settled.look.not_queried)
     return {
         "lines": lines,
         "head_hash": head_hash,
@@ -142,7 +142,7 @@ def settle_ledger(session: Session, problem: str) -> Resolution:
     """
     known = known_here(session)
     look = _resolve(session, problem)
-    return Resolution(look, tuple(accounts_not_queried(session, known, look.asked)))
+    return Resolution(look, tuple(accounts_not_queried(session, known, look.queried)))
 
 
 def _resolve(session: Session, doubt: str) -> SyncResult:

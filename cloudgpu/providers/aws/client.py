@@ -27,8 +27,8 @@ ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, wh
 LOGIN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
 # What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
 SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *LOGIN)
-_REFUSED = 400
-_LONGEST_PAUSE_S, _LONGER_IF_ASKED_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
+_FIRST_ERROR_STATUS = 400
+_LONGEST_PAUSE_S, _EXTRA_PAUSE_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
 # botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
 READ_ACTIONS = frozenset(
@@ -51,9 +51,9 @@ ACTIONS = frozenset(
     RunInstances StartInstances StopInstances TerminateInstances UpdateSecurityGroupRuleDescriptionsIngress
     """.split()
 )
-_READS = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
+_READ_PREFIXES = ("Describe", "Get", "List", "Search")  # how an operation that changes nothing begins
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
-_BEGUN = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
+_CALL_STARTED = "cloudgpu_begun"  # when a call began, in what botocore carries from its first send to its last
 
 
 class Aws(CloudAccount):
@@ -71,9 +71,9 @@ class Aws(CloudAccount):
         self.zone_names: dict[str, Mapping[str, str]] = {}  # of a region, by their ids
         self._regions: tuple[str, ...] | None = None
         self._number: str | None = None
-        self._asks_number = threading.Lock()
+        self._number_lock = threading.Lock()
         self._attempts = ATTEMPTS
-        self._signed_in = 0  # the status of the last answer of AWS's sign-in services
+        self._sign_in_status = 0  # the status of the last answer of AWS's sign-in services
 
     def client(self, service: str, region: str, *, sends: int | None = None) -> Any:
         """Return the client of a service in a region, made once. It waits longer for a change than for a read.
@@ -83,22 +83,22 @@ class Aws(CloudAccount):
         an endpoint that is none.
         """
         if sends == 1:
-            return self._kept(service, region, sends, self.patience.change_s)
-        reads = self._kept(service, region, sends, self.patience.read_s)
-        return _Client(reads, lambda: self._kept(service, region, sends, self.patience.change_s))
+            return self._cached_client(service, region, sends, self.patience.change_s)
+        reads = self._cached_client(service, region, sends, self.patience.read_s)
+        return _Client(reads, lambda: self._cached_client(service, region, sends, self.patience.change_s))
 
-    def _kept(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
+    def _cached_client(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         key = (service, region, sends, seconds)
         with self._lock:
             if key not in self._clients:
                 with self.calling("credentials", region):
-                    self._clients[key] = self._made(service, region, sends, seconds)
+                    self._clients[key] = self._make_client(service, region, sends, seconds)
             return self._clients[key]
 
-    def _made(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
+    def _make_client(self, service: str, region: str, sends: int | None, seconds: float) -> Any:
         if self._session is None:
             self._session, self._attempts = _session(self.options.profile)
-            self._watch(self._session)
+            self._register_handlers(self._session)
         from botocore.config import Config
 
         config = Config(
@@ -115,30 +115,30 @@ class Aws(CloudAccount):
             message = f"The AWS client of {service} cannot be made: {error}."
             raise InvalidRequest(message, field="AWS_ENDPOINT_URL", value=url, next="Correct or unset it.") from error
 
-    def _note(self, http_response: Any, **_call: Any) -> None:
+    def _record_sign_in_status(self, http_response: Any, **_call: Any) -> None:
         """Keep how a sign-in service answered: where it renews no login, botocore does not say why."""
-        self._signed_in = int(http_response.status_code)
+        self._sign_in_status = int(http_response.status_code)
 
-    def _watch(self, session: Any) -> None:
+    def _register_handlers(self, session: Any) -> None:
         """Let all clients of a session, those of its login too, keep to the time that a call has."""
         session.events.register("before-send.*", _count_request)  # metrics tell of it
-        session.events.register("before-call.*", self._begins)
-        session.events.register("needs-retry.*", self._sends_again)
+        session.events.register("before-call.*", self._before_call)
+        session.events.register("needs-retry.*", self._needs_retry)
         session.events.register("needs-retry.*", _note_refusal)
-        session.events.register("after-call.*", self._answered)
+        session.events.register("after-call.*", self._after_call)
         for one in LOGIN:
-            session.events.register(f"after-call.{one}", self._note)
+            session.events.register(f"after-call.{one}", self._record_sign_in_status)
 
-    def _begins(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
+    def _before_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
         if _is_read(model.name):
             self.patience.raise_if_silent(model.name, _service_label(context))
-        context[_BEGUN] = self.patience.now()
+        context[_CALL_STARTED] = self.patience.now()
 
-    def _sends_again(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
+    def _needs_retry(self, operation: Any, request_dict: Any, caught_exception: Any = None, **_more: Any) -> None:
         """Raise Silent where a call was not answered, and has had its time."""
         context, read = request_dict["context"], _is_read(operation.name)
-        begun = context.get(_BEGUN, 0.0)
+        begun = context.get(_CALL_STARTED, 0.0)
         if caught_exception is None:
             return
         if not self.patience.is_spent(begun, read=read):
@@ -150,7 +150,7 @@ class Aws(CloudAccount):
         message = f"{where} did not answer {operation.name} within {self.patience.change_s:g} seconds."
         raise Silent(message, field="provider") from caught_exception
 
-    def _answered(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
+    def _after_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         self.patience.record_answer(model.name, _service_label(context))
         beat()
 
@@ -164,7 +164,7 @@ class Aws(CloudAccount):
         One call (DescribeRegions) the first time, where the settings name none; the answer is remembered for listings.
         """
         if self._regions is None:
-            self._regions = self.options.regions or self._included(self._enabled())
+            self._regions = self.options.regions or self._without_excluded(self._enabled_regions())
         return self._regions
 
     def remembered_regions(self) -> tuple[str, ...] | None:
@@ -177,16 +177,16 @@ class Aws(CloudAccount):
         in_use = self.regions_in_use()
         if in_use is None or self._regions is not None or self.options.regions:
             return None
-        known = known_regions.read_regions(self)
-        if known is None:
+        stored = known_regions.read_regions(self)
+        if stored is None:
             return None
-        native_id = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
-        return self._included(sorted(native_id.union(known)))
+        in_partition = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
+        return self._without_excluded(sorted(in_partition.union(stored)))
 
-    def _included(self, names: Sequence[str]) -> tuple[str, ...]:
+    def _without_excluded(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.options.exclude_regions)
 
-    def _enabled(self) -> list[str]:
+    def _enabled_regions(self) -> list[str]:
         from cloudgpu.providers.aws import known_regions
 
         home = self.options.home_region
@@ -198,7 +198,7 @@ class Aws(CloudAccount):
 
     def number(self) -> str:
         """Return the number of the account that the credentials belong to, by `account_number`; asked once."""
-        with self._asks_number:
+        with self._number_lock:
             if self._number is None:
                 from cloudgpu.providers.aws import account_number
 
@@ -209,18 +209,18 @@ class Aws(CloudAccount):
         """Return the id of the key that calls are signed with, which is no secret. Raises AuthFailed for none."""
         self.client("sts", self.options.home_region)  # makes the session
         with self.calling("credentials", self.options.home_region):
-            found = self._session.get_credentials()
-            return "" if found is None else str(found.get_frozen_credentials().access_key)
+            credentials = self._session.get_credentials()
+            return "" if credentials is None else str(credentials.get_frozen_credentials().access_key)
 
     def login_until(self) -> datetime | None:
         """Return when the credentials end that calls are signed with; None for a key that lasts."""
         self.client("sts", self.options.home_region)  # makes the session
         with self.calling("credentials", self.options.home_region):
-            found = self._session.get_credentials()
-            if found is not None:
-                found.get_frozen_credentials()  # renews a login that is about to end
-            end = getattr(found, "_expiry_time", None)  # botocore has no public name for it
-            return end if isinstance(end, datetime) else None
+            credentials = self._session.get_credentials()
+            if credentials is not None:
+                credentials.get_frozen_credentials()  # renews a login that is about to end
+            expiry = getattr(credentials, "_expiry_time", None)  # botocore has no public name for it
+            return expiry if isinstance(expiry, datetime) else None
 
     def each(
         self, regions: Sequence[str], ask: Callable[[str], Answer]
@@ -234,18 +234,18 @@ class Aws(CloudAccount):
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
 
-        def found(error: Exception) -> CloudgpuError | None:
-            profile, status = self.options.profile, self._signed_in
+        def translate(error: Exception) -> CloudgpuError | None:
+            profile, status = self.options.profile, self._sign_in_status
             return translated(error, CallContext(action, region, self.account, self.own_time(), profile, value, status))
 
-        return translating(found)
+        return translating(translate)
 
 
 class _Client:
     """A service's client for reads, and one that waits longer for changes: botocore has one time for all calls."""
 
-    def __init__(self, reads: Any, changes: Callable[[], Any]) -> None:
-        self._reads, self._changes = reads, changes
+    def __init__(self, read_client: Any, changes: Callable[[], Any]) -> None:
+        self._reads, self._changes = read_client, changes
 
     def __getattr__(self, name: str) -> Any:
         operation = self._reads.meta.method_to_api_mapping.get(name)
@@ -269,24 +269,24 @@ def core_session(profile: str | None) -> Any:
 
     core = Session(profile=profile)
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    core.register_component("response_parser_factory", _parsers())
+    core.register_component("response_parser_factory", _parser_factory())
     return core
 
 
-def _parsers() -> Any:
+def _parser_factory() -> Any:
     """Return what makes the parsers of answers: they read times, and the names of elements, as is done here."""
     from botocore.parsers import ResponseParserFactory
 
-    class OfKnownNames(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
+    class FastParserFactory(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
         def create_parser(self, protocol_name: str) -> Any:
             """Return a parser; botocore's own cuts the name of each element with a regex."""
             parser = super().create_parser(protocol_name)
             parser._node_tag = lambda node: _local_name(node.tag)  # noqa: SLF001  (of a version without it: as it was)
             return parser
 
-    found = OfKnownNames()
-    found.set_parser_defaults(timestamp_parser=_time_of)
-    return found
+    factory = FastParserFactory()
+    factory.set_parser_defaults(timestamp_parser=_parse_time)
+    return factory
 
 
 @lru_cache(maxsize=4096)
@@ -295,7 +295,7 @@ def _local_name(tag: str) -> str:
     return tag.rpartition("}")[2]
 
 
-def _time_of(value: Any) -> datetime:
+def _parse_time(value: Any) -> datetime:
     """Return the time that an answer of AWS names; one as EC2 writes it without dateutil, which takes 50 times as long.
 
     Raises ValueError for what is no time.
@@ -317,7 +317,7 @@ def _loader(data_path: str | None) -> Any:
     from botocore.exceptions import DataNotFoundError
     from botocore.loaders import Loader, instance_cache
 
-    class OfWhatIsRead(Loader):  # type: ignore[misc]  # botocore has no types
+    class ReducedLoader(Loader):  # type: ignore[misc]  # botocore has no types
         @instance_cache  # type: ignore[untyped-decorator]
         def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
             model = super().load_service_model(service_name, type_name, api_version)
@@ -340,7 +340,7 @@ def _loader(data_path: str | None) -> Any:
             return found
 
     paths = data_path.split(os.pathsep) if data_path else ()
-    return OfWhatIsRead(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
+    return ReducedLoader(extra_search_paths=[str(Path(os.path.expandvars(path)).expanduser()) for path in paths])
 
 
 def _service_label(context: Mapping[str, Any]) -> str:
@@ -349,12 +349,12 @@ def _service_label(context: Mapping[str, Any]) -> str:
 
 def _note_refusal(attempts: int, response: Any = None, **_call: Any) -> None:
     """Note a refusal: it is an answer, and botocore may wait so long before it sends the call again."""
-    if response is not None and response[0].status_code >= _REFUSED:
-        beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _LONGER_IF_ASKED_S)
+    if response is not None and response[0].status_code >= _FIRST_ERROR_STATUS:
+        beat(min(2.0 ** (attempts - 1), _LONGEST_PAUSE_S) + _EXTRA_PAUSE_S)
 
 
 def _is_read(operation: str) -> bool:
-    return operation.startswith(_READS)
+    return operation.startswith(_READ_PREFIXES)
 
 
 def _count_request(event_name: str, **_request: Any) -> None:
@@ -369,10 +369,10 @@ def call_unless(
     region: str,
     permission: str,
     value: str,
-    unless: Collection[str],
+    tolerated: Collection[str],
     **parameters: Any,
 ) -> Any:
-    """Return what an action of AWS answers, or the code of an error that is one of `unless`."""
+    """Return what an action of AWS answers, or the code of an error that is one of `tolerated`."""
     from botocore import xform_name
     from botocore.exceptions import ClientError
 
@@ -381,32 +381,32 @@ def call_unless(
             return getattr(client, xform_name(action))(**parameters)
         except ClientError as error:
             code = str(error.response["Error"]["Code"])
-            if code not in unless:
+            if code not in tolerated:
                 raise
             return code
 
 
-def pages(client: Any, operation: str, **context: Any) -> Iterator[Mapping[str, Any]]:
+def pages(client: Any, operation: str, **parameters: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the pages of a paginated call."""
-    yield from client.get_paginator(operation).paginate(**context)
+    yield from client.get_paginator(operation).paginate(**parameters)
 
 
-def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any) -> list[Mapping[str, Any]]:
+def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **query: Any) -> list[Mapping[str, Any]]:
     """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
     from botocore import xform_name
 
     with aws.calling(action, region, value=value):
-        return list(getattr(client, xform_name(action))(**asked)[action.removeprefix("Describe")])
+        return list(getattr(client, xform_name(action))(**query)[action.removeprefix("Describe")])
 
 
 def describe_all(
-    aws: Aws, action: str, region: str, *, value: str | None = None, **asked: Any
+    aws: Aws, action: str, region: str, *, value: str | None = None, **parameters: Any
 ) -> list[Mapping[str, Any]]:
     """Return the same of all pages. A call for each."""
     client = aws.ec2(region)
     from botocore import xform_name
 
     with aws.calling(action, region, value=value):
-        found = pages(client, xform_name(action), **asked)
+        found = pages(client, xform_name(action), **parameters)
         return [one for page in found for one in page[action.removeprefix("Describe")]]

@@ -21,19 +21,19 @@ from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, MEANINGS, SKE
 from cloudgpu.providers.shared.calls import is_skewed, wrong_clock
 from cloudgpu.providers.shared.errors import UNKNOWN, denied, refusal, shorten, silent
 
-_CLOCK_WORDS = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
-THROTTLED, BROKEN = 429, 500  # and all statuses from that on
+_CLOCK_ERROR = re.compile(r"signature (has )?expired|not yet current|is now (earlier|later) than", re.IGNORECASE)
+THROTTLED, SERVER_ERROR = 429, 500  # and all statuses from that on
 # botocore's words where the service that gives a container its credentials is throttled, down or not reached
-_BUSY = re.compile(r"non 200 response (?:429|5\d\d)\b|error when attempting to retrieve container metadata")
+_SERVICE_BUSY = re.compile(r"non 200 response (?:429|5\d\d)\b|error when attempting to retrieve container metadata")
 NOT_PERMITTED = "OperationNotPermitted"
 # "The instance 'i-...' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."
 # That stop protection, which keeps a machine from its termination too, is named there as well, is belief.
-_PROTECTED = re.compile(r"instance '(i-[0-9a-f]+)' may not be \w+\. Modify its '(disableApi(?:Termination|Stop))'")
+_PROTECTED_ID = re.compile(r"instance '(i-[0-9a-f]+)' may not be \w+\. Modify its '(disableApi(?:Termination|Stop))'")
 _PROTECTIONS = {
     "disableApiTermination": ("termination protection", "--no-disable-api-termination"),
     "disableApiStop": ("stop protection", "--no-disable-api-stop"),
 }
-_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
+_DENIED_ACTION = re.compile(r"perform:? ([a-z0-9-]+:[A-Za-z0-9]+)")
 
 # What botocore raises before or instead of an answer, by the name of its class.
 NO_CREDENTIALS = frozenset(
@@ -101,14 +101,14 @@ def translated(error: Exception, call: CallContext) -> CloudgpuError | None:
         return silent(
             f"AWS {call.region} answered {call.action} with something that is not an answer of AWS's", call.value
         )
-    return _unanswered(error, call) if isinstance(error, BotoCoreError) else None
+    return _sdk_error(error, call) if isinstance(error, BotoCoreError) else None
 
 
-def _unanswered(error: Exception, call: CallContext) -> CloudgpuError | None:
+def _sdk_error(error: Exception, call: CallContext) -> CloudgpuError | None:
     """Return the error for what the SDK raised before or instead of an answer."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & NO_CREDENTIALS:
-        return _no_credentials(error, names, call)
+        return _no_credentials_error(error, names, call)
     if names & BAD_SETTINGS:
         message = f"The AWS settings of account {call.account} cannot be used: {_shortened(str(error))}."
         return InvalidRequest(message, field="provider", value=call.value, next="Correct them in ~/.aws/config.")
@@ -122,14 +122,14 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
     answer = response.get("Error", {})
     code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_WORDS.search(text) or is_skewed(headers, call.now))):
+    if code in SKEWED or (code in CREDENTIAL and (_CLOCK_ERROR.search(text) or is_skewed(headers, call.now))):
         return wrong_clock("AWS", call.region, headers, call.now)
     if code in CREDENTIAL:
-        return _bad_credentials(code, call)
+        return _bad_credentials_error(code, call)
     if code in DENIED:
-        named = _ACTION.search(text)
-        whose = f"The AWS credentials of account {call.account} ({call.who})"
-        return denied(whose, named[1] if named else call.permission, f" in {call.region}")
+        denied_action = _DENIED_ACTION.search(text)
+        credentials = f"The AWS credentials of account {call.account} ({call.who})"
+        return denied(credentials, denied_action[1] if denied_action else call.permission, f" in {call.region}")
     meaning = MEANINGS.get(code, UNKNOWN)
     if meaning is UNKNOWN and not code.replace(".", "").isalnum():
         return silent(
@@ -144,7 +144,7 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
 def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
     """Return the error for a machine that is protected from its end; None for every other answer."""
     answer = response.get("Error", {})
-    found = _PROTECTED.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
+    found = _PROTECTED_ID.search(str(answer.get("Message", ""))) if answer.get("Code") == NOT_PERMITTED else None
     if found is None:
         return None
     machine, attribute = found.groups()
@@ -159,8 +159,8 @@ def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused |
     )
 
 
-def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
-    says = {
+def _bad_credentials_error(code: str, call: CallContext) -> AuthFailed:
+    problem = {
         "ExpiredToken": "have expired",
         "ExpiredTokenException": "have expired",
         "TokenRefreshRequired": "have expired",
@@ -168,23 +168,23 @@ def _bad_credentials(code: str, call: CallContext) -> AuthFailed:
         "InvalidSignatureException": "do not fit together: the secret key is not the one of this access key",
     }.get(code, "are not accepted")
     where = f"in {call.region}, or this account has not enabled that region" if code == "AuthFailure" else "by AWS"
-    sentence = f"The AWS credentials of account {call.account} ({call.who}) {says}"
-    sentence += f" {where} ({code})." if says == "are not accepted" else f" ({code})."
-    return AuthFailed(sentence, field="credentials", value=call.who, next=_renewal(call))
+    sentence = f"The AWS credentials of account {call.account} ({call.who}) {problem}"
+    sentence += f" {where} ({code})." if problem == "are not accepted" else f" ({code})."
+    return AuthFailed(sentence, field="credentials", value=call.who, next=_renewal_remedy(call))
 
 
-def _renewal(call: CallContext) -> str:
+def _renewal_remedy(call: CallContext) -> str:
     profile = call.profile or os.environ.get("AWS_PROFILE")
     if profile:
         return f"Run: aws sso login --profile {profile} (or renew the keys of that profile in ~/.aws/credentials)"
     return "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY again (AWS_SESSION_TOKEN too), or run: aws configure"
 
 
-def _no_credentials(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
-    busy = _BUSY.search(str(error))
+def _no_credentials_error(error: Exception, names: set[str], call: CallContext) -> CloudgpuError:
+    busy = _SERVICE_BUSY.search(str(error))
     if busy:
         return _credentials_unavailable(call, f"could not be fetched ({shorten(busy[0])})")
-    if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= BROKEN):
+    if names & EXPIRED_LOGIN and (call.signed_in == THROTTLED or call.signed_in >= SERVER_ERROR):
         return _credentials_unavailable(
             call, f"could not be renewed: AWS's sign-in service answered with {call.signed_in}"
         )
@@ -210,9 +210,9 @@ def _no_credentials(error: Exception, names: set[str], call: CallContext) -> Clo
     return AuthFailed(sentence, field="credentials", value=profile, next="Correct them in ~/.aws/config.")
 
 
-def _credentials_unavailable(call: CallContext, what: str) -> ProviderUnavailable:
+def _credentials_unavailable(call: CallContext, problem: str) -> ProviderUnavailable:
     """Return the error where a service that gives credentials was at fault: nothing is known of these."""
-    message = f"The AWS credentials of account {call.account} ({call.who}) {what}."
+    message = f"The AWS credentials of account {call.account} ({call.who}) {problem}."
     return ProviderUnavailable(message, field="provider", value=call.value, next="Run it again in a while.")
 
 

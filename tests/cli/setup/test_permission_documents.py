@@ -22,7 +22,7 @@ from cloudgpu.cli.app import run
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.outage import opening as sessions
 from cloudgpu.control.spot.history import better_location
 from cloudgpu.providers.aws.account.permissions import CHANGES, READ_PROBES, UNTESTED
@@ -121,7 +121,7 @@ class Watched:
             boto3.client("scheduler", region_name="us-east-1").delete_schedule_group(Name="cloudgpu")
         session = sessions.open_session(os.environ)
         for there in (False, True):
-            done = repair(session, session.ledger.machines(), sweep=True)
+            done = repair_timers(session, session.ledger.machines(), sweep=True)
             assert (done.set == [], done.faults) == (there, [])
 
     def chooses_a_zone(self):

@@ -17,7 +17,7 @@ import pytest
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.clusters.engine import engine_of, set_up, tear_down
+from cloudgpu.control.clusters.engine import engine_of, remove_engine, set_up
 from cloudgpu.core.clusters.conf import Files, mark_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest, Unreachable
@@ -287,7 +287,7 @@ def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang)
 
 def test_everything_ends_and_nothing_is_left(gang):
     with pytest.raises(Unreachable):  # node 3 was killed; the others are done all the same
-        tear_down(gang.session, gang.machines)
+        remove_engine(gang.session, gang.machines)
     assert gang.engine_processes() == {}
     assert list(Path(gang.files.short).parent.glob("[012]")) == []
     assert gang.sh("ls -d .cloudgpu/slurm")[0] != 0

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cloudgpu.access.slurm.remote_processes import engine_processes
-from cloudgpu.control.clusters.engine import engine_of, queue_for, set_up, tear_down
+from cloudgpu.control.clusters.engine import engine_of, queue_for, remove_engine, set_up
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.clusters.conf import mark_of
 from cloudgpu.core.clusters.layout import engine_files
@@ -135,7 +135,7 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     as_person(rooted, "sbatch", "--time=5", "-N2", "-D", "/", "-o", "/dev/null", "--wrap", "srun sleep 211")
     sleeps = until(lambda: found if len(found := _sleeping()) == 2 else None)
     assert {one.username() for one in sleeps} == {PERSON}
-    tear_down(rooted.session, rooted.machines)
+    remove_engine(rooted.session, rooted.machines)
     assert rooted.engine_processes() == {}
     assert not any(one.is_running() for one in sleeps)
     for node in range(2):

@@ -12,13 +12,13 @@ from cloudgpu.control.budgets.commands import BudgetOptions, budget_of_options
 from cloudgpu.control.budgets.store import set_budget
 from cloudgpu.control.inputs.launch_request import UpRequest
 from cloudgpu.control.inventory.listing import age_of_view, list_machines
-from cloudgpu.control.inventory.settle import settle, settle_others
+from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh, sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.lost import record_as_lost
-from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import remove_named, save, the_one
@@ -268,7 +268,7 @@ def test_a_launch_that_another_account_could_not_see_stays_open(two):
         two.up(two.ada)
     two.later(minutes=60)
     sync_all(two.bob)
-    settle_others(two.bob)
+    settle_abandoned_launches(two.bob)
     assert two.machine().launch_status == "open"
     changed = two.home("ada", cloud="other")
     with pytest.raises(NotReachableHere):  # a replay would launch a second machine, in the wrong account
@@ -310,7 +310,7 @@ def test_a_sweep_sets_and_drops_no_timer_of_another_account(two):
     two.up(two.ada)
     two.later()
     before = two.machine().timer
-    done = repair(two.bob, two.bob.ledger.machines(), sweep=True)
+    done = repair_timers(two.bob, two.bob.ledger.machines(), sweep=True)
     assert (done.set, done.moved, done.dropped, done.faults) == ([], [], [], [])
     assert two.machine().timer == before
 
@@ -525,7 +525,7 @@ def test_a_second_computer_may_call_the_same_account_by_another_name(two):
     found = reap(desk, ReapOptions())
     assert (found.unanswered, found.exit_code) == ((), 0)
     assert desk.ledger.last("reaper").body["ok"]
-    assert "lab" not in [one.account for one in sync_all(desk).asked]
+    assert "lab" not in [one.account for one in sync_all(desk).queried]
     two.check_untouched()
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage import opening
 from cloudgpu.control.setup.doctor import examine
@@ -93,7 +93,7 @@ def test_a_launch_that_goes_on_elsewhere_is_left_alone_and_ends_as_it_does(
 ) -> None:
     bob = laptop("bob")
     bob.later(days=2)  # long enough for a listing to prove what is absent
-    settle_others(bob.session)
+    settle_abandoned_launches(bob.session)
     sync_all(bob.session)
     assert attempts(bob) == ["open"]
     out, _ = ada_launches.communicate("\n", timeout=60)
@@ -111,7 +111,7 @@ def test_a_launch_whose_process_was_killed_elsewhere_is_settled_by_the_listing(
     bob.later(days=2)
 
     def settled() -> bool:
-        settle_others(bob.session)
+        settle_abandoned_launches(bob.session)
         return attempts(bob) == ["void"]
 
     assert wait_for(settled)  # the server may see a moment later that who held the lock is gone

@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, list_jobs
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import note_measured, the_job
+from cloudgpu.control.jobs.store import record_measured, the_job
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
@@ -129,8 +129,8 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
     machine = lab.up(name="fox", policy="default").machine
     place = lines.job_placed(job.id, 1, lab.clock(), key="k", machine=machine.id)
     lab.session.ledger.append([place])
-    note_measured(lab.home / "jobs" / job.id, Measured(20e6, 3_000_000_000, None))
-    note_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
+    record_measured(lab.home / "jobs" / job.id, Measured(20e6, 3_000_000_000, None))
+    record_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
     fit = planned(name="other", spot=True).fit
     assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
     assert (fit.last_bytes, fit.last_of, fit.last_fits) == (3_000_000_000, "fox", False)

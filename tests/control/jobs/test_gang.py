@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
-from cloudgpu.control.jobs.observer import NODES_EVERY
+from cloudgpu.control.jobs.observer import NODE_QUERY_EVERY
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import the_job
@@ -98,14 +98,14 @@ def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
     with JobReconciler(lab.session, job.id, {}) as carrier:
 
         def ended():
-            return [one.terminated_at is not None for one in carrier._others(job, nodes[0])[0]]
+            return [one.terminated_at is not None for one in carrier._other_nodes(job, nodes[0])[0]]
 
         carrier.remote = RemoteState(Phase.RUNNING, lab.clock().timestamp())
         lab.cloud.terminate(nodes[1].provider_id)
         assert ended() == [True, False]
         lab.cloud.terminate(nodes[2].provider_id)
         assert ended() == [True, False]
-        lab.clock.advance(NODES_EVERY.total_seconds())
+        lab.clock.advance(NODE_QUERY_EVERY.total_seconds())
         assert ended() == [True, True]
 
 

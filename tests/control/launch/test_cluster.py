@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.inventory.settle import settle_others
-from cloudgpu.control.launch.cluster import nodes_launched
+from cloudgpu.control.inventory.settle import settle_abandoned_launches
+from cloudgpu.control.launch.cluster import living_nodes
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_NAME, TAG_NODE
 from cloudgpu.core.model.launch import Setup, Volume
@@ -119,7 +119,7 @@ def test_what_another_computer_settled_as_a_part_is_ended_by_the_next_launch(lab
     for file in lab.session.home.attempts.iterdir():
         file.unlink()
     lab.later(hours=1)
-    settle_others(lab.session)
+    settle_abandoned_launches(lab.session)
     assert sorted(row.launch_status for row in lab.session.ledger.machines()) == ["made", "void", "void", "void"]
     done = up(lab)
     assert not done.found
@@ -208,4 +208,4 @@ def test_a_node_that_is_gone_stands_for_its_cluster_where_no_other_lives(lab):
     for row in reversed(lab.rows()):
         terminate_one(lab.session, row, why="test")
     gone = lab.session.ledger.machine(first.id)
-    assert nodes_launched(lab.session, gone) == [gone]
+    assert living_nodes(lab.session, gone) == [gone]

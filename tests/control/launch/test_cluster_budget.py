@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.clusters.engine import check_here
+from cloudgpu.control.clusters.engine import check_engine_installed
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.errors import BudgetRefused, InvalidRequest
 from tests.control.budgets.test_admission import budget
@@ -37,7 +37,7 @@ def test_an_engine_that_this_computer_lacks_is_refused_before_anything_is_launch
     cluster = ClusterNode("train", "cg-1", 0, 4, "slurm")
     monkeypatch.setattr("shutil.which", lambda name, path: None if name == "munged" else f"{path}/{name}")
     with pytest.raises(InvalidRequest, match="munged") as refused:
-        check_here("local", cluster)
+        check_engine_installed("local", cluster)
     assert "--engine none" in refused.value.next
-    check_here("aws", cluster)  # it installs what it needs
-    check_here("local", cluster._replace(engine="none"))
+    check_engine_installed("aws", cluster)  # it installs what it needs
+    check_engine_installed("local", cluster._replace(engine="none"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.resources import Kind
@@ -114,7 +114,7 @@ def test_what_a_launch_shared_that_a_listing_proves_was_never_made_goes_with_the
     for file in lab.session.home.attempts.iterdir():
         file.unlink()
     lab.later(hours=1)
-    settle_others(lab.session)
+    settle_abandoned_launches(lab.session)
     assert [row.launch_status for row in lab.session.ledger.machines()] == ["void"] * 4
     assert (shared(lab), lab.cloud.calls["clear_shared"]) == ([], 1)
 
@@ -136,6 +136,6 @@ def test_a_silence_about_what_is_shared_keeps_no_launch_from_being_settled(lab):
         file.unlink()
     lab.later(hours=1)
     lab.cloud.fail_next("clear_shared", ProviderUnavailable("silence", field="provider"))
-    settle_others(lab.session)
+    settle_abandoned_launches(lab.session)
     assert [row.launch_status for row in lab.session.ledger.machines()] == ["void"] * 4
     assert len(shared(lab)) == 1

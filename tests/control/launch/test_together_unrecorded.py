@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from cloudgpu.control.inventory.settle import settle_others
+from cloudgpu.control.inventory.settle import settle_abandoned_launches
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.errors import AuthFailed
 from tests.control.launch.test_together import shared, up
@@ -42,7 +42,7 @@ def test_every_machine_of_the_launch_is_ended_and_the_rows_are_settled_later(lab
     assert lab.machines() == []
     assert {row.launch_status for row in lab.rows()} == {"open"}
     lab.later(hours=1)
-    settle_others(lab.session)
+    settle_abandoned_launches(lab.session)
     assert (lab.rows(), shared(lab)) == ([], [])
     assert len(up(lab).nodes) == len(lab.machines()) == 4
 
@@ -57,6 +57,6 @@ def test_one_that_cannot_be_ended_is_what_is_raised_and_the_others_are_ended_all
     assert len(lab.machines()) == 1
     assert [one for one in lab.said if "could not be ended (not allowed)" in one]
     lab.later(hours=1)
-    settle_others(lab.session)
+    settle_abandoned_launches(lab.session)
     (left,) = lab.rows()
     assert left.launch_status == "made", "it is known again, as a part of a cluster: the next run of the reaper ends it"

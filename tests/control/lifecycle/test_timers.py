@@ -14,7 +14,7 @@ from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.lifecycle.timers import repair
+from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import State
@@ -106,7 +106,7 @@ def test_a_launch_goes_on_without_its_timer_and_the_next_pass_sets_it(moves):
     row = up(moves)
     assert row.timer is None
     assert [said for said in moves.said if "its timer in the cloud is not set" in said] != []
-    assert repair(moves.session, moves.rows()).set == [row.name]
+    assert repair_timers(moves.session, moves.rows()).set == [row.name]
     assert fires(moves, row) == from_iso(row.renew_until)
 
 
@@ -121,14 +121,14 @@ def test_a_crash_between_the_launch_and_its_timer_is_put_right_by_the_next_pass(
     sync_all(again)
     (row,) = again.ledger.machines()
     assert fires(moves, row) is None
-    repair(again, again.ledger.machines())
+    repair_timers(again, again.ledger.machines())
     assert fires(moves, row) == from_iso(row.renew_until)
 
 
 def test_a_pass_over_machines_that_have_their_timers_asks_nothing(moves):
     up(moves)
     before = moves.cloud.calls
-    assert repair(moves.session, moves.session.ledger.machines()).set == []
+    assert repair_timers(moves.session, moves.session.ledger.machines()).set == []
     assert moves.cloud.calls == before
 
 
@@ -206,7 +206,7 @@ def test_a_machine_whose_old_timer_has_fired_starts_though_no_new_one_can_be_set
     moves.cloud.fail_next("set_timer", ProviderUnavailable("the scheduler does not answer."), times=2)
     row = start(moves.session, latest(moves, row), new_lease(moves.session, latest(moves, row), None))
     assert state(moves, row) is State.RUNNING
-    assert repair(moves.session, moves.rows()).set == [row.name]
+    assert repair_timers(moves.session, moves.rows()).set == [row.name]
     assert fires(moves, row) == from_iso(row.renew_until)
 
 
@@ -232,7 +232,7 @@ def test_an_end_goes_on_where_the_timer_cannot_be_dropped_and_the_next_pass_drop
     moves.cloud.fail_next("drop_timer", ProviderUnavailable("no answer"))
     assert terminate_one(moves.session, row, why="test").terminated_at
     assert moves.cloud.timers() != {}
-    assert repair(moves.session, moves.session.ledger.machines()).dropped == [row.name]
+    assert repair_timers(moves.session, moves.session.ledger.machines()).dropped == [row.name]
     assert moves.cloud.timers() == {}
 
 
@@ -251,13 +251,13 @@ def test_a_sweep_sets_what_somebody_took_away_moves_what_is_elsewhere_and_names_
     missing, moved, right = rows
     moves.cloud.drop_timer(missing.provider_id)
     moves.cloud.set_timer(moved.provider_id, from_iso(moved.renew_until) + HOUR)
-    assert repair(moves.session, moves.rows()).set == []  # the ledger knows of nothing
+    assert repair_timers(moves.session, moves.rows()).set == []  # the ledger knows of nothing
     known = [row for row in moves.session.ledger.machines() if row.id != right.id]
-    done = repair(moves.session, known, sweep=True)
+    done = repair_timers(moves.session, known, sweep=True)
     assert (done.set, done.moved) == ([missing.name], [moved.name])
     assert [(account, id_) for account, id_, _ in done.strays] == [("lab", right.provider_id)]
     assert {moves.cloud.timer(row.provider_id) for row in rows} == {from_iso(row.renew_until) for row in rows}
-    again = repair(moves.session, moves.session.ledger.machines(), sweep=True)
+    again = repair_timers(moves.session, moves.session.ledger.machines(), sweep=True)
     assert (again.set + again.moved, again.dropped, again.strays, again.faults) == ([], [], [], [])
 
 
@@ -267,7 +267,7 @@ def test_a_timer_that_is_there_already_is_written_down_and_nothing_is_done_or_sa
     body = {"at": None, "why": "a ledger that was lost"}
     moves.session.ledger.append([Draft("timer_set", row.id, body, moves.clock(), "lost")])
     before = moves.cloud.calls
-    done = repair(moves.session, moves.rows())
+    done = repair_timers(moves.session, moves.rows())
     made = moves.cloud.calls - before
     assert (done.set, done.moved, made["set_timer"], made["timers"]) == ([], [], 0, 1)
     assert latest(moves, row).timer == row.renew_until
@@ -276,7 +276,7 @@ def test_a_timer_that_is_there_already_is_written_down_and_nothing_is_done_or_sa
 def test_a_region_that_does_not_say_which_timers_it_has_is_a_fault_and_changes_nothing(moves):
     row = up(moves)
     moves.cloud.hide(row.region)
-    done = repair(moves.session, moves.session.ledger.machines(), sweep=True)
+    done = repair_timers(moves.session, moves.session.ledger.machines(), sweep=True)
     assert [row.region in fault.message for fault in done.faults] == [True]
     assert (done.set, done.dropped) == ([], [])
 
@@ -293,16 +293,16 @@ def test_a_stopped_machine_past_its_time_gets_no_timer(moves):
     row = up(moves)
     stop(moves.session, row, why="test")
     moves.later(hours=6)
-    assert repair(moves.session, moves.session.ledger.machines()).set == []
+    assert repair_timers(moves.session, moves.session.ledger.machines()).set == []
 
 
 def test_of_a_silence_one_fault_is_said_and_a_machine_that_is_gone_is_none(moves):
     moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
     rows = [up(moves, new=number > 0) for number in range(3)]
     moves.cloud.fail_next("set_timer", ProviderUnavailable("no answer"), times=3)
-    assert [fault.message for fault in repair(moves.session, moves.rows()).faults] == ["no answer"]
+    assert [fault.message for fault in repair_timers(moves.session, moves.rows()).faults] == ["no answer"]
     moves.cloud.terminate(rows[0].provider_id)
-    done = repair(moves.session, moves.rows())
+    done = repair_timers(moves.session, moves.rows())
     assert sorted(done.set) == sorted(row.name for row in rows[1:])
     assert done.faults == []
 

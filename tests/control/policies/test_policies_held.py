@@ -127,7 +127,7 @@ def test_a_policy_beyond_the_limits_is_cut_and_the_plan_says_so(lab):
 
 def test_never_inside_limits_on_idle_time_is_stopped_for_it(lab):
     write(lab.session.home.policies, "limits", LIMITS)
-    assert lab.prepare(policy="never").candidates.each[0].policy.idle.do is Act.STOP
+    assert lab.prepare(policy="never").candidates.items[0].policy.idle.do is Act.STOP
     row = lab.up(policy="never").machine
     held = policy_of(lab.session, row)
     assert (held.policy.idle.do, held.policy.idle.after) == (Act.STOP, H / 2)
@@ -258,7 +258,7 @@ def test_a_release_counts_though_its_clock_is_behind_the_one_that_set_the_hold(l
     if then == "it is set anew":
         set_hold(lab.session, row, lab.clock() + 9 * H)
     else:
-        refresh(lab.session, row, note=True)
+        refresh(lab.session, row, record_unchanged=True)
     lab.clock.now -= H
     assert set_hold(lab.session, row, None).hold_until is None
     lab.later(minutes=90)
@@ -290,12 +290,12 @@ def test_the_agent_is_told_of_the_offs_that_may_come_in_its_life(lab):
 
 def test_the_agent_of_a_machine_that_cannot_be_stopped_only_warns_under_warn(lab):
     write(lab.session.home.policies, "own", f"{NIGHTLY}spot: {{unpausable: warn}}\n")
-    policy = lab.prepare(policy="own", spot=True).candidates.each[0].policy
+    policy = lab.prepare(policy="own", spot=True).candidates.items[0].policy
     begin = lab.clock()
     assert for_agent(policy, begin, begin + 90 * H, stoppable=True)["stop"]
     told = for_agent(policy, begin, begin + 90 * H, stoppable=False)
     assert (told["stop"], told["off"]) == (False, [])
-    assert not for_agent(lab.prepare(policy="never").candidates.each[0].policy, begin, begin + H)["stop"]
+    assert not for_agent(lab.prepare(policy="never").candidates.items[0].policy, begin, begin + H)["stop"]
 
 
 def test_who_launches_or_starts_at_the_weekend_is_told_that_the_schedule_keeps_machines_off(lab):

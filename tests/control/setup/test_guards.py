@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.launch.planned import plan
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.launch.budget_preview import budget_question
+from cloudgpu.control.launch.budget_preview import admission_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -91,9 +91,9 @@ def month(lab, usd):
 def test_a_budget_reserves_to_the_end_of_its_period_what_nothing_ends(make_lab):
     lab = make_lab(UNGUARDED)
     month(lab, "100000")
-    (alone,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
+    (alone,) = admission_request(lab.session, lab.prepare(no_guard=True)).admission().verdicts
     reap(lab.session, ReapOptions())  # passes are made: one of them ends it at its renew-until
-    (watched,) = budget_question(lab.session, lab.prepare(no_guard=True)).admission().verdicts
+    (watched,) = admission_request(lab.session, lab.prepare(no_guard=True)).admission().verdicts
     three_days = lab.prepare(no_guard=True).plan.to_renew_until.amount.nanos
     assert three_days <= watched.tightest.requested.nanos < 1.1 * three_days
     assert alone.tightest.requested.nanos > 2 * three_days

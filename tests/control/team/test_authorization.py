@@ -24,7 +24,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.network.authorized_keys import own_key
 from cloudgpu.control.policies.commands import list_policies, show_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of
-from cloudgpu.control.reaper.foreign import overdue
+from cloudgpu.control.reaper.foreign import find_overdue
 from cloudgpu.control.resources.cleanup import clean
 from cloudgpu.control.resources.named import remove, save, the_one
 from cloudgpu.control.team.authorization import assign_owner, others_note
@@ -322,8 +322,8 @@ def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
     limits = 'payers: ["ada@lab.org", "pia@lab.org"]\n'
     publish(team["pia"].session, str(team["pia"].write("limits", limits)), ())
     late = replace(other, tags={**other.tags, TAG_RENEW_UNTIL: "1"})
-    assert overdue(team["ada"].session, [late]) == []
-    assert overdue(team["pia"].session, [late]) == [late]
+    assert find_overdue(team["ada"].session, [late]) == []
+    assert find_overdue(team["pia"].session, [late]) == [late]
 
 
 def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_them(team):

@@ -30,7 +30,7 @@ def quick(provider):
     with first._lock:
         if first._session is None:
             first._session, first._attempts = _session(first.options.profile)
-            first._watch(first._session)
+            first._register_handlers(first._session)
     aws._session, aws._attempts = first._session, first._attempts
     return provider
 

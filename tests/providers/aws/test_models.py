@@ -12,7 +12,7 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import ACTIONS, READ_ACTIONS, SERVICES, _loader, _time_of, core_session
+from cloudgpu.providers.aws.client import ACTIONS, READ_ACTIONS, SERVICES, _loader, _parse_time, core_session
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -115,7 +115,7 @@ def test_the_names_of_elements_are_read_without_a_regex():
 
 def test_what_is_no_time_is_refused_as_botocore_refuses_it():
     with pytest.raises(ValueError, match="2026-13-20"):
-        _time_of("2026-13-20T11:07:45Z")
+        _parse_time("2026-13-20T11:07:45Z")
 
 
 def test_models_of_the_users_own_directory_are_found(tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.control.clusters.engine import leave_nothing
+from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import faults_in, run_on_machines, worst_of
@@ -108,7 +108,7 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
         return
     if _lives(nodes):
         keep_record(session, nodes)
-        leave_nothing(session, nodes)
+        remove_engine_from_owned(session, nodes)
     fault = worst_of(faults_in(end_all(session, nodes, why=why)))
     if fault is not None:
         raise fault

@@ -37,8 +37,8 @@ from cloudgpu.providers.shared.calls import SendLimits
 
 SDK_ATTEMPTS = 1  # send per call: a hidden second one of the SDK's could not be told from ours
 # What was just made is not known everywhere at once.
-NOT_YET_CODES = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
-NOT_YET_TRIES = 5
+EVENTUAL_CODES = ("InvalidGroup.NotFound", "InvalidKeyPair.NotFound", "InvalidPlacementGroup.Unknown")
+EVENTUAL_TRIES = 5
 
 
 def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -69,37 +69,37 @@ class Sender:
     def __init__(self, aws: Aws, attempt: Attempt, region: str, deadline: datetime, *, count: int = 1) -> None:
         self._aws, self._region, self._count = aws, region, count
         self._token, self._zone = attempt.token, attempt.offer.available.zone
-        self._not_yet = NOT_YET_TRIES
+        self._not_yet_tries = EVENTUAL_TRIES
         self._sends = SendLimits(aws, f"AWS has not accepted RunInstances in {self._zone}", deadline, self._uncertain)
 
     def send(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the machines as AWS says them, by their launch index."""
         while True:
             try:
-                return self._sent(parameters)
+                return self._send_once(parameters)
             except LaunchUncertain as error:  # the token is known, with other parameters
-                return self._made_before(error)
+                return self._find_by_token(error)
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
-                if code_of(error) in NOT_YET_CODES and self._not_yet:
-                    self._not_yet -= 1
+                if code_of(error) in EVENTUAL_CODES and self._not_yet_tries:
+                    self._not_yet_tries -= 1
                     self._sends.wait(error)
                 elif self._sends.unsure:
-                    return self._made_before(error)
+                    return self._find_by_token(error)
                 else:
-                    raise self._explained(error, parameters) from error
+                    raise self._with_profile_remedy(error, parameters) from error
 
-    def _sent(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    def _send_once(self, parameters: dict[str, Any]) -> list[dict[str, Any]]:
         with self._aws.calling("RunInstances", self._region, value=self._zone):
             answer = self._aws.client("ec2", self._region, sends=SDK_ATTEMPTS).run_instances(**parameters)
         found = _by_index(answer["Instances"])
         for one in found:
             with suppress(KeyError, OSError):  # a full disk, say: the machine is there all the same
                 self._aws.launched_in.remember(one["InstanceId"], answer["OwnerId"])
-        return self._all(found, None)
+        return self._check_count(found, None)
 
-    def _made_before(self, error: CloudgpuError) -> list[dict[str, Any]]:
+    def _find_by_token(self, error: CloudgpuError) -> list[dict[str, Any]]:
         """Return the machines that this token has made; raise the refusal where it is certain that there are none.
 
         A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
@@ -113,21 +113,21 @@ class Sender:
             raise self._uncertain(error) from error
         found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
         if found:
-            return self._all(_by_index(found), error)
+            return self._check_count(_by_index(found), error)
         if isinstance(error, (NoCapacity, QuotaExceeded)):
             raise error
         raise self._uncertain(error) from error
 
-    def _all(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
+    def _check_count(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
         """Return the machines of a launch where these are all of them: some may be gone, or it was of other many."""
         if self._count == 1:
             return found[:1]
         if len(found) == self._count:
             return found
-        says = f"AWS shows {len(found)} of the {self._count} machines of this launch"
-        raise self._uncertain(InvalidRequest(says, field="--nodes", value=str(self._count))) from error
+        message = f"AWS shows {len(found)} of the {self._count} machines of this launch"
+        raise self._uncertain(InvalidRequest(message, field="--nodes", value=str(self._count))) from error
 
-    def _explained(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
+    def _with_profile_remedy(self, error: CloudgpuError, parameters: dict[str, Any]) -> CloudgpuError:
         """Return the refusal of a profile that is not there with the way out; any other as it is."""
         profile = parameters.get("IamInstanceProfile", {}).get("Name")
         if profile is None or not isinstance(error, InvalidRequest) or "profile" not in error.message.lower():

@@ -26,10 +26,10 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     try:
         found = describe_raw(aws, region, native_id)
     except InstanceNotFound:
-        ended = spot_end.remembered(aws, region, [native_id])
-        if native_id not in ended:
+        ended_spot = spot_end.remembered(aws, region, [native_id])
+        if native_id not in ended_spot:
             raise
-        return ended[native_id]
+        return ended_spot[native_id]
     return instances(aws, region, [found])[0]
 
 
@@ -62,23 +62,23 @@ def listed(aws: Aws) -> Listing:
     which regions there are, unless that is remembered and may be used; it is asked as soon as one of these regions does
     not answer, which may be enabled no more.
     """
-    known, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
-    if known is not None:
+    remembered, answers, silent = aws.remembered_regions(), dict[str, list[Instance]](), tuple[Unanswered, ...]()
+    if remembered is not None:
         with suppress(CloudgpuError):  # that none answered is found once more, by the regions that there are
-            answers, silent = aws.each(known, lambda region: _our_instances(aws, region))
+            answers, silent = aws.each(remembered, lambda region: _our_instances(aws, region))
         if answers and not silent:
-            return _listing(answers, silent, known)
+            return _listing(answers, silent, remembered)
     try:
         regions = aws.regions()
     except CloudgpuError:
         if not answers:
             raise
-        return _listing(answers, silent, known or ())
-    before = answers
+        return _listing(answers, silent, remembered or ())
+    first_answers = answers
     answers, silent = aws.each(
-        regions, lambda region: before[region] if region in before else _our_instances(aws, region)
+        regions, lambda region: first_answers[region] if region in first_answers else _our_instances(aws, region)
     )
-    return _listing(before | answers, silent, (*before, *regions))
+    return _listing(first_answers | answers, silent, (*first_answers, *regions))
 
 
 def _listing(
@@ -88,9 +88,9 @@ def _listing(
 
 
 def _our_instances(aws: Aws, region: str) -> list[Instance]:
-    ours = [{"Name": "tag-key", "Values": [TAG_ID]}]
+    filters = [{"Name": "tag-key", "Values": [TAG_ID]}]
     with aws.calling("DescribeInstances", region):
-        answer = pages(aws.ec2(region), "describe_instances", Filters=ours, PaginationConfig={"PageSize": PAGE})
+        answer = pages(aws.ec2(region), "describe_instances", Filters=filters, PaginationConfig={"PageSize": PAGE})
         found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
     return instances(aws, region, found)
 

@@ -45,21 +45,21 @@ def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) ->
         found = None
     with suppress(InstanceNotFound):
         if found is not None:
-            _end_shown(aws, region, instance_id, found, keep_disk=keep_disk)
+            _end_described(aws, region, instance_id, found, keep_disk=keep_disk)
         elif not keep_disk:
             _cancel_request_of(aws, region, instance_id)
             _terminate(aws, region, instance_id)
 
 
-def _end_shown(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
+def _end_described(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
     request = raw.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
     if raw["State"]["Name"] in ENDED_STATES:
         with suppress(InvalidRequest):  # AWS forgets requests that have ended
-            _cancel(aws, region, request)
+            _cancel_spot_request(aws, region, request)
         return
     _set_disk_deletion(aws, region, raw, keep=keep_disk)
     with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
-        _cancel(aws, region, request)
+        _cancel_spot_request(aws, region, request)
     _terminate(aws, region, instance_id)
 
 
@@ -81,7 +81,7 @@ def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: b
         aws.ec2(region).modify_instance_attribute(InstanceId=raw["InstanceId"], BlockDeviceMappings=[change])
 
 
-def _cancel(aws: Aws, region: str, request: str | None) -> None:
+def _cancel_spot_request(aws: Aws, region: str, request: str | None) -> None:
     if request is None:
         return
     with aws.calling("CancelSpotInstanceRequests", region, value=request):
@@ -90,10 +90,10 @@ def _cancel(aws: Aws, region: str, request: str | None) -> None:
 
 def _cancel_request_of(aws: Aws, region: str, instance_id: str) -> None:
     """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
-    of = [{"Name": "instance-id", "Values": [instance_id]}]
-    for one in describe(aws, "DescribeSpotInstanceRequests", region, value=instance_id, Filters=of):
+    filters = [{"Name": "instance-id", "Values": [instance_id]}]
+    for one in describe(aws, "DescribeSpotInstanceRequests", region, value=instance_id, Filters=filters):
         with suppress(InvalidRequest):
-            _cancel(aws, region, one["SpotInstanceRequestId"])
+            _cancel_spot_request(aws, region, one["SpotInstanceRequestId"])
 
 
 def stop(aws: Aws, id: str) -> None:  # noqa: A002
@@ -106,9 +106,9 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     for _ in range(MAX_READS):
         found = describe_raw(aws, region, native_id)
         state = found["State"]["Name"]
-        refuse_ended(id, state)
+        raise_if_ended(id, state)
         if state == "running":
-            _refuse_one_time(aws, region, found)
+            _raise_if_one_time(aws, region, found)
             with aws.calling("StopInstances", region, value=id):
                 aws.ec2(region).stop_instances(InstanceIds=[native_id])
         if state != "pending":
@@ -118,7 +118,7 @@ def stop(aws: Aws, id: str) -> None:  # noqa: A002
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
-def _refuse_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> None:
+def _raise_if_one_time(aws: Aws, region: str, raw: Mapping[str, Any]) -> None:
     if not is_one_time(aws, region, raw):
         return
     id_ = ids.joined(region, raw["InstanceId"])
@@ -142,7 +142,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
     """
     region, native_id = ids.machine(id)
     state = describe_raw(aws, region, native_id)["State"]["Name"]
-    refuse_ended(id, state)
+    raise_if_ended(id, state)
     if state == "stopping":
         message = f"{id} is just stopping, and AWS starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next="Try again when it has stopped.")
@@ -151,7 +151,7 @@ def start(aws: Aws, id: str) -> None:  # noqa: A002
             aws.ec2(region).start_instances(InstanceIds=[native_id])
 
 
-def refuse_ended(id: str, state: str) -> None:  # noqa: A002
+def raise_if_ended(id: str, state: str) -> None:  # noqa: A002
     """Raise InstanceNotFound for a machine in a state in which it is no more."""
     if state in ENDED_STATES:
         raise InstanceNotFound(f"{id} has been terminated.", field="instance", value=id)
@@ -176,65 +176,65 @@ MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 MachinesById = dict[str, Instance | CloudgpuError]
 
 
-def stop_many(aws: Aws, many: Sequence[str]) -> dict[str, CloudgpuError]:
+def stop_many(aws: Aws, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     """Ask to stop these machines, a call per region; return why not, by id, for those that were not asked.
 
     One that is pending, has ended, or is a one-time spot machine is refused by AWS, and with it the whole call: that is
     halved. None is looked at before.
     """
-    known, refused = _by_region(many)
-    for of_region in by_item(known, lambda region: _stopped(aws, region, known[region])).values():
+    regions, refused = _by_region(machine_ids)
+    for of_region in by_item(regions, lambda region: _stop_in_region(aws, region, regions[region])).values():
         refused |= of_region
     return refused
 
 
-def _stopped(aws: Aws, region: str, own: Sequence[str]) -> dict[str, CloudgpuError]:
+def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     def ask(some: Sequence[str]) -> None:
         value = ids.joined(region, some[0]) if len(some) == 1 else None
         with aws.calling("StopInstances", region, value=value):
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
-    for batch in _batches(own, MAX_IDS):
+    for batch in _batches(native_ids, MAX_IDS):
         found |= halved(batch, ask)
     return {ids.joined(region, one): fault for one, fault in found.items()}
 
 
-def get_many(aws: Aws, many: Sequence[str]) -> MachinesById:
+def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
     """Return each machine now, or why not, by id: a call per region where all of them are there.
 
     A region that says nothing keeps no other one's answer.
     AWS refuses a call by ids whole where it has one of them no more: then it is asked by a filter, 200 ids a call.
     """
-    known, faults = _by_region(many)
+    ids_by_region, faults = _by_region(machine_ids)
     found: MachinesById = dict(faults)
     by_region = gather(
-        list(known),
-        lambda region: _read_instances(aws, region, known[region]),
+        list(ids_by_region),
+        lambda region: _read_instances(aws, region, ids_by_region[region]),
         MAX_PARALLEL,
         patience=aws.patience.read_s,
     )
-    for (region, own), of_region in zip(known.items(), by_region, strict=True):
+    for (region, native_ids), of_region in zip(ids_by_region.items(), by_region, strict=True):
         if isinstance(of_region, Silent):
-            found.update(dict.fromkeys((ids.joined(region, one) for one in own), of_region))
+            found.update(dict.fromkeys((ids.joined(region, one) for one in native_ids), of_region))
         else:
             found |= of_region
     return found
 
 
-def _read_instances(aws: Aws, region: str, own: Sequence[str]) -> MachinesById:
+def _read_instances(aws: Aws, region: str, natives: Sequence[str]) -> MachinesById:
     try:
-        seen = {one.id: one for one in instances(aws, region, _described(aws, region, own))}
+        found = {one.id: one for one in instances(aws, region, _describe_by_ids(aws, region, natives))}
     except CloudgpuError as error:
-        return dict.fromkeys((ids.joined(region, one) for one in own), error)
-    return {**seen, **_find_vanished(aws, region, [one for one in own if ids.joined(region, one) not in seen])}
+        return dict.fromkeys((ids.joined(region, one) for one in natives), error)
+    return {**found, **_find_vanished(aws, region, [one for one in natives if ids.joined(region, one) not in found])}
 
 
-def _described(aws: Aws, region: str, own: Sequence[str]) -> list[dict[str, Any]]:
+def _describe_by_ids(aws: Aws, region: str, natives: Sequence[str]) -> list[dict[str, Any]]:
     try:
-        return [one for part in _batches(own, MAX_IDS) for one in _describe_machines(aws, region, InstanceIds=part)]
+        return [one for part in _batches(natives, MAX_IDS) for one in _describe_machines(aws, region, InstanceIds=part)]
     except InstanceNotFound:
-        filters = ({"Name": "instance-id", "Values": part} for part in _batches(own, MAX_FILTER_VALUES))
+        filters = ({"Name": "instance-id", "Values": part} for part in _batches(natives, MAX_FILTER_VALUES))
         return [one for each in filters for one in _describe_machines(aws, region, Filters=[each])]
 
 
@@ -245,34 +245,34 @@ def _describe_machines(aws: Aws, region: str, **which: Any) -> Iterator[dict[str
                 yield from part["Instances"]
 
 
-def _find_vanished(aws: Aws, region: str, own: Sequence[str]) -> MachinesById:
+def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:
     """Return what is known of machines that AWS does not show: a spot machine's request tells how that has ended."""
-    remembered = spot_end.remembered(aws, region, own) if own else {}
-    return {ids.joined(region, one): remembered.get(one) or _not_found_error(aws, region, one) for one in own}
+    remembered = spot_end.remembered(aws, region, native_ids) if native_ids else {}
+    return {ids.joined(region, one): remembered.get(one) or _not_found_error(aws, region, one) for one in native_ids}
 
 
-def _not_found_error(aws: Aws, region: str, own: str) -> CloudgpuError:
+def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
     try:
-        aws.launched_in.check(own, aws.number)  # credentials of another account prove nothing about an end
+        aws.launched_in.check(id_, aws.number)  # credentials of another account prove nothing about an end
     except CloudgpuError as error:
         return error
-    return InstanceNotFound(f"AWS {region} has no machine {own}.", field="instance", value=ids.joined(region, own))
+    return InstanceNotFound(f"AWS {region} has no machine {id_}.", field="instance", value=ids.joined(region, id_))
 
 
-def _by_region(many: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, CloudgpuError]]:
+def _by_region(machine_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, CloudgpuError]]:
     """Return AWS's own ids by region, each once, and the errors of those that are no ids."""
-    known: dict[str, list[str]] = {}
-    wrong: dict[str, CloudgpuError] = {}
-    for id_ in dict.fromkeys(many):
+    by_region: dict[str, list[str]] = {}
+    invalid: dict[str, CloudgpuError] = {}
+    for id_ in dict.fromkeys(machine_ids):
         try:
-            region, own = ids.machine(id_)
+            region, native_id = ids.machine(id_)
         except InvalidRequest as error:
-            wrong[id_] = error
+            invalid[id_] = error
         else:
-            known.setdefault(region, []).append(own)
-    return known, wrong
+            by_region.setdefault(region, []).append(native_id)
+    return by_region, invalid
 
 
-def _batches(own: Sequence[str], size: int) -> Iterator[list[str]]:
-    for begin in range(0, len(own), size):
-        yield list(own[begin : begin + size])
+def _batches(native_ids: Sequence[str], size: int) -> Iterator[list[str]]:
+    for begin in range(0, len(native_ids), size):
+        yield list(native_ids[begin : begin + size])

@@ -42,7 +42,7 @@ IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Lookups:
     """What the look-ups found."""
 
     choice: Choice
@@ -59,35 +59,35 @@ def resolve(aws: Aws, request: LaunchRequest, item: Available) -> Resolved:
 
     Raises QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or a volume that cannot be.
     """
-    found = _look_up(aws, request, item)
-    disk_gb = _disk_gb(request, found.choice.image)
+    lookups = _look_up(aws, request, item)
+    disk_gb = _disk_gb(request, lookups.choice.image)
     call = Call(
         region=item.region,
         zone=item.zone,
-        image=found.choice.image.id,
-        root_device=found.choice.image.root_device,
-        boot=found.choice.image.boot,
+        image=lookups.choice.image.id,
+        root_device=lookups.choice.image.root_device,
+        boot=lookups.choice.image.boot,
         disk_gb=disk_gb,
-        subnet=found.subnet.id,
-        vpc=found.subnet.vpc,
+        subnet=lookups.subnet.id,
+        vpc=lookups.subnet.vpc,
         group=request.setup.network.security_group,
-        callers=found.callers,
+        callers=lookups.callers,
         profile=aws.options.instance_profile,
         ssh_port=aws.options.ssh_port,
-        volume=found.volume.id if found.volume else None,
-        placement=found.placement,
+        volume=lookups.volume.id if lookups.volume else None,
+        placement=lookups.placement,
     )
     return Resolved(
         call=asdict(call),
-        attached=tuple(_attached(request, item, disk_gb, found.volume)),
+        attached=tuple(_attached(request, item, disk_gb, lookups.volume)),
         guards=_guards(aws, request, item),
-        remarks=tuple(_remarks(aws, request, item, found, call)),
-        driver=found.choice.driver,
-        licence=found.choice.image.licence,
+        remarks=tuple(_remarks(aws, request, item, lookups, call)),
+        driver=lookups.choice.driver,
+        licence=lookups.choice.image.licence,
     )
 
 
-def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
+def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
@@ -95,10 +95,10 @@ def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Found:
         placement = pool.submit(_choose_network, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
-        close = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
-        where = placement.result()  # the first fault in this order is said, whichever came first
-        placed = close is not None and close.result()
-        return _Found(choice.result(), *where, quota.result(), volume.result(), placed)
+        placeable = pool.submit(is_placeable, aws, item.region, item.instance_type) if nodes > 1 else None
+        network_ = placement.result()  # the first fault in this order is said, whichever came first
+        is_placed = placeable is not None and placeable.result()
+        return _Lookups(choice.result(), *network_, quota.result(), volume.result(), is_placed)
 
 
 def _choose_network(
@@ -114,8 +114,8 @@ def _choose_network(
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3")
+    requested = request.setup.disk_gb
+    return disk_gb(requested, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3")
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:
@@ -127,7 +127,7 @@ def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Dat
     yield from others
 
 
-def _may_rise(item: Available) -> str:
+def _max_spot_price_text(item: Available) -> str:
     """Say what a spot machine may come to cost: EC2 caps it at the on-demand price where no maximum is named."""
     listed = listed_price(KIND, item.instance_type, item.region, Market.ON_DEMAND)
     most = f"{listed.per_hour.text(4)} an hour (listed {listed.as_of:%Y-%m-%d})" if listed else "not known here"
@@ -138,18 +138,18 @@ def _may_rise(item: Available) -> str:
 
 
 def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...]:
-    ends = item.market is Market.SPOT and not request.setup.persistent
-    disk = "its disk stays" if request.setup.keep_disk or not ends else "its disk is deleted"
-    does = "ends" if ends else "stops"
-    cloud = () if no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, does),)
-    return AGENT, f"{TIMER}, which {does} it; {disk}", *cloud
+    is_ended = item.market is Market.SPOT and not request.setup.persistent
+    disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
+    action = "ends" if is_ended else "stops"
+    timer = () if no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, action),)
+    return AGENT, f"{TIMER}, which {action} it; {disk}", *timer
 
 
-def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
-    yield from (Note(one.risk, NoteKind.ACCESS) for one in found.openings)
-    yield from found.choice.remarks
+def _remarks(aws: Aws, request: LaunchRequest, item: Available, lookups: _Lookups, call: Call) -> Iterator[str]:
+    yield from (Note(one.risk, NoteKind.ACCESS) for one in lookups.openings)
+    yield from lookups.choice.remarks
     if item.market is Market.SPOT and request.want.max_price is None:
-        yield Note(_may_rise(item), NoteKind.MONEY)
+        yield Note(_max_spot_price_text(item), NoteKind.MONEY)
     if request.setup.volume is not None:
         yield f"the volume {request.setup.volume.name} is bound to {item.zone}: only machines there can use it"
     if call.profile is None:
@@ -159,14 +159,14 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, found: _Found, c
         )
     if no_timer(aws):
         yield Note(no_timer(aws), NoteKind.GUARD)
-    if found.quota is not None:
-        yield found.quota
+    if lookups.quota is not None:
+        yield lookups.quota
     if request.cluster is not None:
-        yield from _of_cluster(request.cluster.nodes, request, item, found)
+        yield from _cluster_remarks(request.cluster.nodes, request, item, lookups)
 
 
-def _of_cluster(nodes: int, request: LaunchRequest, item: Available, found: _Found) -> Iterator[str]:
-    if found.placement:
+def _cluster_remarks(nodes: int, request: LaunchRequest, item: Available, lookups: _Lookups) -> Iterator[str]:
+    if lookups.placement:
         yield f"the {nodes} machines are placed close together in {item.zone} (a cluster placement group, free)"
     elif nodes > 1:
         yield f"{item.instance_type} takes no cluster placement group, so the machines may be far from each other"
@@ -180,7 +180,7 @@ def _of_cluster(nodes: int, request: LaunchRequest, item: Available, found: _Fou
 
 
 _STATES = {"Name": "status", "Values": ["creating", "available", "in-use"]}
-_NAMED = {"Name": "tag-key", "Values": [TAG_VOLUME]}
+_VOLUMES = {"Name": "tag-key", "Values": [TAG_VOLUME]}
 
 
 def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementConstraint:
@@ -192,7 +192,7 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     region = _image_region(aws, setup.image, requirements) if setup.image is not None else None
     volume = _volume(aws, setup.volume, requirements) if setup.volume is not None else None
     if volume is not None:
-        _one_region(setup.image, region, volume)
+        _check_same_region(setup.image, region, volume)
         return PlacementConstraint(
             ids.region_of(volume.zone), volume.zone, why=f"the volume {volume.name} is in {volume.zone}"
         )
@@ -203,7 +203,7 @@ def constraint(aws: Aws, setup: Setup, requirements: Requirements) -> PlacementC
     return PlacementConstraint(region=region, why=f"the image {setup.image} is in {region}" if region else "")
 
 
-def _one_region(image: str | None, region: str | None, volume: Data) -> None:
+def _check_same_region(image: str | None, region: str | None, volume: Data) -> None:
     if region not in (None, ids.region_of(volume.zone)):
         raise InvalidRequest(
             f"The image {image} is in {region}, and the volume {volume.name} is in {volume.zone}.",
@@ -232,39 +232,39 @@ def data_volume(aws: Aws, item: Available, volume: Volume | None) -> Data | None
 
 def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | None:
     """Return the one region of an image; None for an id that the wanted region has to have: resolving looks there."""
-    wished, by_id = named_region(aws, requirements), AMI.fullmatch(named)
+    target, by_id = named_region(aws, requirements), AMI.fullmatch(named)
     if by_id and by_id["region"]:
-        return check_location("image", named, by_id["region"], wished, "--region")
-    if by_id and wished:
-        return wished
+        return check_location("image", named, by_id["region"], target, "--region")
+    if by_id and target:
+        return target
     answers, silent = aws.each(aws.regions(), lambda region: _image_names(aws, region, by_id["id"] if by_id else None))
-    wanted = by_id["id"] if by_id else named
-    places = [region for region, names in answers.items() if wanted in names]
-    if not places:
-        known = {name for names in answers.values() for name in names}
-        raise not_found_error("image", "--image", named, known, silent, "See them: cloudgpu image ls")
-    if wished is None and len(places) > 1:
-        raise ambiguous_name(f"Images called {named!r}", sorted(places), "--region")
-    return wished if wished in places else check_location("image", named, places[0], wished, "--region")
+    name_or_id = by_id["id"] if by_id else named
+    regions = [region for region, names in answers.items() if name_or_id in names]
+    if not regions:
+        names_seen = {name for names in answers.values() for name in names}
+        raise not_found_error("image", "--image", named, names_seen, silent, "See them: cloudgpu image ls")
+    if target is None and len(regions) > 1:
+        raise ambiguous_name(f"Images called {named!r}", sorted(regions), "--region")
+    return target if target in regions else check_location("image", named, regions[0], target, "--region")
 
 
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
     """Return the names of our images in a region, or this id where the region has it."""
     if id_ is not None:
         return [one.id for one in described(aws, region, ImageIds=[id_])]
-    mine = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
-    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=mine)]
+    filters = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
+    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=filters)]
 
 
 # Volumes
 
 
 def _volume(aws: Aws, volume: Volume, requirements: Requirements) -> Data | None:
-    wished = named_region(aws, requirements)
+    wanted_region = named_region(aws, requirements)
     answers, silent = aws.each(aws.regions(), lambda region: _volumes(aws, region))
-    there = [one for region in sorted(answers) for one in answers[region]]
+    volumes = [one for region in sorted(answers) for one in answers[region]]
     return volume_named(
-        volume, there, requirements, wished, region_of=ids.region_of, check_size=_check_size, silent=silent
+        volume, volumes, requirements, wanted_region, region_of=ids.region_of, check_size=_check_size, silent=silent
     )
 
 
@@ -274,14 +274,14 @@ def _check_size(volume: Volume) -> None:
 
 def _volumes(aws: Aws, region: str) -> list[Data]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
-    mine = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
-    return [_data(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _NAMED, *mine])]
+    own = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
+    return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _VOLUMES, *own])]
 
 
-def _data(raw: Mapping[str, Any]) -> Data:
-    at = holder(raw)
-    name, holds = tags_of(raw)[TAG_VOLUME], at["InstanceId"] if at and at["State"] != "detaching" else None
-    return Data(name, raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holds)
+def _to_volume(raw: Mapping[str, Any]) -> Data:
+    held = holder(raw)
+    name, holder_id = tags_of(raw)[TAG_VOLUME], held["InstanceId"] if held and held["State"] != "detaching" else None
+    return Data(name, raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
 
 
 # Subnets
@@ -291,16 +291,16 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
     """Return the zone of a subnet; None where the region that is meant does not have it: resolving says so."""
     region = region or named_region(aws, requirements)
     if region is not None:
-        return _zone_in(aws, region, id_)
-    answers, silent = aws.each(aws.regions(), lambda name: _zone_in(aws, name, id_))
+        return _subnet_zone_in(aws, region, id_)
+    answers, silent = aws.each(aws.regions(), lambda name: _subnet_zone_in(aws, name, id_))
     zones = [zone for zone in answers.values() if zone is not None]
     if not zones:
-        way = "See what there is: aws ec2 describe-subnets --region REGION"
-        raise not_found_error("subnet", "--subnet", id_, set(), silent, way)
+        remedy = "See what there is: aws ec2 describe-subnets --region REGION"
+        raise not_found_error("subnet", "--subnet", id_, set(), silent, remedy)
     return zones[0]
 
 
-def _zone_in(aws: Aws, region: str, id_: str) -> str | None:
+def _subnet_zone_in(aws: Aws, region: str, id_: str) -> str | None:
     parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
     found = describe(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
     return str(found[0]["AvailabilityZone"]) if found else None

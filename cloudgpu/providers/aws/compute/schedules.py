@@ -23,7 +23,7 @@ from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, call_unless, pages
 from cloudgpu.providers.aws.compute.listing import describe_raw
-from cloudgpu.providers.aws.compute.power import is_one_time, refuse_ended
+from cloudgpu.providers.aws.compute.power import is_one_time, raise_if_ended
 
 GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
@@ -164,7 +164,7 @@ def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
     """Return what a timer does with a machine of which nobody says it. One call, two for one on spot."""
     region, native_id = ids.machine(id)
     found: Mapping[str, Any] = describe_raw(aws, region, native_id)
-    refuse_ended(id, found["State"]["Name"])
+    raise_if_ended(id, found["State"]["Name"])
     if found.get("SpotInstanceRequestId") is None:
         return TimerAction.STOP
     return TimerAction.TERMINATE if is_one_time(aws, region, found) else TimerAction.STOP_AGAIN
