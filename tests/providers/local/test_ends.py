@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
-from cloudgpu import agent
+from cloudgpu.agent import program
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import epoch
 from cloudgpu.errors import InvalidRequest
@@ -56,7 +56,7 @@ def test_the_lease_is_enforced_without_the_agent_when_it_cannot_be_kept_alive(cl
 
 @pytest.mark.soak  # many seconds
 def test_the_real_agent_ends_an_idle_machine_at_its_lease(cloud):
-    machine = cloud.running(agent_source=agent.source(), lease=timedelta(seconds=8))
+    machine = cloud.running(agent_source=program.source(), lease=timedelta(seconds=8))
     ended = cloud.wait(machine.id, State.STOPPED)
     assert ended.reason == "lease"
     assert ended.since.timestamp() >= int(machine.tags["cloudgpu-expires"])

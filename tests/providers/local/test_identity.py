@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cloudgpu import agent
 from cloudgpu.access import computer
+from cloudgpu.agent import program
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InstanceNotFound, ProviderUnavailable, StopUnproved
@@ -58,7 +58,7 @@ def machine_id(tmp_path, monkeypatch):
 @pytest.fixture
 def moved(cloud):
     """A cloud with a running machine whose directory was moved; ended at the end wherever it is."""
-    machine = cloud.running(agent_source=agent.source())
+    machine = cloud.running(agent_source=program.source())
     found = cloud.provider.identity()
     new = at(cloud, cloud.home.with_name("elsewhere"))
     cloud.home.rename(new.home)
