@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec  # noqa: E402  (run as a file, without an install)
-from cloudgpu.access.ssh.client_files import SshHost, client, write  # noqa: E402
+from cloudgpu.access.ssh.client_files import SshHost, ssh_client, write_config  # noqa: E402
 from cloudgpu.access.ssh.connection import connect  # noqa: E402
 from cloudgpu.access.ssh.target import Target  # noqa: E402
 from tests.access.sshserver import Server  # noqa: E402
@@ -98,7 +98,7 @@ def _commands(turns: int) -> list[dict[str, Any]]:
             host = SshHost(*_desk(environ))
             config = place / "config"
             home = place / "home"
-            write(config, [host], key_file=_key(home), known_hosts=home / "known_hosts")
+            write_config(config, [host], key_file=_key(home), known_hosts=home / "known_hosts")
             run, what = (lambda: ours("run", "--on", "desk", "--yes", "--", "true")), "run --on a machine -- true"
             by_ssh = _pairs(turns, run, lambda: _ssh(config, host.name, "true"))
             by_exec = _pairs(turns, run, lambda: ours("exec", "desk", "--", "true"))
@@ -133,7 +133,7 @@ def _server(root: Path) -> Iterator[Server]:
     server = Server(root).start().pin()
     target = server.target
     host = SshHost("box", target.id, target.address)
-    write(root / "config", [host], key_file=target.key_file, known_hosts=target.known_hosts)
+    write_config(root / "config", [host], key_file=target.key_file, known_hosts=target.known_hosts)
     try:
         yield server
     finally:
@@ -141,7 +141,7 @@ def _server(root: Path) -> Iterator[Server]:
 
 
 def _ssh(config: Path, *words: str) -> None:
-    argv = [client(), "-F", str(config), *words]
+    argv = [ssh_client(), "-F", str(config), *words]
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -181,7 +181,7 @@ def _upload(server: Server, snapshot: Any, store: Path) -> None:
 
 def _rsync(server: Server, source: Path) -> None:
     _clear(server)
-    ssh = f"{client()} -F {server.root / 'config'}"
+    ssh = f"{ssh_client()} -F {server.root / 'config'}"
     subprocess.run(["rsync", "-a", "-e", ssh, f"{source}/", f"box:{server.home / 'copy'}"], check=True)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from cloudgpu.access.ssh.client_files import SshHost, client, write  # noqa: E402  (run as a file, without an install)
+from cloudgpu.access.ssh.client_files import SshHost, ssh_client, write_config  # noqa: E402  (run as a file, without an install)
 from cloudgpu.access.tunnel.tunnel import Tunnel  # noqa: E402
 from tests.access.remote import listening, web  # noqa: E402
 from tests.access.sshserver import Server, wait_for  # noqa: E402
@@ -151,9 +151,11 @@ def _ssh_again(server: Server, remote: int) -> Iterator[int]:
 
 def _ssh_process(server: Server, port: int, remote: int) -> subprocess.Popen[bytes]:
     target, config = server.target, server.root / "ssh_config"
-    write(config, [SshHost("box", target.id, target.address)], key_file=target.key_file, known_hosts=target.known_hosts)
+    write_config(
+        config, [SshHost("box", target.id, target.address)], key_file=target.key_file, known_hosts=target.known_hosts
+    )
     forward = f"127.0.0.1:{port}:127.0.0.1:{remote}"
-    command = [client(), "-F", str(config), "-N", "-o", "ExitOnForwardFailure=yes", "-L", forward, "box"]
+    command = [ssh_client(), "-F", str(config), "-N", "-o", "ExitOnForwardFailure=yes", "-L", forward, "box"]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
