@@ -243,7 +243,9 @@ def _prices(document: ReportDocument) -> Iterator[str]:
 
 def _rests(document: ReportDocument) -> Iterator[str]:
     lines = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
-    lines += [f"Bytes out of {one['name']} are not counted since {one['since'][:10]}." for one in document["unmetered"]]
+    for gap in document["unmetered"]:
+        until = f" until {gap['until'][:10]}" if gap["until"] else ""
+        lines.append(f"Bytes out of {gap['name']} are not counted since {gap['since'][:10]}{until}.")
     lines += document["comparison"]["assumptions"]
     if lines:
         yield "## What this rests on"

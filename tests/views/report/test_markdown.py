@@ -85,3 +85,10 @@ def test_the_table_of_jobs_adds_up_whoever_is_left_out_of_it():
 
 def test_a_report_without_jobs_has_no_table_of_them():
     assert "## Jobs" not in to_markdown(pages.three_months())
+
+
+def test_a_gap_in_the_counted_bytes_that_has_ended_says_when():
+    gap = {"name": "a", "since": "2026-03-01T10:00:00Z", "until": None}
+    text = to_markdown(pages.three_months() | {"unmetered": [gap, gap | {"until": "2026-03-04T10:00:00Z"}]})
+    for days in ("since 2026-03-01.", "since 2026-03-01 until 2026-03-04."):
+        assert f"- {escaped(f'Bytes out of a are not counted {days}')}" in text.splitlines()
