@@ -237,7 +237,7 @@ def _gpu(gpu: MachineGpus) -> Gpu:
 
 
 def queried_accounts_value(queried: Iterable[QueriedAccount] = (), closed: Iterable[Unanswered] = ()) -> AccountAnswers:
-    """Return `asked`, the accounts that were asked, and `not_asked`: those a credential here names and does not open.
+    """Return `queried`, the accounts that were asked, and `not_queried`: a credential here names them, but opens none.
 
     Both are empty for an answer from the ledger alone.
     """

@@ -26,7 +26,7 @@ def reconciled_value(
 ) -> ReconcileDocument:
     """Return the document: money as decimal text in USD; resources by the size of their gap.
 
-    `others` are what the export has of other ledgers' resources and what is of nobody here. `ours_usd` of a resource
+    `others` are what the export has of other ledgers' resources and what is of nobody here. `ledger_usd` of a resource
     without a price lacks what that costs; `unpriced` says so.
     """
     values = [

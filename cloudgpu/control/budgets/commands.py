@@ -174,7 +174,7 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     committed = state.spent + state.committed
     if committed <= state.budget.limit:
         return None
-    sums = f"{state.spent.text()} is spent and {state.committed.text()} is promised to what runs"
+    sums = f"{state.spent.text()} is spent and {state.committed.text()} is committed to what runs"
     message = (
         f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
     )

@@ -122,7 +122,7 @@ def _credits(applied: AfterCredits) -> CreditsValue:
 def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
     """Return what is left of each budget, and when it will be empty if what runs now keeps running.
 
-    `empty_at` null: it lasts to the end of its period, or for ever.
+    `exhausted_at` null: it lasts to the end of its period, or for ever.
     """
     from cloudgpu.control.budgets.store import budget_states, budgets
 

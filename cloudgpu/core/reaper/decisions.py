@@ -80,7 +80,7 @@ class Decision:
 
     `at` is when it will be ended if nothing changes (None: nothing says so); of a renewal, the lease's new end.
     `after` is when a warning has been waited out: an end with an `after` that is still to come, by seconds at most
-    (`WAIT_OUT`), is waited for in the run. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
+    (`MAX_WAIT`), is waited for in the run. Whatever is done, `warnings` are to be given and `lifted` ones taken back,
     each as a line. `urgent`: somebody should hear of it now. `cluster` names the one that it is decided of
     as a whole.
     """

@@ -1,7 +1,7 @@
 """What a live job knows of spot: only a launch shows whether there is any; while it runs on demand it sees nothing.
 
 So a policy is told what may be: while nothing runs, that spot may be there, until a launch is refused. While an
-on-demand machine runs, that it may be there once `next_try_h` has passed since a launch was refused or a machine was
+on-demand machine runs, that it may be there once `retry_after_h` has passed since a launch was refused or a machine was
 lost. If it then wants spot, the on-demand machine is given up for a launch that may be refused.
 """
 

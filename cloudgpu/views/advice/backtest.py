@@ -49,7 +49,7 @@ class Test:
 def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
-    Money is decimal text in USD, null where nothing has a known price. `blind_share` is how much of the time that
+    Money is decimal text in USD, null where nothing has a known price. `unsampled_share` is how much of the time that
     machines ran has no samples (null: none ran); nothing is ended for idle time there.
     """
     seconds, unsampled_s = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)

@@ -18,7 +18,7 @@ _DAY_STEPS = (1, 2, 7, 14)
 def tag(name: str, *children: str, **attributes: object) -> str:
     """Return an element; `class_` and `text_anchor` stand for `class` and `text-anchor`, None leaves one out.
 
-    Children are SVG already: see `words` for a text.
+    Children are SVG already: see `escaped` for a text.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'

@@ -137,7 +137,7 @@ class InitCloudDocument(TypedDict):
     removed: list[str]
     """What was taken away, with `--remove`."""
     budget: AccountBudget | None
-    """With `--budget`: `per_month_usd` and `emails` of the account's own budget."""
+    """With `--budget`: `usd_per_month` and `emails` of the account's own budget."""
     file: str
     """Where `config.toml` is."""
     written: bool
