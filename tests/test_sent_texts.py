@@ -52,7 +52,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs jobs": "ae560f269b82f9b5b7ce351175c6f5710906eb3fc2503ec9737359e4196ed0fc",
     "program that takes a job through Slurm": "352150cec0507d9599eef52fdc1fd6433d54fcd352b41677c9ef6cc914997d89",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
-    "program that lets a key in": "d45d9ee378ee87c3bc3ee449ad88d1c92a34586d60fead2d73ae2a332d5ec84d",
+    "program that lets a key in": "a067df9ca650924caedbff6e8fe9b6d6812626acb85037e208a515b7cfa4adeb",
     "program that writes to terminals": "63899ae8da0c3001de5f38301ddb7efef116cd40ec96f5d4ae4cc03c1f55c917",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
     "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",

@@ -32,8 +32,8 @@ def change(mark: str, key: str, *, let_in: bool) -> dict[str, bool]:
 
 def options(lines: list[bytes], mark: str) -> bytes:
     """Return what stands before the key in the launch's own line: whoever is let in gets the same environment."""
-    found = [line for line in lines if line.split()[-1:] == [mark.encode()]]
-    return found[0][: -len(b" ".join(found[0].split()[-3:])) - 1] if found else b""
+    found = [line.strip() for line in lines if line.split()[-1:] == [mark.encode()]]
+    return found[0][: -len(b" ".join(found[0].split()[-3:]))] if found else b""
 
 
 def shared(line: bytes, mark: str, key: str) -> bool:
@@ -45,8 +45,9 @@ def shared(line: bytes, mark: str, key: str) -> bool:
 def write(path: Path, content: bytes, mode: int) -> None:
     """Write the file whole: a reader, or a crash, finds the old or the new."""
     fresh = path.with_name(f".cloudgpu-new-{os.getpid()}")
+    handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(handle, "wb") as file:
             file.write(content)
             os.fsync(file.fileno())
         fresh.chmod(mode)
@@ -63,7 +64,7 @@ def main(mark: str, key: str, *, let_in: bool) -> None:
         fcntl.flock(home, fcntl.LOCK_EX)
         answer: dict[str, object] = {**change(mark, key, let_in=let_in)}
     except OSError as error:
-        answer = {"error": f"{error.strerror or error} ({error.filename})"}
+        answer = {"error": f"{error.strerror or error} ({error.filename or HOME})"}
     finally:
         os.close(home)
     sys.stdout.write(json.dumps(answer) + "\n")

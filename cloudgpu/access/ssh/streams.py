@@ -138,8 +138,10 @@ def _read_input(stdin: IO[bytes], wake: int) -> bytes:
     """Return what can be read now, waiting for it; nothing at its end or when `wake` is closed."""
     descriptor = _descriptor(stdin)
     if descriptor is not None:
-        ready, _, _ = select.select([descriptor, wake], [], [])
-        if wake in ready:
+        poller = select.poll()  # select() takes no descriptor above 1,023
+        for number in (descriptor, wake):
+            poller.register(number, select.POLLIN)
+        if wake in dict(poller.poll()):
             return b""
         return os.read(descriptor, CHUNK)
     return stdin.read(CHUNK)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import pty
+import resource
 import signal
 import struct
 import subprocess
@@ -101,6 +102,20 @@ def test_a_command_that_reads_nothing_does_not_wait_for_input(connection, stream
         assert run(connection, ["echo", "done"], **streams) == 0
     streams["stdin"] = io.BytesIO(b"x" * 10_000_000)
     assert run(connection, ["true"], **streams) == 0
+
+
+def test_input_arrives_from_a_file_whose_number_is_above_1023(connection, streams, tmp_path):
+    (tmp_path / "input").write_bytes(b"all of it")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with (tmp_path / "input").open("rb") as low:
+            number = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1024)
+        with os.fdopen(number, "rb") as streams["stdin"]:
+            assert run(connection, ["cat"], **streams) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert streams["stdout"].getvalue() == b"all of it"
 
 
 def test_output_after_the_streams_were_closed_does_not_hide_the_status(connection, streams):
