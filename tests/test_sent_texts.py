@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "07825073a6d1081f507f795fb77471fe27470bb028ddd1abcf2cce3d5867041a",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
-    "program that runs jobs": "ae560f269b82f9b5b7ce351175c6f5710906eb3fc2503ec9737359e4196ed0fc",
+    "program that runs jobs": "efcd54152b71a006adf34baf5213c0ef0f99ddc961e4a2419d459425fad511b7",
     "program that takes a job through Slurm": "352150cec0507d9599eef52fdc1fd6433d54fcd352b41677c9ef6cc914997d89",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "a067df9ca650924caedbff6e8fe9b6d6812626acb85037e208a515b7cfa4adeb",

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from cloudgpu.access.jobs.copies import (
     Copied,
@@ -66,7 +66,9 @@ def copy_checkpoint(source: Source, name: str, into: Path) -> bool:
     if not before.files or before.changed:
         return False
     here = stored(into)
-    if any(one.name == name and _is_same_checkpoint(one, before) for one in here):
+    if same := [one for one in here if one.name == name and _is_same_checkpoint(one, before)]:
+        with explain_disk_errors(into):
+            _follow_links(same[-1], before)
         return True
     fresh = part_path(into, "new")
     try:
@@ -92,9 +94,9 @@ def prune(into: Path, keep: int = MAX_KEPT) -> None:
         shutil.rmtree(one.path.parent, ignore_errors=True)
 
 
-def _stored_manifest(path: Path) -> dict[str, list[dict[str, str]]] | None:
+def _stored_manifest(path: Path) -> dict[str, Any] | None:
     try:
-        manifest = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads((path / "checkpoint.json").read_text(encoding="utf-8"))
         return manifest if isinstance(manifest["files"], list) and manifest["name"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -103,6 +105,26 @@ def _stored_manifest(path: Path) -> dict[str, list[dict[str, str]]] | None:
 def _is_same_checkpoint(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
     known = _stored_manifest(checkpoint.path.parent)
     return known is not None and known["files"] == [asdict(file) for file in manifest.files]
+
+
+def _follow_links(checkpoint: StoredCheckpoint, manifest: Manifest) -> None:
+    """Have a copy's links lead where they lead on the machine now; its files are the same."""
+    known = [tuple(one) for one in (_stored_manifest(checkpoint.path.parent) or {}).get("links", ())]
+    if known == list(manifest.links):
+        return
+    for path, _ in known:
+        where = target_path(checkpoint.path, str(path))
+        if where.is_symlink():
+            where.unlink()
+    make_links(checkpoint.path, manifest)
+    _write_manifest(checkpoint.path.parent, checkpoint.name, manifest)
+
+
+def _write_manifest(there: Path, name: str, manifest: Manifest) -> None:
+    text = json.dumps({"name": name, "files": [asdict(one) for one in manifest.files], "links": manifest.links})
+    part = there / ".checkpoint.json"
+    part.write_text(text, encoding="utf-8")
+    part.replace(there / "checkpoint.json")
 
 
 def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
@@ -121,8 +143,7 @@ def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> 
 
 def _finish(fresh: Path, into: Path, name: str, manifest: Manifest) -> None:
     """Have it on the disk, then give it the next number."""
-    text = json.dumps({"name": name, "files": [asdict(one) for one in manifest.files]})
-    (fresh / "checkpoint.json").write_text(text, encoding="utf-8")
+    _write_manifest(fresh, name, manifest)
     os.sync()
     while True:
         number = max((one.number for one in stored(into)), default=0) + 1

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 from cloudgpu.access.jobs.remote_files import (
     Fault,
@@ -346,14 +346,31 @@ class Attempt:
         return (name for _, name in self.finished())
 
     def finished(self) -> list[tuple[int, str]]:
-        """Return the finished checkpoints, the newest first: when each was changed, in ns since 1970, and its name."""
+        """Return the finished checkpoints, the newest first: when each was changed, in ns since 1970, and its name.
+
+        A link is none: `last` names one of the others.
+        """
         found = []
-        with contextlib.suppress(OSError):
-            for one in os.scandir(str(self.checkpoint)):
-                if not one.name.startswith(".") and not one.name.endswith(UNFINISHED_SUFFIXES):
-                    with contextlib.suppress(OSError):
-                        found.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
+        for one in self.entries():
+            with contextlib.suppress(OSError):
+                if not one.is_symlink():
+                    found.append((one.stat(follow_symlinks=False).st_mtime_ns, one.name))
         return sorted(found, reverse=True)[:1000]
+
+    def entries(self) -> Iterator[os.DirEntry[str]]:
+        """Yield what is finished in the directory of the checkpoints."""
+        with contextlib.suppress(OSError):
+            for one in list(os.scandir(str(self.checkpoint))):
+                if not one.name.startswith(".") and not one.name.endswith(UNFINISHED_SUFFIXES):
+                    yield one
+
+    def with_links(self, names: Iterable[str]) -> list[str]:
+        """Return the names of checkpoints, and of the links beside them that lead to one of these: `last`, say."""
+        checkpoints = set(names)
+        root = os.path.realpath(str(self.checkpoint)) + os.sep
+        ends = {one.name: os.path.realpath(one.path) for one in self.entries() if one.is_symlink()}
+        links = [name for name, end in ends.items() if end.startswith(root)]
+        return [*checkpoints, *(name for name in links if ends[name][len(root) :].partition(os.sep)[0] in checkpoints)]
 
     def adopt(self) -> int:
         """Return the lock of a supervisor where one is needed, -1 where not. What is lost is written down."""

@@ -11,15 +11,17 @@ name there is whole: what arrives is written beside, continued after a cut, comp
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import fcntl
 import http.client
 import os
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume
 from cloudgpu.access.jobs.remote_files import CHUNK, Fault, create, hashed, remove, safe_path, save, sync_directory
@@ -29,7 +31,28 @@ TRIES, PAUSE_S = 5, 0.5  # of one object; the pause doubles
 TIMEOUT_S = 60.0  # how long a bucket may send nothing
 REPORT_S = 1.0
 KEEP_FOR_S = 7 * 86400.0  # how long an object that no job uses stays for the next one
+MAX_WAIT_S = 60.0  # the longest wait before the next try that a bucket's Retry-After is granted
+MAX_ERROR = 1 << 16  # bytes of an error's text that are read
 FORBIDDEN, CHANGED, PARTIAL, BROKEN = 403, 412, 206, 500
+# Answers that S3, Google Cloud Storage and Azure Blob Storage document as worth another try, by status and by code
+BUSY_STATUSES, FINAL_STATUSES = (408, 425, 429), (501, 505)
+BUSY_CODES = (
+    "BandwidthLimitExceeded",
+    "InternalError",
+    "OperationAborted",
+    "OperationTimedOut",
+    "PriorRequestNotComplete",
+    "RequestLimitExceeded",
+    "RequestTimeout",
+    "ServerBusy",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+)
+# Codes and phrases for an address or a form whose time is over: S3, Google Cloud Storage; Azure's last
+EXPIRED_CODES = ("ExpiredToken", "RequestExpired", "RequestTimeTooSkewed")
+EXPIRED_PHRASES = ("request has expired", "policy expired", "not valid in the specified time frame")
 
 
 class Failed(Exception):
@@ -38,6 +61,20 @@ class Failed(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Refusal(NamedTuple):
+    """An answer of a bucket that is an error: what it says, and how long it asks to wait."""
+
+    status: int
+    code: str
+    is_busy: bool
+    is_expired: bool
+    wait_s: float
+
+    def __str__(self) -> str:
+        """Return it in words: the status, and the code where there is one."""
+        return f"{self.status} {self.code}".rstrip()
 
 
 class Download:
@@ -103,16 +140,27 @@ class Download:
             tries = 0
             while have < at + size and not self.is_stopped:
                 before = have
-                have = self.fetch_part(file, item, address, at, have)
+                have, refusal = self.fetch_part(file, item, address, at, have)
                 tries = 0 if have > before else tries + 1
                 if tries == TRIES:
-                    raise Failed("data", f"{item['label']} does not arrive: the connection to its bucket is cut")
+                    why = "the connection to its bucket is cut" if refusal is None else f"its bucket answers {refusal}"
+                    raise Failed("data", f"{item['label']} does not arrive: {why}")
                 if tries:
-                    time.sleep(PAUSE_S * 2**tries)
+                    self.wait(max(PAUSE_S * 2**tries, 0.0 if refusal is None else refusal.wait_s))
             at += size
 
-    def fetch_part(self, file: Any, item: dict[str, Any], address: str, at: int, have: int) -> int:
-        """Write as much of one part as comes over one connection; return how much of the file is here then."""
+    def wait(self, seconds: float) -> None:
+        """Wait before the next try, unless all this is to stop."""
+        end = time.monotonic() + seconds
+        while not self.is_stopped and time.monotonic() < end:
+            time.sleep(max(0.0, min(REPORT_S, end - time.monotonic())))
+            self.count(0)
+
+    def fetch_part(
+        self, file: Any, item: dict[str, Any], address: str, at: int, have: int
+    ) -> tuple[int, Refusal | None]:
+        """Write as much of one part as one connection brings; return how much of the file is here, and the refusal."""
+        refusal = None
         headers = {"Range": f"bytes={have - at}-"} if have > at else {}
         if item.get("etag"):
             headers["If-Match"] = f'"{item["etag"]}"'
@@ -120,12 +168,13 @@ class Download:
             with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_S) as answer:  # noqa: S310
                 begin = have if not headers.get("Range") or answer.status == PARTIAL else at
                 self.count(begin - have)
-                return self.write(file, answer, begin, item["size"])
+                return self.write(file, answer, begin, item["size"]), None
         except urllib.error.HTTPError as error:
-            self.refuse(error.code, item)
+            refusal = read_refusal(error)
+            self.refuse(refusal, item)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
             pass
-        return min(os.fstat(file.fileno()).st_size, int(item["size"]))
+        return min(os.fstat(file.fileno()).st_size, int(item["size"])), refusal
 
     def write(self, file: Any, answer: Any, begin: int, most: int) -> int:
         """Write an answer from there on; return how far it came. A connection that is cut ends it."""
@@ -143,14 +192,14 @@ class Download:
             self.count(len(data))
         return begin
 
-    def refuse(self, code: int, item: dict[str, Any]) -> None:
-        """Raise Broken for an answer after which trying again has no use; an overloaded bucket is asked again."""
-        if code == FORBIDDEN and time.time() >= self.until:
+    def refuse(self, refusal: Refusal, item: dict[str, Any]) -> None:
+        """Raise Failed for an answer after which trying again has no use; a bucket that is busy is asked again."""
+        if refusal.is_expired or (refusal.status == FORBIDDEN and time.time() >= self.until):
             raise Failed("data", "the addresses of its data have expired")
-        if code == CHANGED:
+        if refusal.status == CHANGED:
             raise Failed("start", f"{item['label']} was changed while it was fetched")
-        if code < BROKEN:
-            raise Failed("start", f"{item['label']} cannot be read: its bucket answers {code}")
+        if not refusal.is_busy:
+            raise Failed("start", f"{item['label']} cannot be read: its bucket answers {refusal}")
 
     def name(self, part: Path, final: Path, item: dict[str, Any]) -> None:
         """Give a file its name, where it is what it should be."""
@@ -183,6 +232,29 @@ class Download:
                 self.reported = time.monotonic()
                 with contextlib.suppress(OSError):
                     save(self.attempt.dir / "data.json", [self.done, self.total])
+
+
+def read_refusal(error: urllib.error.HTTPError) -> Refusal:
+    """Return what an answer says that is an error; its text is XML with a code, or anything where a proxy wrote it."""
+    text = ""
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        text = error.read(MAX_ERROR).decode("utf-8", "replace")
+    found = re.search(r"<Code>([A-Za-z0-9.]{1,64})</Code>", text)
+    code = found.group(1) if found else ""
+    is_busy = error.code in BUSY_STATUSES or code in BUSY_CODES
+    is_busy = is_busy or (error.code >= BROKEN and error.code not in FINAL_STATUSES)
+    is_expired = code in EXPIRED_CODES or any(one in text.lower() for one in EXPIRED_PHRASES)
+    return Refusal(error.code, code, is_busy, is_expired and not is_busy, retry_after(error.headers))
+
+
+def retry_after(headers: Any) -> float:
+    """Return how many seconds an answer asks to wait, a minute at most; 0 where it does not say."""
+    said = (headers.get("Retry-After") or "").strip()
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if said.isdigit():
+            return min(float(said), MAX_WAIT_S)
+        return max(0.0, min(email.utils.parsedate_to_datetime(said).timestamp() - time.time(), MAX_WAIT_S))
+    return 0.0
 
 
 def take_next(left: list[dict[str, Any]]) -> dict[str, Any] | None:

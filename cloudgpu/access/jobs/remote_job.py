@@ -297,6 +297,8 @@ def manifest(request: dict[str, Any]) -> None:
             names = attempt.checkpoints() if request["which"] == "checkpoint" else os.listdir(str(root))  # noqa: PTH208
         except FileNotFoundError:
             names = []
+    if request["which"] == "checkpoint":
+        names = attempt.with_links(names)
     answer(Tree(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
 
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, detached, root_dir
-from cloudgpu.access.jobs.remote_download import take_next
+from cloudgpu.access.jobs.remote_download import read_refusal, take_next
 from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, answer, is_locked, load, save, sync, take_lock
 
 VERSION = 1
@@ -41,7 +41,6 @@ RETRY_S = 10.0  # after a round that failed
 POLL_S = 0.1
 ROUNDS = 3  # of results that change, though their command is over
 MAX_CHECKPOINTS = 2  # checkpoints
-SERVER_ERROR = 500
 CONTINUED_REASONS = ("lost", "moved")  # how a command ended that another attempt continues: these are no results
 
 
@@ -172,9 +171,11 @@ class Upload:
     def list_files(self, which: str, names: Iterable[str]) -> dict[str, Any]:
         """Return what lies below the results or these checkpoints; what no form can name is left out."""
         root = self.attempt.checkpoint if which == "checkpoint" else self.attempt.results
+        names = self.attempt.with_links(names) if which == "checkpoint" else names
         found = Tree(root, self.attempt.dir / f"hashes-{which}.json").read(names)
         plain = [one for one in found["files"] if one["path"].isprintable()]
-        skipped = [[one["path"], "its name is not printable"] for one in found["files"] if one not in plain]
+        others = (one["path"] for one in found["files"] if not one["path"].isprintable())
+        skipped = [[path, "its name is not printable"] for path in others]
         return {**found, "files": plain, "skipped": [*found["skipped"], *skipped]}
 
     def upload_files(
@@ -290,20 +291,28 @@ class Upload:
         return hashes[-1]
 
     def post(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
-        """Make one object. Raises Refused, Changed, OSError."""
+        """Make one object. A bucket that is busy is asked again. Raises Refused, Replaced, Changed, OSError."""
+        why, wait = "", 0.0
         for again in range(TRIES):
             if again:
-                time.sleep(PAUSE_S * 2**again)
-                self.check_claim()
+                self.wait(max(PAUSE_S * 2**again, wait))
             try:
                 return post_form(self.form, key, size, pieces)
             except urllib.error.HTTPError as error:
-                if error.code < SERVER_ERROR:
-                    raise Refused(f"the bucket refuses {key.partition('/')[0]}: it answers {error.code}") from None
+                refusal = read_refusal(error)
+                if not refusal.is_busy:
+                    raise Refused(f"the bucket refuses {key.partition('/')[0]}: it answers {refusal}") from None
+                why, wait = f"the bucket does not take what is sent: it answers {refusal}", refusal.wait_s
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-                if again == TRIES - 1:
-                    raise OSError(f"the bucket cannot be reached: {type(error).__name__}") from None
-        raise OSError("the bucket does not take what is sent")
+                why, wait = f"the bucket cannot be reached: {type(error).__name__}", 0.0
+        raise OSError(why)
+
+    def wait(self, seconds: float) -> None:
+        """Wait before the next try. Raises Replaced as soon as another process uploads."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(max(0.0, min(1.0, end - time.monotonic())))
+            self.check_claim()
 
 
 def post_form(form: dict[str, Any], key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:

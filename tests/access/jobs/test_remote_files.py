@@ -269,6 +269,32 @@ def test_a_checkpoint_of_one_name_that_is_replaced_is_copied_anew(bench, tmp_pat
     ended(job)
 
 
+@pytest.mark.soak
+def test_a_link_that_alone_changed_is_followed_and_put_back_for_the_next_attempt(bench, tmp_path):
+    script = """cd $CLOUDGPU_CHECKPOINT
+    for n in 1 2 3; do mkdir step-$n; echo $n > step-$n/a; ln -s a step-$n/best; touch -d @${n}00 step-$n; done
+    ln -s step-2 last; ln -s step-1/a first"""
+    job = bench.start(script)
+    assert ended(job).checkpoints == ("step-3", "step-2", "step-1")
+    found = job.sync_checkpoints(tmp_path)
+    links = lambda: [one.path / "last" for one in found if (one.path / "last").is_symlink()]  # noqa: E731
+    assert [str(one.readlink()) for one in links()] == ["step-2"]
+    there = bench.file("checkpoint")
+    (there / "last").unlink()
+    (there / "last").symlink_to("step-3")
+    (there / "step-3" / "b").symlink_to("a")
+    (there / "step-3" / "best").unlink()
+    os.utime(there / "step-3", (300, 300))
+    assert job.sync_checkpoints(tmp_path) == found  # the copies that were there, with other links
+    assert [str(one.readlink()) for one in links()] == ["step-3"]
+    job.clean()
+    second = bench.job(2)
+    restored = second.restore(None, tmp_path)
+    script = "cd $CLOUDGPU_CHECKPOINT; readlink last; cat last/b; ls; ls step-3"
+    bench.start(script, job=second, restored=restored)
+    assert output(second, follow=True)[0].split() == ["step-3", "3", "last", "step-2", "step-3", "a", "b"]
+
+
 class Torn:
     """A machine that writes into a checkpoint after its files were copied."""
 
