@@ -1,7 +1,7 @@
-"""What a provider may be able to do beside `Provider`: one small protocol per ability, with its values.
+"""What a provider may be able to do beyond `Provider`: one small protocol for each ability, with its values.
 
-Who has the methods of a protocol has the ability. Those of the account itself are in `account_abilities`, those for
-several machines at once in `cluster_abilities`.
+A provider with the methods of a protocol has the ability. Those of the account itself are in `account_abilities`,
+those for several machines at once in `cluster_abilities`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Taggable(Protocol):
 
 @runtime_checkable
 class HasPrices(Protocol):
-    """The provider knows what its own offers cost now."""
+    """The provider itself says what its offers cost now."""
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
-        """Return one price per item, in order; None where it has none."""
+        """Return one price for each offer, in order; None where the provider has none."""
 
 
 @runtime_checkable
@@ -60,59 +60,59 @@ class HasPriceHistory(Protocol):
     def price_history(self, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return for each spot item, in order, the prices that held from `since` (aware UTC) until now, oldest first.
 
-        `as_of` is when a price began to hold: the first, at or before `since`, held at that time. None at all for an
-        item on demand, or where nothing is known. Raises ProviderUnavailable where a part did not answer.
+        `as_of` is when a price began to hold: the first, at or before `since`, held at that time. Empty for an
+        item on demand, or where nothing is known. Raises ProviderUnavailable where a region did not answer.
         """
 
 
 @runtime_checkable
 class HasPlacementScores(Protocol):
-    """The provider says how likely a spot launch is to succeed in each of several places."""
+    """The provider says how likely a spot launch is to succeed in each of several zones."""
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
         """Return for each spot item, in order, from 1 (unlikely) to 10 how likely it can be had now.
 
-        None for an item of another type than the first, for one on demand, and where nothing is known: this account may
-        not ask, say. An answer may be up to an hour old. One call at most, besides the names of zones. Raises nothing.
+        None for an item of another type than the first, for one on demand, and where nothing is known, for example
+        without the permission. Cached for up to an hour. One call at most, besides the names of zones. Raises nothing.
         """
 
 
 @runtime_checkable
 class HasMeteredPrice(Protocol):
-    """Its machines cost the electricity that they draw, so that their own meter can tell their price."""
+    """Its machines cost the electricity that they draw, so that their measured watts give their price."""
 
-    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
-        """Return what a machine costs whose GPUs drew so many watts on average, measured for `over` in all.
+    def metered_price(self, item: Available, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
+        """Return what a machine costs whose GPUs drew `gpu_watts` on average, measured for `measured_for` in all.
 
-        None where the settings say what it draws, or say no tariff: then the price of `prices` holds.
+        None where the settings give its watts, or no tariff: then the price of `prices` holds.
         """
 
 
 @runtime_checkable
 class SharesComputer(Protocol):
-    """Its machines share one computer, cost their parts of its electricity, and are never more than that together.
+    """Its machines share one computer and its electricity: together they never cost more than the computer.
 
     `prices` gives the most that a machine can cost: all that the computer can draw.
     """
 
     def shared_price(self, item: Available, share: ComputerShare) -> Price | None:
-        """Return what an hour cost a machine that bore this part of the computer; None where nobody may know it."""
+        """Return what an hour costs a machine with this share of the computer; None where the share is not known."""
 
 
 @runtime_checkable
 class HostLeaves(Protocol):
-    """Its machines are on computers of others, who may take them away on a date that they have said."""
+    """Its machines are on other people's hosts, whose owners may announce a date on which a host goes offline."""
 
     def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
-        """Return when the machine's computer is taken away, aware UTC, by the last look at it; None: nobody says.
+        """Return when the machine's host goes offline, aware UTC, by its last listing; None: no date is announced.
 
-        Looks where there was no look yet; raises InstanceNotFound then.
+        Fetches the machine where it was never listed; raises InstanceNotFound then.
         """
 
 
 @runtime_checkable
 class HasTimer(Protocol):
-    """A timer on the provider's side ends a machine at `renew-until`, whatever else has died."""
+    """A timer on the provider's side ends a machine at `renew-until`, even if nothing of cloudgpu runs any more."""
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the timer fires, aware UTC; None when none is set. Raises InstanceNotFound."""
@@ -122,7 +122,7 @@ class TimerAction(StrEnum):
     """What a timer does with its machine."""
 
     STOP = "stop"
-    STOP_AGAIN = "stop_again"  # stops it from then on whenever it runs: the cloud may start such a machine by itself
+    STOP_AGAIN = "stop_again"  # stops it at that time and whenever it runs later: the cloud may restart it by itself
     TERMINATE = "terminate"
 
 
@@ -137,55 +137,55 @@ def timer_action(machine: Machine) -> TimerAction | None:
 
 @runtime_checkable
 class SetsTimer(HasTimer, Protocol):
-    """The timer is a thing of its own, apart from the machine: whoever launches sets it, moves it and drops it."""
+    """The timer is a resource of its own, apart from the machine: cloudgpu sets it, moves it and deletes it."""
 
-    def no_timer(self) -> str:
-        """Return why this account has no timers, as a sentence with the way out; empty where it has. Asks nothing."""
+    def why_no_timer(self) -> str:
+        """Return why this account has no timers, as a sentence with the remedy; empty where it has. Sends nothing."""
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
-        """Return the date, aware UTC, after which the timer cannot be moved: what was fixed at launch; None for none.
+        """Return the latest time, aware UTC, to which the timer can be moved, fixed at launch; None: no limit.
 
-        Raises InstanceNotFound where it has to look.
+        May raise InstanceNotFound where it has to fetch the machine.
         """
 
-    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
-        """Let the timer fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
+    def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
+        """Set the timer to fire at `at` (aware UTC, to the minute), whether there was one or not. Idempotent.
 
-        Return whether anything was changed: one that fires then already, or is fixed, stays as it is.
+        Return whether anything was changed: a timer that fires then already, or is fixed, stays as it is.
 
-        A time that is over means at once. `does` is what it is to do, where the caller knows; else it is looked up.
-        Raises InstanceNotFound where it has to look, InvalidRequest after `timer_limit`, or where `no_timer` says why.
+        A time in the past means at once. `action` is what it is to do, where the caller knows; else it is looked up.
+        Raises InstanceNotFound where it has to fetch the machine, InvalidRequest after `timer_limit`, or where
+        `why_no_timer` gives a reason.
         """
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
-        """Take the timer away; none is no error, nor is a machine that is gone, nor one that bears it for life."""
+        """Delete the timer. No error where there is none, the machine is gone, or its timer is fixed at launch."""
 
-    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
-        """Return when the timers of this ledger's machines fire, by the provider's id, of machines that are gone too.
+    def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:
+        """Return when the timers of this ledger's machines fire, by instance id, those of ended machines included.
 
-        `of`: only those of these machines are wanted, in as few calls as they can be had; others may be there, too.
-        Raises ProviderUnavailable naming a region that did not answer: a part would look like the whole.
+        `ids`: only the timers of these machines are wanted, in as few calls as possible; more may be returned.
+        Raises ProviderUnavailable naming a region that did not answer: an incomplete answer would look complete.
         """
 
 
 @runtime_checkable
 class ReportsActivity(Protocol):
-    """What a machine says of its use is not in a listing: it is asked for, machine by machine."""
+    """The activity that a machine reports is not in a listing: it is fetched, machine by machine."""
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
-        """Return when each was last in use by its own word, aware UTC; None where it has said nothing yet.
+        """Return when each was last in use as it reports itself, aware UTC; None where it has reported nothing yet.
 
-        One call per machine, side by side; the error of one that did not answer is in its place. Raises nothing
-        but defects.
+        One call per machine, in parallel; the error of one that did not answer is in its place. Raises nothing itself.
         """
 
 
 @runtime_checkable
 class ReportsProcesses(Protocol):
-    """The computer goes on when its machine ends: what still runs of the machine, and ends with it, can be told."""
+    """The computer stays on when its machine ends: the processes that end with the machine can be listed."""
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
-        """Return what runs of this machine beside its agent; None where the computer does not tell. Reads only.
+        """Return what runs on this machine beside its agent; None where the computer does not say. Reads only.
 
         Raises InstanceNotFound.
         """
@@ -193,10 +193,10 @@ class ReportsProcesses(Protocol):
 
 @runtime_checkable
 class ReadsHostKeys(Protocol):
-    """A machine whose image takes no host key makes its own, and the provider's API tells it before we connect."""
+    """A machine whose image takes no host key makes its own; the provider's API returns it before we connect."""
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
-        """Return the OpenSSH public lines (type and key) that the machine has said; none yet while it boots.
+        """Return the OpenSSH public key lines (type and key) that the machine published; none yet while it boots.
 
         Raises InstanceNotFound.
         """
@@ -207,12 +207,12 @@ class CanRehearseInterruption(Protocol):
     """A spot interruption can be rehearsed."""
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
-        """Give the machine its notice and return when it will be taken, aware UTC. Raises InstanceNotFound."""
+        """Send the interruption notice; return when the machine is reclaimed, aware UTC. Raises InstanceNotFound."""
 
 
 @runtime_checkable
 class KnowsHostKeys(Protocol):
-    """Machines that have a host key already when they are launched: the user's own, say."""
+    """Machines that have a host key already when they are launched, such as the user's own computers."""
 
     def host_key(self, item: Available) -> str | None:
         """Return the OpenSSH public line to pin for this offer; None: the launch gives the machine a new key.
@@ -223,34 +223,34 @@ class KnowsHostKeys(Protocol):
 
 @runtime_checkable
 class LeavesFiles(Protocol):
-    """A machine that is the user's own: an end takes away what cloudgpu put there, and the rest stays."""
+    """A machine that is the user's own: `terminate` removes what cloudgpu put there, and leaves the rest."""
 
     @property
     def end_effect(self) -> str:
-        """What `terminate` takes away and what it leaves, in whole sentences, for whoever is asked first."""
+        """What `terminate` removes and what it leaves, in whole sentences, shown before the user confirms."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingFiles:
-    """Files of a machine that ended which its owner has made or changed: in which directory, how many, some of them."""
+    """Files of an ended machine that its owner made or changed: their directory, some of them, and how many."""
 
-    where: str
+    directory: str
     files: tuple[str, ...]
     count: int
 
 
 @runtime_checkable
 class WritesAtHome(Protocol):
-    """A machine is a directory in the home of somebody who works there, too: what is written there is said before."""
+    """A machine is a directory in somebody's home directory: the user is told before a launch what is written there."""
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
-        """Return what a launch of that name writes there and what becomes of it, a sentence each. Asks nobody.
+        """Return what a launch of that name writes there and what becomes of it, a sentence each. Sends nothing.
 
         `template`: it has a script to run.
         """
 
     def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002
-        """Return what `terminate` on this very object has left of the machine; None for nothing. Asks nobody."""
+        """Return the files that `terminate`, called on this provider object before, left; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +258,8 @@ class AttachedResource:
     """A disk, image or address billed with a machine: `quantity` of `stored_as` in the catalogue's storage prices.
 
     `while_running` says whether it costs while the machine runs, `while_stopped` whether it costs while the machine is
-    stopped or parked. `what` is for people. `named`: a volume that the user keeps by name; it is billed with or without
-    a machine. `rate` is its price where the offer itself says one (None: the catalogue's).
+    stopped or parked. `what` describes it to people. `named`: a volume that the user retains by name; it is billed with
+    or without a machine. `rate` is its price where the offer itself has one (None: the catalogue's).
     """
 
     what: str
@@ -273,7 +273,7 @@ class AttachedResource:
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraint:
-    """The region and zone that the parts of a setup pin a launch to, and why, as a sentence. None: not pinned."""
+    """The region and zone to which an image, volume or subnet pins a launch; `why` is a sentence. None: not pinned."""
 
     region: str | None = None
     zone: str | None = None
@@ -282,12 +282,13 @@ class PlacementConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request at one offer made exact: what the launch call will say, looked up and not guessed.
+    """All that the launch call needs for a request at one offer, looked up and not guessed.
 
-    `call` is plain JSON values that `launch` reads from `Attempt.call`. `guards` are the layers that end the machine.
-    `remarks` are sentences for the plan: what is bound, lost or could not be checked. `licence` is that of the image's
-    system where it changes how the machine is billed (`core.billing.rules`: `suse`, `rhel`), else empty. `agent` is
-    what the agent can do on this machine, where that is less than `Provider.guards` says.
+    `call` has the arguments of the launch call as JSON values; `launch` reads them from `Attempt.call`. `guards` are
+    the safeguards that end the machine, as sentences. `remarks` are sentences for the plan: what is pinned, lost or
+    could not be checked. `licence` is that of the image's operating system where it changes how the machine is billed
+    (`core.billing.rules`: `suse`, `rhel`), else empty. `agent` is what the agent can do on this machine, where that is
+    less than `Provider.guards` says.
     """
 
     call: Mapping[str, Any]
@@ -302,12 +303,12 @@ class Resolved:
 
 @runtime_checkable
 class Resolves(Protocol):
-    """A launch needs things looked up first: an image, a network, a quota. Looking up changes nothing."""
+    """A launch needs an image, a network or a quota looked up first. Looking up changes nothing."""
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return the region and zone that an image, a volume or a subnet of `setup` pins the launch to. Reads only.
 
-        Raises InvalidRequest for one that does not exist, or where the requirements name another place.
+        Raises InvalidRequest for one that does not exist, or where the requirements name another region or zone.
         """
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
@@ -319,18 +320,18 @@ class Resolves(Protocol):
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Who may connect is the provider's to say."""
+    """The provider's firewall decides who may connect, and can be changed."""
 
     def allowed(self, id: str) -> Mapping[str, str]:  # noqa: A002
-        """Return the CIDR per label (`caller`, or a name given by `share`) that may reach SSH. InstanceNotFound.
+        """Return the CIDR that may reach SSH for each label (`caller`, or a name given to `share`).
 
-        Empty where somebody else's security group decides.
+        Empty where a security group that is not ours decides. Raises InstanceNotFound.
         """
 
     def allow(self, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-        """Let this CIDR in under this label in place of the one before; None takes it out.
+        """Allow this CIDR under this label in place of the one before; None removes it.
 
-        Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
+        Raises InstanceNotFound, InvalidRequest where a security group that is not ours decides.
         """
 
 
@@ -339,10 +340,10 @@ class HasResources(Protocol):
     """Disks, snapshots and images that go on costing money when the machine is gone."""
 
     def resources(self, region: str | None = None) -> ResourceListing:
-        """Return all of ours, of any ledger, those that a machine uses included."""
+        """Return all that cloudgpu made, in any ledger, those that a machine uses included."""
 
     def remove(self, resource: ProviderResource) -> None:
-        """Ask to delete it, an image with its snapshots. Idempotent. Raises InvalidRequest while it is in use."""
+        """Request its deletion, an image's with its snapshots. Idempotent. Raises InvalidRequest while it is in use."""
 
 
 @runtime_checkable
@@ -353,13 +354,13 @@ class HasOrphans(Protocol):
     """
 
     def orphans(self, region: str | None = None) -> ResourceListing:
-        """Return all of ours, of any ledger, those in use included; each bears the tag of its ledger.
+        """Return all that cloudgpu made, in any ledger, those in use included; each has the tag of its ledger.
 
-        A part (a region) that did not answer is named; when none did, its error is raised.
+        A region that did not answer is named; when none did, the error of one is raised.
         """
 
     def remove_orphan(self, orphan: ProviderResource) -> None:
-        """Ask to delete one of these. Idempotent; a machine goes on. Raises InvalidRequest while something uses it."""
+        """Request its deletion. Idempotent; ends no machine. Raises InvalidRequest while something uses it."""
 
 
 @runtime_checkable
@@ -367,18 +368,18 @@ class Imageable(Protocol):
     """A machine or its disk can be kept as an image, from which it can be launched again."""
 
     def save_image(self, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True) -> ProviderResource:
-        """Go on making the image `name` of a machine or a disk (the provider's id), and return what there is of it.
+        """Make the image `name` of a machine or a disk (`source`, a provider's id); return its state so far.
 
-        Called again until it is `ready`; never makes a second one, also when `source` has gone meanwhile. `name` is the
-        image's full name, unique in its region; a disk keeps its tags for itself, the image gets `tags`. A running
-        machine is restarted for it where the provider needs that to be consistent and `restart` allows it. Data
-        volumes are no part of it. Raises InstanceNotFound, InvalidRequest.
+        Call it again until the image is `ready`; it never makes a second one, even if `source` is gone by then. `name`
+        is the image's full name, unique in its region. The image gets `tags`, and none of a disk's. A running machine
+        is restarted where the provider needs that for consistency and `restart` allows it. Data volumes are not
+        included. Raises InstanceNotFound, InvalidRequest.
         """
 
-    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
-        """Ask to end the machine while its system disk stays as a leftover. Idempotent; an unknown id is no error.
+    def terminate_keeping_disk(self, id: str) -> None:  # noqa: A002
+        """Request the end of the machine; its system disk is retained. Idempotent; an unknown id is no error.
 
-        The proof is a later `get`: InstanceNotFound or `terminated`.
+        A later `get` proves the end: InstanceNotFound or `terminated`.
         """
 
 
@@ -389,51 +390,51 @@ class HasVolumes(Protocol):
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists and is attached to this running machine. Idempotent.
 
-        Raises InvalidRequest for one that is used by another machine, lies in another zone, or is not there while
-        `size_gb` is None.
+        Raises InvalidRequest for one that another machine uses, one in another zone, and one that does not exist while
+        `volume.size_gb` is None.
         """
 
 
-def keeps_images(provider: Provider) -> bool:
-    """Say whether this provider can keep the disk of a machine that ends as an image, and say what there is."""
+def can_keep_images(provider: Provider) -> bool:
+    """Say whether this provider can save the disk of a machine that ends as an image, and list such images."""
     return isinstance(provider, Imageable) and isinstance(provider, HasResources)
 
 
-def as_able(provider: Provider, item: Available) -> Available:
-    """Return what is available with how it can end: no more than its provider is able to."""
+def limited_to_abilities(provider: Provider, item: Available) -> Available:
+    """Return an available item, `stoppable` and `parkable` only if its provider has these abilities."""
     stoppable = item.stoppable and isinstance(provider, Pausable)
-    return replace(item, stoppable=stoppable, parkable=keeps_images(provider))
+    return replace(item, stoppable=stoppable, parkable=can_keep_images(provider))
 
 
-def written_at_home(provider: Provider, name: str, parts: Iterable[Part]) -> Sequence[str]:
-    """Return what a launch writes in the home of somebody's own computer, a sentence each; nothing elsewhere."""
+def home_writes(provider: Provider, name: str, parts: Iterable[Part]) -> Sequence[str]:
+    """Return what a launch writes in a home directory of the user's own computer, a sentence each; else nothing."""
     if not isinstance(provider, WritesAtHome):
         return ()
     return provider.writes(name, template=any(part.kind == "on_start" for part in parts))
 
 
-def guarding(provider: Provider, resolved: Resolved) -> Safeguards:
-    """Return what can end a machine of this launch, beside passes from outside."""
-    found = provider.guards
-    set_by_us = isinstance(provider, SetsTimer) and not provider.no_timer()
+def launch_safeguards(provider: Provider, resolved: Resolved) -> Safeguards:
+    """Return what can end a machine of this launch, beside runs of the reaper elsewhere."""
+    guards = provider.guards
+    set_by_us = isinstance(provider, SetsTimer) and not provider.why_no_timer()
     return replace(
-        found,
-        agent=resolved.agent or found.agent,
+        guards,
+        agent=resolved.agent or guards.agent,
         follows=not set_by_us,
         tagged=isinstance(provider, Taggable),
-        alone=found.only_reaper,
+        alone=guards.only_reaper,
     )
 
 
 def guards_record(provider: Provider, offer: Offer, resolved: Resolved, *, waived: bool) -> GuardsRecord:
-    """Return what guards a machine of this launch, as the ledger stores it.
+    """Return the safeguards of a machine of this launch, as the ledger stores them.
 
-    `waived`: it was agreed that none of the runs that it would need guards it.
+    `waived`: the user accepted that no scheduled run of the reaper guards it, though it needs one.
     """
-    found = guarding(provider, resolved).to_json()
-    return {**found, "waived": True} if waived and needs_run(provider, offer, resolved) else found
+    guards = launch_safeguards(provider, resolved).to_json()
+    return {**guards, "waived": True} if waived and needs_reaper_run(provider, offer, resolved) else guards
 
 
-def needs_run(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
-    """Say whether only runs of the reaper would end what this launch costs, by all that its place has."""
-    return guarding(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)
+def needs_reaper_run(provider: Provider, offer: Offer, resolved: Resolved) -> bool:
+    """Say whether the launch costs money and only runs of the reaper would end it."""
+    return launch_safeguards(provider, resolved).alone and is_billed(provider.kind, offer.price.per_hour.nanos)

@@ -1,4 +1,4 @@
-"""What a provider may be able to say and change of an account: one small protocol per ability, with its values."""
+"""What a provider may be able to say and change of an account: one small protocol for each ability, with its values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cloudgpu.core.model.identity import AccountIdentity
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was looked at in an account: `good`, or why not and what to do; None: it could not be looked at.
+    """The result of one check of an account: `good`, or a problem and its remedy (`next`); None: it was not possible.
 
-    `needed`: nothing is launched while it is so.
+    `says` is the result as text. `needed`: while this check fails, nothing can be launched.
     """
 
     what: str
@@ -27,15 +27,15 @@ class Finding:
 
 @runtime_checkable
 class Examines(Protocol):
-    """What in an account stands in the way of cloudgpu, or makes it less safe, can be told without changing it."""
+    """The account can be checked, without changing it, for what blocks cloudgpu or makes it less safe."""
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:
-        """Return what was looked at, good or not: a service that is off, a rule that is open to all. Reads only."""
+        """Return the result of every check, good or not: a service that is off, a rule open to all. Reads only."""
 
 
 @runtime_checkable
 class NarrowsSsh(Protocol):
-    """The account opens SSH on all of its machines at once, to everybody at first; it can be narrowed when asked."""
+    """One rule of the account opens SSH on all of its machines, to everybody by default; it can be narrowed."""
 
     def ssh_sources(self) -> Sequence[str]:
         """Return the networks (CIDR) from which SSH can be reached by the account's rules. Reads only."""
@@ -46,15 +46,15 @@ class NarrowsSsh(Protocol):
 
 @runtime_checkable
 class Registers(Protocol):
-    """The account has nothing to be known by until something is put there: launches and `init` do, looks never."""
+    """The account has no identity until cloudgpu stores one there: launches and `init` do that, reads never."""
 
     def is_registered(self) -> bool:
-        """Say whether it is there. Reads only."""
+        """Say whether the account has an identity. Reads only."""
 
     def register(self) -> AccountIdentity:
-        """Put it there where it is missing, and return what `identity` says from then on. Idempotent.
+        """Store the identity where it is missing, and return what `identity` returns from then on. Idempotent.
 
-        Where nobody else did it meanwhile, that is what `identity` has said here before.
+        It is the one that `identity` has returned here before, unless another home stored one in between.
         """
 
 
@@ -66,20 +66,20 @@ class HasQuota(Protocol):
         """Return the limits on machines with GPUs in a region."""
 
     def quota_page(self, region: str, code: str) -> str:
-        """Return where a person asks for a higher limit: the address of the provider's own page. Asks nothing."""
+        """Return the address of the provider's page on which a person requests a higher limit. Sends nothing."""
 
 
 @runtime_checkable
 class RaisesQuota(HasQuota, Protocol):
-    """A higher limit can be asked for here, without a person at the provider's page."""
+    """A higher limit can be requested through the API, without the provider's page."""
 
     def request_quota(self, region: str, code: str, limit: float) -> str:
-        """Ask the provider for a higher limit; return the request's id. Raises InvalidRequest."""
+        """Request a higher limit; return the request's id. Raises InvalidRequest."""
 
 
 @runtime_checkable
 class HasRegions(Protocol):
-    """The account has regions, each with a public endpoint."""
+    """The account has regions that can be listed."""
 
     def regions(self) -> Sequence[Region]:
         """Return the regions that this account uses."""
@@ -87,7 +87,7 @@ class HasRegions(Protocol):
 
 @runtime_checkable
 class ChecksPermissions(Protocol):
-    """What the credential may do can be asked without doing it."""
+    """What the credential permits can be checked without doing it."""
 
     def permissions(self, region: str | None = None) -> Sequence[Permission]:
         """Return every action that cloudgpu uses and whether it is allowed. Changes nothing."""
@@ -95,10 +95,10 @@ class ChecksPermissions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A credential as words, never the credential itself, and how long it lasts.
+    """A description of a credential, never the credential itself, and how long it lasts.
 
-    `lasts`: it needs nobody to renew it (True), somebody has to (False), or that is not known (None). `until` is when
-    it ends unless it is renewed; None where it does not, or nobody can say.
+    `lasts`: nobody has to renew it (True), somebody has to (False), or that is not known (None). `until` is when it
+    expires unless it is renewed; None where it does not, or that is not known.
     """
 
     what: str
@@ -108,7 +108,7 @@ class Login:
 
 @runtime_checkable
 class HasLogin(Protocol):
-    """How long the credential lasts with nobody at the keyboard can be told."""
+    """The provider can say how long the credential lasts while nobody renews it."""
 
     def login(self) -> Login:
         """Return what the credential is and how long it lasts. Changes nothing. Raises AuthFailed for none."""
@@ -116,58 +116,58 @@ class HasLogin(Protocol):
 
 @runtime_checkable
 class HasMachineRole(Protocol):
-    """Machines can be given a role: under it they write when they were last in use, and may do nothing else.
+    """Machines can be given a role, with which they may write when they were last in use, and nothing else.
 
-    `document` is the text of the permission document that says so.
+    `document` is the text of the role's permission policy.
     """
 
     def machine_role(self, document: str) -> MachineRole:
-        """Return what there is of the role. Changes nothing."""
+        """Return the state of the role. Changes nothing."""
 
     def make_machine_role(self, document: str) -> None:
-        """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
+        """Create what is missing of it. Idempotent. Raises InvalidRequest where another role has its name."""
 
     def remove_machine_role(self) -> None:
-        """Take away what is ours of it. Idempotent. Raises InvalidRequest for what the provider keeps."""
+        """Delete what cloudgpu made of it. Idempotent. Raises InvalidRequest for what the provider does not delete."""
 
 
 @runtime_checkable
 class HasTimerRole(Protocol):
-    """The provider's timers act under a role: it may stop and end machines of cloudgpu, and do nothing else.
+    """The provider's timers act with a role that may stop and terminate machines of cloudgpu, and nothing else.
 
-    `document` is the text of the permission document that says so.
+    `document` is the text of the role's permission policy.
     """
 
     def timer_role(self, document: str) -> MachineRole:
-        """Return what there is of the role. Changes nothing."""
+        """Return the state of the role. Changes nothing."""
 
     def make_timer_role(self, document: str) -> None:
-        """Make what is missing of it. Idempotent. Raises InvalidRequest where somebody else's bears its name."""
+        """Create what is missing of it. Idempotent. Raises InvalidRequest where another role has its name."""
 
     def remove_timer_role(self) -> None:
-        """Take away what is ours of it. Idempotent. Timers that are set stay, and do nothing any more."""
+        """Delete what cloudgpu made of it. Idempotent. Timers that are set stay, and cannot act any more."""
 
 
 @runtime_checkable
 class HasBudgetAlert(Protocol):
-    """The provider itself can mail when the account costs too much: a backstop for when nothing of ours lives."""
+    """The provider itself can send mail when the account costs too much, even if nothing of cloudgpu runs."""
 
     def budget_alert(self) -> BudgetAlert | None:
-        """Return ours, None for none. Changes nothing. One whose mails are not all as we set them names no `emails`."""
+        """Return the alert of cloudgpu, None for none; without `emails` where its mails were changed. Reads only."""
 
     def set_budget_alert(self, alert: BudgetAlert) -> None:
-        """Make ours so, in place of what there is of it. Idempotent."""
+        """Create the alert of cloudgpu, or replace it. Idempotent."""
 
     def remove_budget_alert(self) -> None:
-        """Take ours away. Idempotent."""
+        """Delete the alert of cloudgpu. Idempotent."""
 
 
 @runtime_checkable
 class ReadsCredit(Protocol):
-    """The account may be paid in advance, and what is left can be read."""
+    """The account may be prepaid, and its balance can be read."""
 
     def credit(self) -> Credit | None:
-        """Return what is left now; None for an account that is not paid in advance.
+        """Return the balance now; None for an account that is not prepaid.
 
         One read, changes nothing. Raises AuthFailed, ProviderUnavailable.
         """

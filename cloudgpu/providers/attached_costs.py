@@ -1,7 +1,7 @@
-"""Prices what a launch costs beside the machine, and what machines really cost this user.
+"""Prices what a launch costs beside the machine, and machines after this user's discounts.
 
 Disks, addresses and retained resources are priced from the catalogue's dated list. A machine costs the provider's
-price, less what config.toml says was agreed on.
+price, less the discounts in config.toml.
 """
 
 from __future__ import annotations
@@ -27,148 +27,156 @@ from cloudgpu.providers.base import Provider
 if TYPE_CHECKING:
     from cloudgpu.core.billing.discounts import Discount
 
-BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
-CHANGED_BLOCKS = "snapshots are billed for the blocks that were written: from nothing to the whole size"
-ELSEWHERE = "no price is known in {region}: the most expensive one known of its kind is used, so it may cost less"
-DERIVED = "its price is derived, not listed: between {low} and {price} {per}"
-BYTES_OUT = "bytes that stay inside the region are free, and are counted too"
-_ADDRESSES = {  # the price list's word for the public address that a machine has
+KINDS_BILLED_BY_CHANGED_BLOCKS = ("ebs_snapshot",)  # billed for what was ever written, not for the size of the disk
+CHANGED_BLOCKS_BILLING = "snapshots are billed for the blocks that were written: from nothing to the whole size"
+PRICE_OF_ANOTHER_REGION = (
+    "no price is known in {region}: the most expensive one known of its kind is used, so it may cost less"
+)
+DERIVED_PRICE = "its price is derived, not listed: between {low} and {price} {per}"
+EGRESS_COUNT = "bytes that stay inside the region are free, and are counted too"
+_ADDRESS_KINDS = {  # the catalogue's kind of a machine's public address
     "aws": "public_ipv4",
     "azure": "public_ip_standard_static_regional",
     "gcp": "external_ip_on_standard_vm",
 }
-_SPOT_ADDRESSES = {**_ADDRESSES, "gcp": "external_ip_on_spot_vm"}
-# The price list's word for what images are billed as, where it is not `snapshot`.
-_IMAGES = {"aws": "ebs_snapshot", "gcp": "custom_image"}
-_UNITS = {
+_SPOT_ADDRESS_KINDS = {**_ADDRESS_KINDS, "gcp": "external_ip_on_spot_vm"}
+# The catalogue's kind that an image is billed as, where it is not `snapshot`.
+_IMAGE_KINDS = {"aws": "ebs_snapshot", "gcp": "custom_image"}
+_PER_OF_UNIT = {
     "usd_per_gb_month": Per.MONTH,
     "usd_per_gib_month": Per.MONTH,
     "usd_per_disk_month": Per.MONTH,
     "usd_per_hour": Per.HOUR,
     "usd_per_gb": Per.GB,
 }
-_PER = {
+_UNIT_TEXTS = {
     "usd_per_gb_month": "a GB-month",
     "usd_per_gib_month": "a GiB-month",
     "usd_per_disk_month": "a month",
     "usd_per_hour": "an hour",
     "usd_per_gb": "a GB",
 }
-_WHOLE = "usd_per_disk_month"  # one price for a disk of a size class
-_RESOURCES = {str(one): one for one in Resource}
+_FLAT_PRICE_UNIT = "usd_per_disk_month"  # one price for a disk of a size class
+_RESOURCE_BY_NAME = {str(one): one for one in Resource}
 
 
 def rate(provider: str, region: str, stored_as: str, quantity: float) -> Rate:
-    """Return what so much of a kind of storage, or so many addresses, cost there.
+    """Return what a quantity of a kind of storage (GB), or of addresses, costs in a region.
 
-    Without a price in the catalogue `price` is None and `source` says so: it is never left out.
+    Without a price in the catalogue, the rate's `price` is None and its `source` says so: it is never left out.
     """
-    resource, amount = _RESOURCES.get(price_class_of(stored_as), Resource.DISK), ceil(quantity)
+    resource, amount = _RESOURCE_BY_NAME.get(price_class_of(stored_as), Resource.DISK), ceil(quantity)
     try:
         listed = disk_price(provider, region, stored_as)
     except InvalidRequest:
         return Rate(resource, stored_as, amount, Per.MONTH, None, "no price in the catalogue")
-    if listed.unit not in _UNITS:
+    if listed.unit not in _PER_OF_UNIT:
         return Rate(resource, stored_as, amount, Per.MONTH, None, f"priced by {listed.unit}")
-    whole = listed.unit == _WHOLE
+    is_flat = listed.unit == _FLAT_PRICE_UNIT
     return Rate(
         resource=resource,
         stored_as=stored_as,
-        quantity=1 if whole else amount,
-        per=_UNITS[listed.unit],
+        quantity=1 if is_flat else amount,
+        per=_PER_OF_UNIT[listed.unit],
         price=listed.price,
         source=listed.source,
         as_of=listed.as_of,
         basis=listed.basis,
         why_maybe_less=_why_at_most(listed, region),
-        by_size=not whole,
+        by_size=not is_flat,
         low=listed.low,
     )
 
 
 def _why_at_most(listed: DiskPrice, region: str) -> str:
     reasons = []
-    if listed.kind in BY_CHANGED_BLOCKS:
-        reasons.append(CHANGED_BLOCKS)
+    if listed.kind in KINDS_BILLED_BY_CHANGED_BLOCKS:
+        reasons.append(CHANGED_BLOCKS_BILLING)
     if listed.upper_bound:
-        reasons.append(ELSEWHERE.format(region=region))
+        reasons.append(PRICE_OF_ANOTHER_REGION.format(region=region))
     elif listed.low is not None:
-        per = _PER[listed.unit]
-        reasons.append(DERIVED.format(low=listed.low.text(4), price=listed.price.text(4), per=per))
+        per = _UNIT_TEXTS[listed.unit]
+        reasons.append(DERIVED_PRICE.format(low=listed.low.text(4), price=listed.price.text(4), per=per))
     return "; ".join(reasons)
 
 
-def egress_rate(provider: str, region: str, bytes_out: int) -> Rate | None:
-    """Return what so many bytes cost that leave for the internet, at the first tier; None where none are charged.
+def egress_rate(provider: str, region: str, byte_count: int) -> Rate | None:
+    """Return what so many bytes of traffic to the internet cost at the first tier; None where traffic is free.
 
-    At most: what stays inside the region is free, and so is a first part of each month where the list says so.
+    An upper bound: traffic inside the region is free, and so is a first part of each month at some clouds.
     """
     kinds = [kind for kind in storage_kinds(provider) if kind.startswith("egress_internet")]
     if not kinds:
         return None
     listed = max((disk_price(provider, region, kind) for kind in kinds), key=lambda price: price.price)
-    free = next((part for part in listed.note.split(";") if "free" in part), "")
-    reasons = [BYTES_OUT, f"not taken off: {free.strip()}" if free else "", _why_at_most(listed, region)]
+    free_part = next((part for part in listed.note.split(";") if "free" in part), "")
+    reasons = [EGRESS_COUNT, f"not taken off: {free_part.strip()}" if free_part else "", _why_at_most(listed, region)]
     why = "; ".join(filter(None, reasons))
     source, as_of, basis = listed.source, listed.as_of, listed.basis
-    return Rate(Resource.TRAFFIC, listed.kind, bytes_out, Per.GB, listed.price, source, as_of, basis, why)
+    return Rate(Resource.TRAFFIC, listed.kind, byte_count, Per.GB, listed.price, source, as_of, basis, why)
 
 
-def own_traffic_rate(provider: str, price: int, number: int, direction: str, source: str, as_of: datetime) -> Rate:
-    """Return what so many bytes cost in one direction (`out` or `in`) by the offer's own price, nano-dollars a GB."""
+def offered_traffic_rate(
+    provider: str, price_nanos: int, byte_count: int, direction: str, source: str, as_of: datetime
+) -> Rate:
+    """Return what so many bytes cost in one direction (`out` or `in`) at the offer's price in nano-dollars a GB."""
     kind = f"{provider}_traffic_{direction}"
-    return Rate(Resource.TRAFFIC, kind, number, Per.GB, Money(price), source, as_of, Basis.ASKED)
+    return Rate(Resource.TRAFFIC, kind, byte_count, Per.GB, Money(price_nanos), source, as_of, Basis.ASKED)
 
 
-def extra(provider: str, region: str, item: AttachedResource) -> AddedCost:
-    """Return what this costs per month there; a price that is not known is None, and never left out."""
-    found = item.rate or rate(provider, region, item.stored_as, item.quantity)
-    dated = f", as of {found.as_of:%Y-%m-%d}" if found.as_of else ""
+def added_cost(provider: str, region: str, item: AttachedResource) -> AddedCost:
+    """Return what an attached resource costs per month there; a price that is not known is None, never left out."""
+    cost_rate = item.rate or rate(provider, region, item.stored_as, item.quantity)
+    date_note = f", as of {cost_rate.as_of:%Y-%m-%d}" if cost_rate.as_of else ""
     return AddedCost(
         what=item.what,
-        per_month=found.per_month,
+        per_month=cost_rate.per_month,
         kept=item.while_stopped,
-        source=f"{found.source}{dated}",
-        upper_bound=bool(found.why_maybe_less),
+        source=f"{cost_rate.source}{date_note}",
+        upper_bound=bool(cost_rate.why_maybe_less),
         running=item.while_running,
-        rate=found,
+        rate=cost_rate,
         named=item.named,
     )
 
 
-def extras_of(offer: Offer, resolved: Resolved) -> tuple[AddedCost, ...]:
-    """Return what an offer, as it was resolved, costs per month beside the machine.
+def added_costs(offer: Offer, resolved: Resolved) -> tuple[AddedCost, ...]:
+    """Return what a resolved offer costs per month beside the machine.
 
-    Where a machine can be neither stopped nor parked, nothing of it stays but what the user keeps by name.
+    Where a machine can be neither stopped nor parked, nothing of it stays but volumes that the user retains by name.
     """
     item = offer.available
-    stays = item.stoppable or item.parkable
-    resources = (replace(one, while_stopped=one.while_stopped and (stays or one.named)) for one in resolved.attached)
-    return tuple(extra(item.provider, item.region, one) for one in resources if one.while_running or one.while_stopped)
+    can_stay = item.stoppable or item.parkable
+    resources = (replace(one, while_stopped=one.while_stopped and (can_stay or one.named)) for one in resolved.attached)
+    return tuple(
+        added_cost(item.provider, item.region, one) for one in resources if one.while_running or one.while_stopped
+    )
 
 
 def address_kind(provider: str, market: Market) -> str | None:
-    """Return the price list's word for the public address of a machine; None where addresses cost nothing."""
-    return (_SPOT_ADDRESSES if market is Market.SPOT else _ADDRESSES).get(provider)
+    """Return the catalogue's kind of a machine's public address; None where addresses cost nothing."""
+    return (_SPOT_ADDRESS_KINDS if market is Market.SPOT else _ADDRESS_KINDS).get(provider)
 
 
-def image_price(provider: str, region: str, size_gb: int) -> AddedCost:
-    """Return what the image of a disk costs per month at most: as the snapshots of which it is made."""
-    stored_as = _IMAGES.get(provider, "snapshot")
-    return extra(provider, region, AttachedResource(f"image of {size_gb} GB", stored_as, size_gb, while_stopped=True))
+def image_cost(provider: str, region: str, size_gb: int) -> AddedCost:
+    """Return what the image of a disk costs per month at most, billed as an image or as its snapshots."""
+    stored_as = _IMAGE_KINDS.get(provider, "snapshot")
+    return added_cost(
+        provider, region, AttachedResource(f"image of {size_gb} GB", stored_as, size_gb, while_stopped=True)
+    )
 
 
-def rate_of_resource(leftover: ProviderResource) -> Rate:
-    """Return what a resource costs: at most, for what is stored by changed blocks."""
-    return rate(leftover.provider, leftover.region, leftover.stored_as, leftover.size_gb)
+def resource_rate(resource: ProviderResource) -> Rate:
+    """Return what a resource costs: an upper bound, if it is billed by changed blocks."""
+    return rate(resource.provider, resource.region, resource.stored_as, resource.size_gb)
 
 
-def paid_prices(
+def discounted_prices(
     provider: Provider, items: Sequence[Available], discounts: Sequence[Discount], now: datetime
 ) -> list[Price | None]:
-    """Return one price per item, in order, less what was agreed on.
+    """Return one price for each item, in order, after discounts.
 
-    None where no price is known, and no agreed rate stands in for it.
+    None where no price is known, and no negotiated rate replaces it.
     """
     listed = provider.prices(items) if isinstance(provider, HasPrices) else [None] * len(items)
     if not discounts:

@@ -1,4 +1,4 @@
-"""Finds the SDK behind a bucket's address, and says what is asked of one. Only the one that is needed is loaded."""
+"""The protocols of buckets, and the SDK behind a bucket's address. Only the SDK that is needed is loaded."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.buckets import BucketAddress, BucketObject, PresignedPost
     from cloudgpu.providers.base import ProviderSettings
 
-_BY_SCHEME = {
+_MODULES_BY_SCHEME = {
     "s3": "cloudgpu.providers.aws.storage.buckets",
     "gs": "cloudgpu.providers.shared.fsspec_buckets",
     "az": "cloudgpu.providers.shared.fsspec_buckets",
     "abfs": "cloudgpu.providers.shared.fsspec_buckets",
 }
-MAY_WRITE = ("s3",)  # schemes of the buckets that results can go to
+WRITABLE_SCHEMES = ("s3",)  # schemes of the buckets that results can go to
 
 
 class Bucket(Protocol):
-    """A bucket that is read with the user's own SDK and key, which stay on this computer."""
+    """A bucket that is read with the user's own credentials, which stay on this computer."""
 
     def region(self) -> str | None:
-        """Return the region that it is in; None where its cloud does not say. Raises as `objects`."""
+        """Return the bucket's region; None where its cloud does not say. Raises as `objects`."""
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:
         """Yield the objects whose keys begin with the prefix, by key.
@@ -35,17 +35,17 @@ class Bucket(Protocol):
         """
 
     def url_expires_at(self, seconds: int) -> datetime:
-        """Return until when an address is good that is made now for so many seconds: credentials may end before."""
+        """Return when a URL made now for so many seconds expires: the credentials may expire before."""
 
     def presigned_url(self, key: str, seconds: int) -> str:
-        """Return an address at which whoever has it may read one object, for so long. It is a secret."""
+        """Return a URL with which anyone may read one object for so many seconds. It is a secret."""
 
 
 class ResultsBucket(Bucket, Protocol):
     """A bucket to which a machine may be allowed to write."""
 
     def presigned_post(self, prefix: str, seconds: int, max_bytes: int) -> PresignedPost:
-        """Return what allows objects of at most so many bytes to be made whose keys begin with the prefix."""
+        """Return a form that permits creating objects of at most so many bytes whose keys begin with the prefix."""
 
     def read(self, key: str) -> bytes | None:
         """Return the content of an object; None where there is none. Raises as `objects`."""
@@ -58,17 +58,17 @@ class ResultsBucket(Bucket, Protocol):
 
 
 def open_bucket(address: BucketAddress, settings: ProviderSettings) -> Bucket:
-    """Return a bucket, asked with the credentials of this account. Asks nothing over the network.
+    """Return a bucket that is read with the credentials of this account. Sends nothing.
 
     Raises MissingExtra where the SDK is not installed.
     """
-    opened: Bucket = import_module(_BY_SCHEME[address.scheme]).open_bucket(address, settings)
-    return opened
+    bucket: Bucket = import_module(_MODULES_BY_SCHEME[address.scheme]).open_bucket(address, settings)
+    return bucket
 
 
 def open_results_bucket(address: BucketAddress, settings: ProviderSettings) -> ResultsBucket:
     """Return a bucket that a machine may be allowed to write to. Raises as `open_bucket`, and for another scheme."""
-    if address.scheme not in MAY_WRITE:
+    if address.scheme not in WRITABLE_SCHEMES:
         raise InvalidRequest(
             f"Results cannot go to {address.text}: only to S3 buckets and volumes.",
             field="--results-to",

@@ -1,4 +1,4 @@
-"""What an hour of a machine's electricity costs where nobody has said its watts or its tariff: usual figures, marked.
+"""How many watts a machine draws, and the usual figures where nobody has said its watts or its tariff.
 
 The computer without its GPUs and the tariff are the defaults of `local` (docs/reference/config.md); a GPU draws its
 board's watts by the catalogue.
@@ -20,59 +20,61 @@ BOARD_WATTS = Decimal(300)  # of a GPU that the catalogue lacks: our guess, and 
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """So many watts, and in words how they come about. `known`: no GPU's watts are guessed."""
+class PowerDraw:
+    """How many watts a machine draws, and in words how they come about. `is_known`: no GPU's watts are guessed."""
 
     watts: Decimal
-    words: str
-    known: bool = True
+    explanation: str
+    is_known: bool = True
 
 
-def from_setting(watts: Decimal, gpus: Sequence[Accelerator]) -> Drawn:
-    """Return what a machine draws whose computer draws `watts` at work: some of its GPUs draw their part of that."""
-    part, of = _part(gpus)
-    return Drawn(watts * part / of, f"{watts} W" if part == of else f"{part} of {of} GPUs of {watts} W")
+def draw_from_setting(watts: Decimal, gpus: Sequence[Accelerator]) -> PowerDraw:
+    """Return what a machine draws whose computer draws `watts` at work: the share of the GPUs that it uses."""
+    used, total = _gpus_used(gpus)
+    return PowerDraw(watts * used / total, f"{watts} W" if used == total else f"{used} of {total} GPUs of {watts} W")
 
 
-def assumed(gpus: Sequence[Accelerator]) -> Drawn:
-    """Return what a machine draws by its GPUs' boards, and its part of the rest of the computer."""
-    part, of = _part(gpus)
-    rest, drawn = SYSTEM_WATTS * part / of, boards(gpus)
-    words = f"{rest.normalize():f} W for the rest"
-    return Drawn(rest + drawn.watts, f"{drawn.words} + {words}" if gpus else words, drawn.known)
+def assumed_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
+    """Return what a machine draws by the rated watts of its GPUs, and its share of the rest of the computer."""
+    used, total = _gpus_used(gpus)
+    rest_watts, gpu_draw = SYSTEM_WATTS * used / total, boards_draw(gpus)
+    rest_text = f"{rest_watts.normalize():f} W for the rest"
+    explanation = f"{gpu_draw.explanation} + {rest_text}" if gpus else rest_text
+    return PowerDraw(rest_watts + gpu_draw.watts, explanation, gpu_draw.is_known)
 
 
-def boards(gpus: Sequence[Accelerator]) -> Drawn:
-    """Return what GPUs draw at work by their boards."""
-    total, words, known = Decimal(0), [], True
+def boards_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
+    """Return what GPUs draw at work by the rated watts of their boards."""
+    total_watts, parts, is_known = Decimal(0), [], True
     for gpu in gpus:
-        board = board_watts(gpu)
-        known = known and board is not None
-        total += (BOARD_WATTS if board is None else board) * gpu.count
-        guess = " as a guess" if board is None else ""
-        words.append(f"{gpu.count} x {BOARD_WATTS if board is None else board:f} W{guess} for {gpu.name}")
-    return Drawn(total, " + ".join(words), known)
+        listed_watts = board_watts(gpu)
+        is_known = is_known and listed_watts is not None
+        watts = BOARD_WATTS if listed_watts is None else listed_watts
+        total_watts += watts * gpu.count
+        guess = " as a guess" if listed_watts is None else ""
+        parts.append(f"{gpu.count} x {watts:f} W{guess} for {gpu.name}")
+    return PowerDraw(total_watts, " + ".join(parts), is_known)
 
 
-def metered(watts: Decimal, over: timedelta, gpus: Sequence[Accelerator]) -> Drawn:
-    """Return what a machine draws whose GPUs drew `watts` on average, and its part of the rest of the computer."""
-    part, of = _part(gpus)
-    rest = SYSTEM_WATTS * part / of
-    words = f"measured: {watts:f} W on average over {duration_text(over)} + {rest.normalize():f} W assumed for the rest"
-    return Drawn(watts + rest, words)
+def metered_draw(gpu_watts: Decimal, measured_for: timedelta, gpus: Sequence[Accelerator]) -> PowerDraw:
+    """Return what a machine draws whose GPUs drew `gpu_watts` on average, and its share of the rest of the computer."""
+    used, total = _gpus_used(gpus)
+    rest_watts = SYSTEM_WATTS * used / total
+    measured = f"measured: {gpu_watts:f} W on average over {duration_text(measured_for)}"
+    return PowerDraw(gpu_watts + rest_watts, f"{measured} + {rest_watts.normalize():f} W assumed for the rest")
 
 
 def board_watts(gpu: Accelerator) -> Decimal | None:
-    """Return a board's watts by the catalogue; None where it does not have them."""
+    """Return a GPU board's rated watts by the catalogue; None where it does not have them."""
     from cloudgpu import catalog
 
     spec = catalog.spec_of(gpu.name, gpu.memory_gib)
     return None if spec is None or spec.watts is None else Decimal(str(spec.watts)).normalize()
 
 
-def _part(gpus: Sequence[Accelerator]) -> tuple[int, int]:
-    """Return how many GPUs the machine uses, of how many; 1 of 1 where it has the computer to itself."""
+def _gpus_used(gpus: Sequence[Accelerator]) -> tuple[int, int]:
+    """Return how many GPUs the machine uses and how many its computer has; 1 of 1 where it has them all."""
     for gpu in gpus:
         if gpu.of:
-            return sum(one.count for one in gpus), gpu.of
+            return sum(gpu_in_use.count for gpu_in_use in gpus), gpu.of
     return 1, 1

@@ -1,7 +1,7 @@
 """Timeouts of calls to clouds: the seconds that a call has over all its attempts, and which reads timed out just now.
 
-The limit is on silence, not on work: each page of a long list has these seconds again, so that a slow cloud that
-answers is read to its end. A read that timed out is not sent again at once: the next caller would wait as long.
+Each page of a long list has these seconds again, so that a slow cloud that answers is read to its end. A read that
+timed out is not sent again at once: the next caller would wait as long.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from collections.abc import Callable
 
 from cloudgpu.errors import InvalidRequest, Silent
 
-VARIABLE = "CLOUDGPU_PATIENCE"
+ENVIRONMENT_VARIABLE = "CLOUDGPU_PATIENCE"
 DEFAULT_S = 7.0  # for the answer to a read, over all its attempts
 CONNECT_S = 3.0
-_CHANGE_FACTOR = 2  # times a read's seconds, for a call that changes something: clouds take longer for it
-_REMEMBER_FACTOR = 2  # times a read's seconds is a silent read not sent again
+_CHANGE_FACTOR = 2  # times a read's timeout, for a call that changes something: clouds take longer for it
+_REMEMBER_FACTOR = 2  # times a read's timeout, during which a read that timed out is not sent again
 
 
 def patience_s() -> float:
     """Return how many seconds a read may go unanswered: CLOUDGPU_PATIENCE, else 7. Raises InvalidRequest."""
-    text = os.environ.get(VARIABLE) or str(DEFAULT_S)
+    text = os.environ.get(ENVIRONMENT_VARIABLE) or str(DEFAULT_S)
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if 0 < seconds < math.inf:
         return seconds
-    message = f"{VARIABLE} is {text!r}, which is not a number of seconds."
-    raise InvalidRequest(message, field=VARIABLE, value=text, next=f"Unset it, or name seconds: {VARIABLE}=20")
+    message = f"{ENVIRONMENT_VARIABLE} is {text!r}, which is not a number of seconds."
+    raise InvalidRequest(
+        message, field=ENVIRONMENT_VARIABLE, value=text, next=f"Unset it, or name seconds: {ENVIRONMENT_VARIABLE}=20"
+    )
 
 
 class Patience:
@@ -45,20 +47,20 @@ class Patience:
         self._lock = threading.Lock()
         self._silent: dict[tuple[str, str], tuple[float, str]] = {}  # since when, and the error's message
 
-    def is_spent(self, started: float, *, read: bool) -> bool:
-        """Say whether a call that began at `started` has no time left to connect: then it is not sent again."""
-        return self.seconds_left(started, read=read) < self.connect_s
+    def is_spent(self, started_s: float, *, read: bool) -> bool:
+        """Say whether a call that began at `started_s` has no time left to connect: then it is not sent again."""
+        return self.seconds_left(started_s, read=read) < self.connect_s
 
-    def seconds_left(self, started: float, *, read: bool) -> float:
-        """Return how many seconds a call that began at `started` has left, 0 or less where its time is over."""
-        return started + (self.read_s if read else self.change_s) - self.now()
+    def seconds_left(self, started_s: float, *, read: bool) -> float:
+        """Return how many seconds a call that began at `started_s` has left, 0 or less where its time is over."""
+        return started_s + (self.read_s if read else self.change_s) - self.now()
 
     def raise_if_silent(self, action: str, where: str) -> None:
         """Raise Silent where this read timed out there a moment ago."""
         with self._lock:
-            found = self._silent.get((action, where))
-        if found is not None and self.now() - found[0] < _REMEMBER_FACTOR * self.read_s:
-            raise Silent(found[1], field="provider", next="Try again in a minute.")
+            silence = self._silent.get((action, where))
+        if silence is not None and self.now() - silence[0] < _REMEMBER_FACTOR * self.read_s:
+            raise Silent(silence[1], field="provider", next="Try again in a minute.")
 
     def record_silence(self, action: str, where: str, seconds: float) -> Silent:
         """Remember that this read timed out there, and return the error for it."""

@@ -1,6 +1,6 @@
 """Finds providers by name through the entry points `cloudgpu.providers`; loads only the one that is named.
 
-Of that one it loads what a call needs: `lazily` is for the modules behind a provider's methods.
+`lazy_modules` are the modules behind a provider's methods, each loaded when a call needs it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest, MissingExtra
-from cloudgpu.providers.base import GROUP, Factory, PriceLister, Provider, ProviderSettings
+from cloudgpu.providers.base import ENTRY_POINT_GROUP, Factory, PriceLister, Provider, ProviderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
-_OURS = "cloudgpu"
-_PRICE_LISTS = {  # asked for wherever the cloud is used, or nothing is named
+_OUR_PACKAGE = "cloudgpu"
+_PRICE_LISTS = {  # read wherever the cloud is used, or no provider is named
     "aws": "cloudgpu.providers.aws.market.pricelist",
     "azure": "cloudgpu.providers.azure.market.pricelist",
     "gcp": "cloudgpu.providers.gcp.market.pricelist",
 }
-_BY_NAME = {  # that answer only with a key, and are asked only where they are named
+_PRICE_LISTS_WITH_KEY = {  # need an API key, and are read only where the provider is named
     "lambda": "cloudgpu.providers.lambdalabs.offers",
     "runpod": "cloudgpu.providers.runpod.offers",
     "vast": "cloudgpu.providers.vast.market",
@@ -33,54 +33,53 @@ _BY_NAME = {  # that answer only with a key, and are asked only where they are n
 
 def kinds() -> tuple[str, ...]:
     """Return the names of the installed providers, sorted; none of them is loaded."""
-    return tuple(sorted({point.name for point in _points()}))
+    return tuple(sorted({point.name for point in _entry_points()}))
 
 
 def load(kind: str) -> Factory:
     """Return the factory of a provider.
 
-    Raises InvalidRequest for a kind that is not known or broken, MissingExtra when what it
-    stands on is not installed.
+    Raises InvalidRequest for a kind that is not known or broken, MissingExtra when its SDK is not installed.
     """
-    point = _point(kind)
+    point = _entry_point(kind)
     try:
-        found = point.load()
+        loaded = point.load()
     except ModuleNotFoundError as error:
-        if (error.name or _OURS).partition(".")[0] == _OURS:
-            raise _broken(point, error) from error
-        raise _missing(point, error) from error
-    except Exception as error:  # what a plugin does while it is imported is not ours to know
-        raise _broken(point, error) from error
-    factory: Factory = found
+        if (error.name or _OUR_PACKAGE).partition(".")[0] == _OUR_PACKAGE:
+            raise _broken_provider(point, error) from error
+        raise _missing_extra(point, error) from error
+    except Exception as error:  # a plugin may raise anything while it is imported
+        raise _broken_provider(point, error) from error
+    factory: Factory = loaded
     return factory
 
 
 def open_provider(kind: str, settings: ProviderSettings) -> Provider:
-    """Return the provider of one configured account; nothing is asked over the network."""
+    """Return the provider of one configured account. Sends nothing."""
     return load(kind)(settings)
 
 
 def price_list_kinds() -> tuple[str, ...]:
-    """Return the providers whose price list is asked for where none is named, also where machines are not."""
+    """Return the providers whose price lists are read where no provider is named."""
     return tuple(_PRICE_LISTS)
 
 
 def load_price_list(kind: str) -> PriceLister:
-    """Return what asks a provider for its price list; raise InvalidRequest for one that has none."""
-    known = _PRICE_LISTS | _BY_NAME
-    if kind not in known:
-        raise unknown_word(f"No price list of {kind!r} is known", kind, known, field="--provider")
-    lister: PriceLister = import_module(known[kind]).price_list
+    """Return the function that reads a provider's price list; raise InvalidRequest for one that has none."""
+    modules = _PRICE_LISTS | _PRICE_LISTS_WITH_KEY
+    if kind not in modules:
+        raise unknown_word(f"No price list of {kind!r} is known", kind, modules, field="--provider")
+    lister: PriceLister = import_module(modules[kind]).price_list
     return lister
 
 
-def lazily(package: str, names: str) -> list[Any]:
-    """Return modules of a package by their names, with spaces between: each is loaded when something in it is used."""
-    return [_Lazy(f"{package}.{name}") for name in names.split()]
+def lazy_modules(package: str, names: str) -> list[Any]:
+    """Return modules of a package by their names, separated by spaces: each is loaded when it is first used."""
+    return [_LazyModule(f"{package}.{name}") for name in names.split()]
 
 
-class _Lazy:
-    """A module by its whole name, in whose place it stands."""
+class _LazyModule:
+    """Stands in for a module, and imports it at the first use of one of its names."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -89,42 +88,42 @@ class _Lazy:
         return getattr(import_module(self._module), name)
 
 
-def _points() -> Sequence[EntryPoint]:
-    return _points_on(tuple(sys.path))
+def _entry_points() -> Sequence[EntryPoint]:
+    return _entry_points_on(tuple(sys.path))
 
 
 @cache
-def _points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
-    """Return what packages on this path offer; asked once, since each asking reads every package's metadata."""
-    from importlib.metadata import entry_points  # 20 ms that `--help` need not pay
+def _entry_points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """Return the entry points of the packages on this path; cached, since it reads the metadata of every package."""
+    from importlib.metadata import entry_points  # takes 20 ms, which `--help` saves
 
-    return tuple(entry_points(group=GROUP))
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
-def _point(kind: str) -> EntryPoint:
-    points = _points()
+def _entry_point(kind: str) -> EntryPoint:
+    points = _entry_points()
     found = {point.value: point for point in points if point.name == kind}
     if len(found) > 1:
         message = f"Two installed packages both offer a provider {kind}: {' and '.join(sorted(found))}."
         raise InvalidRequest(message, field="provider", value=kind, next="Uninstall one of them.")
     if not found:
-        raise _unknown(kind, {point.name for point in points})
+        raise _unknown_provider(kind, {point.name for point in points})
     return next(iter(found.values()))
 
 
-def _unknown(kind: str, known: set[str]) -> InvalidRequest:
-    listed = f"This installation has: {', '.join(sorted(known)) or 'none'}."
-    return unknown_word(f"There is no provider {kind!r}", kind, known, field="provider", next=listed)
+def _unknown_provider(kind: str, installed: set[str]) -> InvalidRequest:
+    remedy = f"This installation has: {', '.join(sorted(installed)) or 'none'}."
+    return unknown_word(f"There is no provider {kind!r}", kind, installed, field="provider", next=remedy)
 
 
-def _missing(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
-    owner = point.dist.name if point.dist else _OURS
-    what = f"'{_OURS}[{point.name}]'" if owner == _OURS else f"--force-reinstall {owner}"
+def _missing_extra(point: EntryPoint, error: ModuleNotFoundError) -> MissingExtra:
+    package = point.dist.name if point.dist else _OUR_PACKAGE
+    to_install = f"'{_OUR_PACKAGE}[{point.name}]'" if package == _OUR_PACKAGE else f"--force-reinstall {package}"
     message = f"The provider {point.name} needs {error.name}, which is not installed."
-    return MissingExtra(message, field="provider", value=point.name, next=f"Run: pip install {what}")
+    return MissingExtra(message, field="provider", value=point.name, next=f"Run: pip install {to_install}")
 
 
-def _broken(point: EntryPoint, error: Exception) -> InvalidRequest:
+def _broken_provider(point: EntryPoint, error: Exception) -> InvalidRequest:
     message = f"The provider {point.name} ({point.value}) cannot be loaded: {type(error).__name__}: {error}."
-    owner = point.dist.name if point.dist else _OURS
-    return InvalidRequest(message, field="provider", value=point.name, next=f"Reinstall {owner}, or report it there.")
+    package = point.dist.name if point.dist else _OUR_PACKAGE
+    return InvalidRequest(message, field="provider", value=point.name, next=f"Reinstall {package}, or report it there.")

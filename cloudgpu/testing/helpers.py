@@ -20,7 +20,7 @@ from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, R
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id, tag_value, token as token_of
 from cloudgpu.core.values.times import epoch
-from cloudgpu.providers.base import GROUP
+from cloudgpu.providers.base import ENTRY_POINT_GROUP
 
 STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
 import time
@@ -206,5 +206,5 @@ def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
     lines = "".join(f"{kind} = {target}\n" for kind, target in providers.items())
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n{lines}")
     return directory

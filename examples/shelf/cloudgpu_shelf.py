@@ -39,7 +39,7 @@ class Shelf:
 
     kind = "shelf"
     token_rule = TokenRule(timedelta(days=3650), timedelta(0), "the file keeps every loan, and is read under a lock")
-    runs_parts: frozenset[str] = frozenset()
+    supported_parts: frozenset[str] = frozenset()
     guards = Safeguards(Agent.NONE)  # nothing but a run of the reaper returns a box
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -21,8 +21,8 @@ class MeteredProvider(FakeProvider):
     def prices(self, offers):
         return [translate.price(self.own, one.accelerators, self.clock()) for one in offers]
 
-    def metered_price(self, item, watts, over):
-        drew = electricity.metered(watts, over, item.accelerators)
+    def metered_price(self, item, gpu_watts, measured_for):
+        drew = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
         return translate.metered_price(self.own, item.accelerators, drew, self.clock())
 
 

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.providers import registry
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.registry import _Lazy
+from cloudgpu.providers.registry import _LazyModule
 from cloudgpu.testing import FAKE, FakeProvider, ManualClock, write_plugin
 
 
@@ -153,5 +153,5 @@ def test_what_a_provider_loads_lazily_is_what_its_types_are_checked_by(cloud: st
     (block,) = (one for one in tree.body if isinstance(one, ast.If))
     imports = [one for one in block.body if isinstance(one, ast.ImportFrom)]
     checked = {alias.asname or alias.name: f"{one.module}.{alias.name}" for one in imports for alias in one.names}
-    assert {name: one._module for name, one in vars(module).items() if isinstance(one, _Lazy)} == checked
+    assert {name: one._module for name, one in vars(module).items() if isinstance(one, _LazyModule)} == checked
     assert all(find_spec(name) for name in checked.values())

@@ -28,7 +28,7 @@ UPTIME = {"default": 30, "nightly": 30, "training": 60}
 GRACE, INTERVAL, SLACK = 10, 10, 3  # minutes; samples are a minute long, and looks come between them
 PARIS = ZoneInfo("Europe/Paris")
 REGIONS = ("us-east", "eu-west")
-CALLS = ("list", "get", "get_many", "stop", "stop_many", "tag", "resources", "prices", "end_keeping_disk")
+CALLS = ("list", "get", "get_many", "stop", "stop_many", "tag", "resources", "prices", "terminate_keeping_disk")
 
 
 class Lab(RuleBasedStateMachine):

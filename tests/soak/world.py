@@ -138,7 +138,7 @@ class Sim:
     stored: dict[str, Thing] = field(default_factory=dict)
     book: list[Entry] = field(default_factory=list)
     spot: dict[str, list[tuple[datetime, Fraction]]] = field(default_factory=dict)
-    runs_parts = frozenset({"on_start", "packages", "cloud_init"})
+    supported_parts = frozenset({"on_start", "packages", "cloud_init"})
     guards = Safeguards(Agent.ENDS)
     count: int = 0
 
@@ -220,7 +220,7 @@ class Sim:
     def terminate(self, id) -> None:  # noqa: A002
         self._change(id, lambda box: self._end(box, self.clock(), None, disk=False))
 
-    def end_keeping_disk(self, id) -> None:  # noqa: A002
+    def terminate_keeping_disk(self, id) -> None:  # noqa: A002
         self._change(id, lambda box: self._end(box, self.clock(), None, disk=True))
 
     def stop(self, id) -> None:  # noqa: A002

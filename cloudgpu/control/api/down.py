@@ -182,7 +182,7 @@ def end_machines(
 
 
 def _retained(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
-    return {"name": machine.name, "where": remains.where, "files": list(remains.files), "count": remains.count}
+    return {"name": machine.name, "where": remains.directory, "files": list(remains.files), "count": remains.count}
 
 
 def _on_purpose(ended: Sequence[Termination]) -> list[NamedResource]:

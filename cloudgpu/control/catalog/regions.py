@@ -27,7 +27,7 @@ from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasRegions
-from cloudgpu.providers.attached_costs import paid_prices
+from cloudgpu.providers.attached_costs import discounted_prices
 from cloudgpu.providers.base import Provider
 from cloudgpu.views.plans import price_value
 
@@ -184,7 +184,7 @@ def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tupl
     """Return the cheapest offer of each region, and the regions that did not answer."""
     stock = provider.available(needs)
     items = [item for item in stock.items if fits(item, needs)]
-    prices = paid_prices(provider, items, session.settings.discounts, session.clock())
+    prices = discounted_prices(provider, items, session.settings.discounts, session.clock())
     found: dict[str, Offer] = {}
     for offer in ranked(join(items, prices)[0], needs):
         found.setdefault(offer.available.region, offer)

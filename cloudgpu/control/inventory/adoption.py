@@ -23,8 +23,15 @@ from cloudgpu.core.model.offers import Market, Price, price_to_json
 from cloudgpu.core.model.resources import Kind, ResourceListing
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import AttachedResource, HasResources, Pausable, Resolved, guarding, keeps_images
-from cloudgpu.providers.attached_costs import address_kind, extra
+from cloudgpu.providers.abilities import (
+    AttachedResource,
+    HasResources,
+    Pausable,
+    Resolved,
+    can_keep_images,
+    launch_safeguards,
+)
+from cloudgpu.providers.attached_costs import added_cost, address_kind
 
 
 def adoption_events(
@@ -47,8 +54,8 @@ def adoption_events(
     identity = provider.identity(instance.region)
     abilities: Able = {
         "stoppable": None if isinstance(provider, Pausable) else False,
-        "parkable": keeps_images(provider),
-        "guards": guarding(provider, Resolved({})).to_json(),
+        "parkable": can_keep_images(provider),
+        "guards": launch_safeguards(provider, Resolved({})).to_json(),
     }
     line = machine_adopted(
         instance,
@@ -86,7 +93,7 @@ def _attached_costs(
         items.append(AttachedResource("public IPv4 address", kind, 1, while_stopped=False))
     elif kind and not host:
         unknown += "; whether it had a public address is not known"
-    return [extra(instance.provider, instance.region, item) for item in items], unknown
+    return [added_cost(instance.provider, instance.region, item) for item in items], unknown
 
 
 def _disks(session: Session, instance: Instance, listing: ResourceListing | None) -> tuple[list[AttachedResource], str]:

@@ -37,8 +37,8 @@ from cloudgpu.errors import (
 )
 from cloudgpu.ledger.last_seen import last_seen_at, retained_last_seen_at
 from cloudgpu.ledger.log.base import Ledger
-from cloudgpu.providers.abilities import HasResources, Imageable, keeps_images
-from cloudgpu.providers.attached_costs import rate_of_resource
+from cloudgpu.providers.abilities import HasResources, Imageable, can_keep_images
+from cloudgpu.providers.attached_costs import resource_rate
 from cloudgpu.providers.shared.calls import UnansweredRounds, poll_until
 from cloudgpu.views.ended import ended_error
 
@@ -50,7 +50,7 @@ LONGEST_PAUSE_S = 15.0
 
 def supports_images(session: Session, machine: Machine) -> bool:
     """Say whether this machine's provider can keep a disk as an image, and say what there is."""
-    return keeps_images(session.provider_of(machine))
+    return can_keep_images(session.provider_of(machine))
 
 
 def resources_in_region(session: Session, machine: Machine) -> ResourceListing:
@@ -354,7 +354,7 @@ def write_removed(session: Session, resource: ProviderResource) -> None:
 
 def retained_entry(resource: ProviderResource) -> Retained:
     """Return what is kept as the ledger has it: `nanos_per_month` is at most what it costs, None where nobody knows."""
-    rate = rate_of_resource(resource)
+    rate = resource_rate(resource)
     entry = Retained(
         id=resource.id,
         kind=str(resource.kind),

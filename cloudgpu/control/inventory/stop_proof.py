@@ -59,7 +59,7 @@ def read_pauses(provider: Provider) -> tuple[float, ...]:
     is shorter than the delay of listings, a single 404 is not enough: repeat the read.
     """
     rule = provider.token_rule
-    return PAUSES if rule.not_found_ends_after < rule.listing_proves_after else ()
+    return PAUSES if rule.not_found_proves_end_after < rule.listing_proves_after else ()
 
 
 def get_or_raise(session: Session, machine: Machine) -> Instance:
@@ -169,7 +169,7 @@ def _read_state(
     except InstanceNotFound:
         rule = provider.token_rule
         is_proof = seen_by_get and rule.gone_proves_after is not None
-        if not is_proof and too_fresh(machine, rule.not_found_ends_after, now):
+        if not is_proof and too_fresh(machine, rule.not_found_proves_end_after, now):
             return machine, False
         proof, last_seen = (
             "unknown to get after the end was asked",

@@ -146,7 +146,7 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
     try:
         instance = get_or_raise(session, machine)
     except InstanceNotFound:
-        if too_fresh(machine, provider.token_rule.not_found_ends_after, now):
+        if too_fresh(machine, provider.token_rule.not_found_proves_end_after, now):
             return machine
         alive = last_seen_at(session.ledger, machine)
         events = [
@@ -346,7 +346,7 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
 def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
     """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
     provider, now = session.provider(answer.account), answer.asked_at
-    proves_after = provider.token_rule.not_found_ends_after
+    proves_after = provider.token_rule.not_found_proves_end_after
     if machine.launch_status == "open":
         return _attempt_events(session, machine, sync, answer)
     if (machine.account, machine.region) in sync.silent:

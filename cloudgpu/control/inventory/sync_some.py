@@ -140,7 +140,7 @@ def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuE
     now = not_before(machine, session.clock())
     if not isinstance(answer, Instance):
         if machine.terminated_at or too_fresh(
-            machine, session.provider_of(machine).token_rule.not_found_ends_after, now
+            machine, session.provider_of(machine).token_rule.not_found_proves_end_after, now
         ):
             return []
         alive = None if watched else last_seen_at(session.ledger, machine)

@@ -36,7 +36,7 @@ from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.providers.abilities import KnowsHostKeys, Resolved, guards_record
-from cloudgpu.providers.attached_costs import extras_of
+from cloudgpu.providers.attached_costs import added_costs
 from cloudgpu.providers.cluster_abilities import LaunchesTogether
 from cloudgpu.underway import on_abort
 
@@ -125,7 +125,7 @@ def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: 
         resolved,
         registered_identity(session, item.account, item.region),
         _boot(session, prepared.template, target, offer, resolved),
-        list(map(beside_entry, extras_of(offer, resolved))),
+        list(map(beside_entry, added_costs(offer, resolved))),
         on_demand_of(session, offer, prepared.offers),
         guards_record(target.provider, offer, resolved, waived=prepared.no_guard),
     )

@@ -45,7 +45,7 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
             value=cluster.engine,
             next="Add --engine none, or choose a template without `container`: --template pytorch",
         )
-    if image and PART not in provider.runs_parts:
+    if image and PART not in provider.supported_parts:
         raise InvalidRequest(
             f"The {provider.kind} provider runs no containers, and the template {template.name} is one: {image}.",
             field="--template",

@@ -46,7 +46,7 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     Unreachable,
 )
-from cloudgpu.providers.abilities import Resolved, Taggable, needs_run
+from cloudgpu.providers.abilities import Resolved, Taggable, needs_reaper_run
 from cloudgpu.underway import on_abort
 from cloudgpu.views.plans import plan_value
 
@@ -276,7 +276,7 @@ def _launch_new(session: Session, prepared: Prepared) -> Machine:
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
             resolved = [(one, _resolve_offer(session, prepared, one)) for one in offers_by_node]
-            if not prepared.no_guard and needs_run(prepared.candidates.of(offer).provider, *resolved[0]):
+            if not prepared.no_guard and needs_reaper_run(prepared.candidates.of(offer).provider, *resolved[0]):
                 check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
         except refused.unsent as error:  # known before anything is sent
             session.report(refused.add(offer, error))

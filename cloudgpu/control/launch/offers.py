@@ -34,8 +34,8 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, as_able, needs_run
-from cloudgpu.providers.attached_costs import paid_prices
+from cloudgpu.providers.abilities import Reachable, Resolved, Resolves, limited_to_abilities, needs_reaper_run
+from cloudgpu.providers.attached_costs import discounted_prices
 from cloudgpu.providers.base import Provider
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def first_launchable(
         target = candidates.of(offer)
         try:
             resolved = resolve(target.provider, target.request, offer)
-            if not no_guard and needs_run(target.provider, offer, resolved):
+            if not no_guard and needs_reaper_run(target.provider, offer, resolved):
                 check_launch_guarded(session, offer)
         except refused.unsent as error:
             session.report(refused.add(offer, error))
@@ -285,8 +285,10 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
     found, any_trust = provider.available(needs), replace(needs, trust=Trust.COMMUNITY)
     for gap in found.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
-    available = [as_able(provider, item) for item in found.items if fits(item, any_trust)]
-    priced, unpriced = join(available, paid_prices(provider, available, session.settings.discounts, session.clock()))
+    available = [limited_to_abilities(provider, item) for item in found.items if fits(item, any_trust)]
+    priced, unpriced = join(
+        available, discounted_prices(provider, available, session.settings.discounts, session.clock())
+    )
     offers = ranked(priced, needs)
     untrusted += (offer for offer in ranked(priced, any_trust) if not needs.trust.accepts(offer.available.trust))
     if offers:

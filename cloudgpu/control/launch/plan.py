@@ -50,8 +50,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import derived_key, lock_name
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.abilities import guarding, needs_run, written_at_home
-from cloudgpu.providers.attached_costs import extras_of
+from cloudgpu.providers.abilities import home_writes, launch_safeguards, needs_reaper_run
+from cloudgpu.providers.attached_costs import added_costs
 
 Planned = TypeVar("Planned")
 PRICE_VALID_FOR = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
@@ -242,14 +242,14 @@ def _plan(
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
-    guarded = guarding(provider, resolved)
+    guarded = launch_safeguards(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
-    relies_on_runs = needs_run(provider, first.offer, resolved)  # but for runs of the reaper
+    relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
     run = run_of_launch(session, first.offer) if relies_on_runs else None
-    left_out = {part.kind for part in parts} - provider.runs_parts
+    left_out = {part.kind for part in parts} - provider.supported_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (
-        *written_at_home(provider, request.name or "NAME", parts),
+        *home_writes(provider, request.name or "NAME", parts),
         *(package_remarks(request, parts) if "packages" in left_out else ()),
         *trust_remarks(offers, found.untrusted),
         *traffic_remarks(first.offer),
@@ -274,7 +274,7 @@ def _plan(
         run=run,
         waived=no_guard and relies_on_runs,
         now=now,
-        extras=extras_of(first.offer, resolved),
+        extras=added_costs(first.offer, resolved),
         remarks=remarks,
         said_by=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,

@@ -37,7 +37,7 @@ from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id
 from cloudgpu.errors import InvalidRequest, NoCapacity
-from cloudgpu.providers.attached_costs import image_price
+from cloudgpu.providers.attached_costs import image_cost
 
 _DEFAULT_SETUP = Setup()
 
@@ -345,7 +345,7 @@ def _image_price(session: Session, machine: Machine) -> AddedCost:
         if one.attached_to == machine.provider_id
     ]
     size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
-    return image_price(machine.provider, machine.region, size)
+    return image_cost(machine.provider, machine.region, size)
 
 
 def _still_retained_error(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:

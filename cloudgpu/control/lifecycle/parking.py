@@ -57,7 +57,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
         raise _cannot_park_error(machine)
     session.report(f"{machine.name}: ending it, its disk is kept")
     count_before_end(session, machine)
-    ask = partial(provider.end_keeping_disk, not_none(machine.provider_id))
+    ask = partial(provider.terminate_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
     record_spot_cost(session, machine)
     return timers.delete_timer(session, machine)

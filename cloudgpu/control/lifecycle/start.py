@@ -243,8 +243,8 @@ def _tag(provider: Provider, machine: Machine, lease: Lease) -> None:
 
 def _new_price(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
     """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
-    from cloudgpu.providers.attached_costs import paid_prices
+    from cloudgpu.providers.attached_costs import discounted_prices
 
     now = session.clock()
-    (price,) = paid_prices(provider, [available(machine)], session.settings.discounts, now)
+    (price,) = discounted_prices(provider, [available(machine)], session.settings.discounts, now)
     return [] if price is None else start_price_events(session, machine, price, now)

@@ -151,7 +151,7 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
         return
     raise InvalidRequest(
         f"{machine.name} has a timer in the cloud that ends it at {_minute(not_none(machine.timer))}, and from here it "
-        f"cannot be moved: {provider.no_timer()}.",
+        f"cannot be moved: {provider.why_no_timer()}.",
         field="renew_until",
         value=iso(until),
         next="Run this where the account's settings name the timer's role, or stay within that time.",
@@ -194,7 +194,7 @@ def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None
     for _, provider, machines in _by_account(session, due, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
-            timers = provider.timers(of=[one for machine in machines if (one := machine.provider_id)])
+            timers = provider.timers(ids=[one for machine in machines if (one := machine.provider_id)])
         correct = [
             machine
             for machine in machines
@@ -259,7 +259,7 @@ def _try_call(
 
 def _set_timer(provider: SetsTimer, machine: Machine) -> _Set:
     at = from_iso(not_none(machine.renew_until))
-    return at, provider.set_timer(not_none(machine.provider_id), at, does=timer_action(machine))
+    return at, provider.set_timer(not_none(machine.provider_id), at, action=timer_action(machine))
 
 
 def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
@@ -325,7 +325,7 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
     if machine.provider_id is None:
         return None
     provider = session.provider_of(machine)
-    return provider if isinstance(provider, SetsTimer) and not provider.no_timer() else None
+    return provider if isinstance(provider, SetsTimer) and not provider.why_no_timer() else None
 
 
 def _by_account(
@@ -346,7 +346,7 @@ def _by_account(
     }
     result.faults += by_message.values()
     found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
-    return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.no_timer()]
+    return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.why_no_timer()]
 
 
 def _has_timers(session: Session, kind: str) -> bool:
@@ -355,7 +355,7 @@ def _has_timers(session: Session, kind: str) -> bool:
     for name in [one for one, found in session.settings.accounts.items() if found.provider == kind]:
         with suppress(CloudgpuError):  # said by whoever asks it
             provider = session.provider(name)
-            if isinstance(provider, SetsTimer) and not provider.no_timer():
+            if isinstance(provider, SetsTimer) and not provider.why_no_timer():
                 return True
     return False
 

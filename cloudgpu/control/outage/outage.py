@@ -42,7 +42,7 @@ from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.ledger.outage.offering import OfferResult, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger
-from cloudgpu.providers.abilities import Pausable, Resolved, guarding, keeps_images
+from cloudgpu.providers.abilities import Pausable, Resolved, can_keep_images, launch_safeguards
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
@@ -332,8 +332,8 @@ def _observed_machine(session: Session, instance: Instance, call: Attempt | None
         provider = session.provider(instance.account)
         able: Able = {
             "stoppable": None if isinstance(provider, Pausable) else False,
-            "parkable": keeps_images(provider),
-            "guards": guarding(provider, Resolved({})).to_json(),
+            "parkable": can_keep_images(provider),
+            "guards": launch_safeguards(provider, Resolved({})).to_json(),
         }
         identity = provider.identity(instance.region)
         return _folded(

@@ -28,7 +28,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.last_seen import prices_queried_at
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import HasMeteredPrice, HasPriceHistory
-from cloudgpu.providers.attached_costs import paid_prices
+from cloudgpu.providers.attached_costs import discounted_prices
 
 HISTORY_KEPT_FOR = timedelta(days=90)  # EC2 API Reference, DescribeSpotPriceHistory: up to the last 90 days
 
@@ -69,7 +69,7 @@ def list_price(session: Session, item: Available) -> Price | None:
     """Return an item's price from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
     try:
-        (price,) = paid_prices(session.provider(item.account), [item], session.settings.discounts, now)
+        (price,) = discounted_prices(session.provider(item.account), [item], session.settings.discounts, now)
     except CloudgpuError:
         price = None
     return price or _discounted(session, item, _listed_price(item), now)
@@ -195,7 +195,7 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
     to_query = [machine for machine in machines if machine.id not in found]
     if to_query:
         items = [_item_in_account(machine, account) for machine in to_query]
-        prices = paid_prices(session.provider(account), items, session.settings.discounts, session.clock())
+        prices = discounted_prices(session.provider(account), items, session.settings.discounts, session.clock())
         found |= zip([machine.id for machine in to_query], prices, strict=True)
     return {machine: price for machine, price in found.items() if price is not None}
 

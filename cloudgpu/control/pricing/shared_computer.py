@@ -28,7 +28,7 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.samples.readings import can_be_read
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import SharesComputer
-from cloudgpu.providers.attached_costs import paid_prices
+from cloudgpu.providers.attached_costs import discounted_prices
 
 FIRST_PART = timedelta(
     minutes=5
@@ -115,7 +115,7 @@ def _lines(
     if not any(parts):
         return []
     computer = _presences(session, machines, runs, min(part.begin for each in parts for part in each), now)
-    prices = paid_prices(session.provider(account), items, session.settings.discounts, now)
+    prices = discounted_prices(session.provider(account), items, session.settings.discounts, now)
     drafts: list[Draft] = []
     for item, most, each in zip(items, prices, parts, strict=True):
         for part in each:

@@ -91,10 +91,10 @@ def _rate_out(machine: Machine, number: int) -> Rate | None:
 
 def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
     """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
-    from cloudgpu.providers.attached_costs import own_traffic_rate
+    from cloudgpu.providers.attached_costs import offered_traffic_rate
 
     listed = not_none(machine.price)
-    return own_traffic_rate(machine.provider, price, 0, direction, listed.source, from_iso(listed.as_of))
+    return offered_traffic_rate(machine.provider, price, 0, direction, listed.source, from_iso(listed.as_of))
 
 
 def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:

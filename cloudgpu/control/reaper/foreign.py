@@ -95,13 +95,13 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
                 provider.stop(id)
             except InvalidRequest:  # a one-time spot machine, mostly
                 if isinstance(provider, Imageable):
-                    provider.end_keeping_disk(id)
+                    provider.terminate_keeping_disk(id)
                 elif market is Market.SPOT:  # nothing gentler exists
                     provider.terminate(id)
                 else:
                     raise
         elif isinstance(provider, Imageable):
-            provider.end_keeping_disk(id)
+            provider.terminate_keeping_disk(id)
         else:
             provider.terminate(id)
 

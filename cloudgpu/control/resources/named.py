@@ -23,7 +23,7 @@ from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasResources, Imageable
-from cloudgpu.providers.attached_costs import rate_of_resource
+from cloudgpu.providers.attached_costs import resource_rate
 from cloudgpu.providers.shared.calls import poll_until
 from cloudgpu.underway import on_abort
 
@@ -68,7 +68,7 @@ def _gaps(listing: ResourceListing) -> list[Gap]:
 
 def leftover_value(resource: ProviderResource) -> NamedResource:
     """Return something that is kept by name, with its price a month: an image or a volume."""
-    per_month = rate_of_resource(resource).per_month
+    per_month = resource_rate(resource).per_month
     return {
         "id": resource.id,
         "kind": str(resource.kind),

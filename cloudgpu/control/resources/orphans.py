@@ -25,7 +25,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasOrphans, HasResources, SetsTimer
 from cloudgpu.providers.account_abilities import HasRegions
-from cloudgpu.providers.attached_costs import image_price, rate_of_resource
+from cloudgpu.providers.attached_costs import image_cost, resource_rate
 from cloudgpu.views.machines import queried_accounts_value
 from cloudgpu.views.orphans import orphans_value
 
@@ -135,7 +135,7 @@ def _beside_of(session: Session, account: str) -> _AccountResources:
     except CloudgpuError as error:
         return _AccountResources(account, "", unanswered=(unanswered_of(account, error),))
     try:
-        fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.no_timer() else {}
+        fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.why_no_timer() else {}
     except CloudgpuError as error:
         gap = Unanswered(account, f"its timers are not known: {error.message}")
         return _AccountResources(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
@@ -194,7 +194,7 @@ def _known(
 def _cost(resource: ProviderResource) -> Cost:
     if not resource.stored_as:
         return Cost(ZERO, source="it costs nothing by itself")
-    rate = rate_of_resource(resource)
+    rate = resource_rate(resource)
     return Cost(rate.per_month, bool(rate.why_maybe_less), rate.source)
 
 
@@ -249,5 +249,5 @@ def _images(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
 
 def price_of(orphan: Orphan) -> Cost:
     """Return what an image of a disk costs a month, at most."""
-    found = image_price(orphan.provider, orphan.region, orphan.size_gb)
+    found = image_cost(orphan.provider, orphan.region, orphan.size_gb)
     return Cost(found.per_month, at_most=True, source=found.source)

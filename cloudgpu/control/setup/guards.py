@@ -87,7 +87,7 @@ def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
     provider, way = with_provider(session, machine), "Run: cloudgpu cron install"
     if provider is None:
         return f"{machine.provider} has no timers", False, way
-    missing = provider.no_timer() if isinstance(provider, SetsTimer) else ""
+    missing = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
     at = provider.timer(not_none(machine.provider_id))
     if at is not None:
         found = guards_of(machine)

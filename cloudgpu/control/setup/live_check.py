@@ -173,7 +173,7 @@ class _Trial:
 
     def _is_timed(self, machine: Machine) -> bool:
         provider = self.session.provider_of(machine)
-        return isinstance(provider, SetsTimer) and not provider.no_timer()
+        return isinstance(provider, SetsTimer) and not provider.why_no_timer()
 
     def _timed(self, machine: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""

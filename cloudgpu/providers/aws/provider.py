@@ -19,7 +19,7 @@ from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from cloudgpu.providers.aws.network import security_group, shared
     from cloudgpu.providers.aws.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
-    budget_alert, findings, login, machine_role, permissions, timer_role = lazily(
+    budget_alert, findings, login, machine_role, permissions, timer_role = lazy_modules(
         "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
     )
-    launch, listing, power, resolve, schedules = lazily(
+    launch, listing, power, resolve, schedules = lazy_modules(
         "cloudgpu.providers.aws.compute", "launch listing power resolve schedules"
     )
-    availability, pricelist, quotas, scores = lazily(
+    availability, pricelist, quotas, scores = lazy_modules(
         "cloudgpu.providers.aws.market", "availability pricelist quotas scores"
     )
-    security_group, shared = lazily("cloudgpu.providers.aws.network", "security_group shared")
-    create_image, disks, orphans = lazily("cloudgpu.providers.aws.storage", "create_image disks orphans")
+    security_group, shared = lazy_modules("cloudgpu.providers.aws.network", "security_group shared")
+    create_image, disks, orphans = lazy_modules("cloudgpu.providers.aws.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> AwsProvider:
@@ -54,7 +54,7 @@ class AwsProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
+    supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),
@@ -70,7 +70,7 @@ class AwsProvider:
     @property
     def guards(self) -> Safeguards:
         """The agent on the machine, and the timer in the cloud where this account has such."""
-        return Safeguards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
+        return Safeguards(Agent.ENDS, Timer.NONE if self.why_no_timer() else Timer.CLOUD)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return the number of the AWS account that these credentials belong to. Asked once."""
@@ -125,9 +125,9 @@ class AwsProvider:
         """Ask to end the machine, its spot request and its system disk; an unknown id is no error."""
         power.terminate(self._aws, id)
 
-    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+    def terminate_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine and its spot request while its system disk stays."""
-        power.end_keeping_disk(self._aws, id)
+        power.terminate_keeping_disk(self._aws, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
         """Ask to stop the machine; InvalidRequest for a one-time spot machine, which AWS cannot stop."""
@@ -225,9 +225,9 @@ class AwsProvider:
         """Take that role and its policy away, where they bear our tag."""
         timer_role.remove(self._aws)
 
-    def no_timer(self) -> str:
+    def why_no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        return schedules.no_timer(self._aws)
+        return schedules.why_no_timer(self._aws)
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine's schedule fires; None for none."""
@@ -238,18 +238,18 @@ class AwsProvider:
         ids.machine(id)
         return None
 
-    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
+    def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
         """Make or move the machine's EventBridge schedule, which stops or ends it."""
-        schedules.set_timer(self._aws, id, at, does)
+        schedules.set_timer(self._aws, id, at, action)
         return True
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Delete the machine's schedule."""
         schedules.drop_timer(self._aws, id)
 
-    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:
+    def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:
         """Return when each schedule of this ledger fires, by the machine's id."""
-        return schedules.timers(self._aws, region, of)
+        return schedules.timers(self._aws, region, ids)
 
     def budget_alert(self) -> BudgetAlert | None:
         """Return what there is of the account's budget `cloudgpu-backstop`."""

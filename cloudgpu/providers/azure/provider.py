@@ -18,7 +18,7 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAct
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
     from cloudgpu.providers.azure.account import budget_alert, findings, login, machine_role, permissions
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from cloudgpu.providers.azure.network import security_group, shared
     from cloudgpu.providers.azure.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
-    budget_alert, findings, login, machine_role, permissions = lazily(
+    budget_alert, findings, login, machine_role, permissions = lazy_modules(
         "cloudgpu.providers.azure.account", "budget_alert findings login machine_role permissions"
     )
-    launch, listing, power, resolve, schedules = lazily(
+    launch, listing, power, resolve, schedules = lazy_modules(
         "cloudgpu.providers.azure.compute", "launch listing power resolve schedules"
     )
-    availability, pricelist, quotas = lazily("cloudgpu.providers.azure.market", "availability pricelist quotas")
-    security_group, shared = lazily("cloudgpu.providers.azure.network", "security_group shared")
-    create_image, disks, orphans = lazily("cloudgpu.providers.azure.storage", "create_image disks orphans")
+    availability, pricelist, quotas = lazy_modules("cloudgpu.providers.azure.market", "availability pricelist quotas")
+    security_group, shared = lazy_modules("cloudgpu.providers.azure.network", "security_group shared")
+    create_image, disks, orphans = lazy_modules("cloudgpu.providers.azure.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> AzureProvider:
@@ -52,7 +52,7 @@ class AzureProvider:
 
     kind = KIND
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
-    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
+    supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(hours=23),
         listing_proves_after=timedelta(minutes=10),
@@ -71,7 +71,7 @@ class AzureProvider:
     @property
     def guards(self) -> Safeguards:
         """The agent on the machine, and the timer in the cloud where this account has such."""
-        return Safeguards(Agent.ENDS, Timer.NONE if self.no_timer() else Timer.CLOUD)
+        return Safeguards(Agent.ENDS, Timer.NONE if self.why_no_timer() else Timer.CLOUD)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one subscription, all its regions)
         """Return the subscription, which every call names. Asks nothing over the network."""
@@ -167,9 +167,9 @@ class AzureProvider:
         del restart  # a snapshot is of one moment, whether the machine runs or not
         return create_image.save_image(self._azure, source, name, tags)
 
-    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+    def terminate_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        power.end_keeping_disk(self._azure, id)
+        power.terminate_keeping_disk(self._azure, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume exists where the machine lies, and is attached to it."""
@@ -215,9 +215,9 @@ class AzureProvider:
         """Take it away, where it is ours, from whoever has it first."""
         machine_role.remove(self._azure)
 
-    def no_timer(self) -> str:
+    def why_no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""
-        return schedules.no_timer(self._azure)
+        return schedules.why_no_timer(self._azure)
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
         """Return None: timers can be moved as far as Azure takes them."""
@@ -228,16 +228,16 @@ class AzureProvider:
         """Return when Azure deallocates the machine; None for never."""
         return schedules.timer(self._azure, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
-        """Let Azure deallocate the machine at that time, whatever `does` says: that is all that its timers can do."""
-        del does
+    def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
+        """Let Azure deallocate the machine at that time, whatever `action` says: that is all that its timers can do."""
+        del action
         return schedules.set_timer(self._azure, id, at)
 
     def drop_timer(self, id: str) -> None:  # noqa: A002
         """Take the machine's timer away; none is no error."""
         schedules.drop_timer(self._azure, id)
 
-    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
+    def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when each machine of this ledger is deallocated."""
         return schedules.timers(self._azure, region)
 

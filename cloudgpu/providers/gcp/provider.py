@@ -19,7 +19,7 @@ from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.account import findings, login, permissions
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from cloudgpu.providers.gcp.network import firewall, shared
     from cloudgpu.providers.gcp.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
-    findings, login, permissions = lazily("cloudgpu.providers.gcp.account", "findings login permissions")
-    guest_attributes, launch, listing, power, resolve, schedules = lazily(
+    findings, login, permissions = lazy_modules("cloudgpu.providers.gcp.account", "findings login permissions")
+    guest_attributes, launch, listing, power, resolve, schedules = lazy_modules(
         "cloudgpu.providers.gcp.compute", "guest_attributes launch listing power resolve schedules"
     )
-    availability, pricelist, quotas = lazily("cloudgpu.providers.gcp.market", "availability pricelist quotas")
-    firewall, shared = lazily("cloudgpu.providers.gcp.network", "firewall shared")
-    create_image, disks, orphans = lazily("cloudgpu.providers.gcp.storage", "create_image disks orphans")
+    availability, pricelist, quotas = lazy_modules("cloudgpu.providers.gcp.market", "availability pricelist quotas")
+    firewall, shared = lazy_modules("cloudgpu.providers.gcp.network", "firewall shared")
+    create_image, disks, orphans = lazy_modules("cloudgpu.providers.gcp.storage", "create_image disks orphans")
 
 
 def make(settings: ProviderSettings) -> GcpProvider:
@@ -52,7 +52,7 @@ class GcpProvider:
 
     kind = KIND
     saves_running = True  # an image is made of a disk that is in use, as if the power had gone
-    runs_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
+    supported_parts = frozenset({"cloud_init", "container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(minutes=50),
         listing_proves_after=timedelta(minutes=10),
@@ -145,7 +145,7 @@ class GcpProvider:
         """Let this CIDR in under this label in place of the one before; None takes it out."""
         firewall.allow(self._gcp, id, label, cidr)
 
-    def no_timer(self) -> str:
+    def why_no_timer(self) -> str:
         """Return nothing: every machine of Google's takes a timer at its launch."""
         return ""
 
@@ -157,7 +157,7 @@ class GcpProvider:
         """Return when the timer fires that was fixed when the machine was started; None where it can be set anew."""
         return schedules.timer_limit(self._gcp, id)
 
-    def set_timer(self, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002, ARG002
+    def set_timer(self, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002, ARG002
         """Set the timer of a stopped machine; that of one that runs was fixed at its start."""
         return schedules.set_timer(self._gcp, id, at)
 
@@ -165,7 +165,7 @@ class GcpProvider:
         """Leave it: the timer is a part of the machine, and goes with it."""
         ids.machine(id)
 
-    def timers(self, region: str | None = None, *, of: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
+    def timers(self, region: str | None = None, *, ids: Collection[str] | None = None) -> Mapping[str, datetime]:  # noqa: ARG002
         """Return when the timer of each running machine of this ledger fires, from one listing."""
         return schedules.timers(self._gcp, region)
 
@@ -221,9 +221,9 @@ class GcpProvider:
         """Take the next step to the image `name` of a machine or a disk; a machine goes on running meanwhile."""
         return create_image.save_image(self._gcp, source, name, tags)
 
-    def end_keeping_disk(self, id: str) -> None:  # noqa: A002
+    def terminate_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine while its system disk stays."""
-        create_image.end_keeping_disk(self._gcp, id)
+        create_image.terminate_keeping_disk(self._gcp, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""

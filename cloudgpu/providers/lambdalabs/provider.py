@@ -16,12 +16,12 @@ from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.lambdalabs.client import TOKEN_RULE, Lambda
 from cloudgpu.providers.lambdalabs.options import KIND
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
     from cloudgpu.providers.lambdalabs import account, machines, offers as market
 else:  # each is loaded by the first method that uses it
-    account, machines, market = lazily("cloudgpu.providers.lambdalabs", "account machines offers")
+    account, machines, market = lazy_modules("cloudgpu.providers.lambdalabs", "account machines offers")
 
 
 def make(settings: ProviderSettings) -> LambdaProvider:
@@ -38,7 +38,7 @@ class LambdaProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
+    supported_parts = frozenset({"cloud_init", "container", "on_start", "packages"})
     token_rule = TOKEN_RULE
 
     def __init__(self, settings: ProviderSettings) -> None:

@@ -15,7 +15,7 @@ from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.model.offers import Accelerator, Basis, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text
-from cloudgpu.providers.electricity import Drawn, boards
+from cloudgpu.providers.electricity import PowerDraw, boards_draw
 from cloudgpu.providers.local.options import LocalOptions
 
 ASK_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us
@@ -35,7 +35,7 @@ def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> 
     words = f"{rest.value} W ({rest.source}) x {tariff.value} $/kWh ({tariff.source})"
     return Price(
         per_hour=Money.usd((rest.value + drawn.watts) * tariff.value / 1000),
-        source=f"at most {drawn.words} + {words}" if gpus else words,
+        source=f"at most {drawn.explanation} + {words}" if gpus else words,
         as_of=now,
         basis=Basis.ASSUMED if gpus else Basis.SETTING,
     )
@@ -52,7 +52,7 @@ def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: Comp
     if share.unmeasured:
         most = most_drawn(gpus)
         watts += most.watts * Decimal(share.unmeasured) / of
-        words.append(f"{duration_text(share.unmeasured)} that nobody measured at {most.words}")
+        words.append(f"{duration_text(share.unmeasured)} that nobody measured at {most.explanation}")
     split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
     words.append(f"{rest.value} W ({rest.source}){split}")
     measured = share.measured and not share.unmeasured
@@ -64,13 +64,13 @@ def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: Comp
     )
 
 
-def most_drawn(gpus: Sequence[Accelerator]) -> Drawn:
+def most_drawn(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return the most that this computer's GPUs can draw: their power limits, else the watts of their boards."""
     with suppress(InvalidOperation):  # `[N/A]`
         limits = [Decimal(row[0]) for row in _ask("power.limit")] if gpus else []
         if limits and all(one.is_finite() and one > 0 for one in limits):
-            return Drawn(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
-    return boards(gpus)
+            return PowerDraw(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
+    return boards_draw(gpus)
 
 
 def _accelerator(row: tuple[str, ...], count: int) -> Accelerator:

@@ -70,7 +70,7 @@ class LocalProvider:
     """Implements Provider, Pausable, Taggable, HasPrices, SharesComputer, HasTimer and CanRehearseInterruption."""
 
     kind = KIND
-    runs_parts = frozenset({"on_start"})
+    supported_parts = frozenset({"on_start"})
     guards = Safeguards(Agent.ENDS, Timer.OWN)
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),

@@ -15,14 +15,14 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import KIND
 
 if TYPE_CHECKING:
     from cloudgpu.providers.runpod import launch, machines, offers as market, options, pod_key, request as calls
 else:  # each is loaded by the first method that uses it
-    launch, machines, market, options, pod_key, calls = lazily(
+    launch, machines, market, options, pod_key, calls = lazy_modules(
         "cloudgpu.providers.runpod", "launch machines offers options pod_key request"
     )
 
@@ -40,7 +40,7 @@ class RunpodProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
+    supported_parts = frozenset({"container", "disk_gb", "image", "on_start", "packages"})
     token_rule = TokenRule(
         lifetime=timedelta(minutes=5),
         listing_proves_after=timedelta(minutes=5),

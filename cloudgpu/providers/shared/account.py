@@ -83,7 +83,7 @@ class CloudAccount:
         self.home = settings.home
         self.patience = Patience(settings.patience)
         self.regions_in_use = settings.regions_in_use
-        self._ledger, self._ledger_now = settings.ledger, settings.ledger_now
+        self._ledger, self._ledger_now = settings.ledger, settings.current_ledger_id
         self._clock_ahead = settings.clock_ahead
 
     def own_time(self) -> datetime:

@@ -56,7 +56,7 @@ class SshProvider:
     """Implements Provider, Pausable, Taggable, HasPrices, KnowsHostKeys and what machines of the user's own can do."""
 
     kind = translate.KIND
-    runs_parts = frozenset({"on_start"})
+    supported_parts = frozenset({"on_start"})
     guards = Safeguards(Agent.ENDS)
     end_effect = translate.END_MEANS
     token_rule = TokenRule(
@@ -147,10 +147,10 @@ class SshProvider:
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
         return translate.price(host, item.accelerators, self._clock()) if host else None
 
-    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
+    def metered_price(self, item: Available, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
         """Return the electricity of a host of ours by what its GPUs drew; None where its settings say its watts."""
         host = self._hosts.get(item.zone) if item.provider == self.kind else None
-        drew = electricity.metered(watts, over, item.accelerators)
+        drew = electricity.metered_draw(gpu_watts, measured_for, item.accelerators)
         return translate.metered_price(host, item.accelerators, drew, self._clock()) if host else None
 
     def host_key(self, item: Available) -> str:

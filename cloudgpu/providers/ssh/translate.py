@@ -101,7 +101,7 @@ def _reasons_to_try_others_first(
         which = "its GPU" if total == 1 else f"{taken} of its {total} GPUs"
         refused = f", and it refuses while fewer than {wanted} are free" if requirements.gpu else ""
         yield f"others use {which} (host {host.name}): hosts that nobody uses are tried before it{refused}"
-    if host.watts is None and not electricity.assumed(gpus).known:
+    if host.watts is None and not electricity.assumed_draw(gpus).is_known:
         yield f"what the GPUs of {host.name} draw is not known: other hosts are tried before it"
 
 
@@ -131,20 +131,20 @@ def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:
 
 def price(host: Host, gpus: Sequence[Accelerator], now: datetime) -> Price:
     """Return watts times tariff: by the settings, and where those have none by usual figures, which is marked."""
-    drawn = electricity.assumed(gpus) if host.watts is None else electricity.from_setting(host.watts, gpus)
+    drawn = electricity.assumed_draw(gpus) if host.watts is None else electricity.draw_from_setting(host.watts, gpus)
     tariff = electricity.USD_PER_KWH if host.usd_per_kwh is None else host.usd_per_kwh
     lacking = [key for key in ("watts", "usd_per_kwh") if getattr(host, key) is None]
     whose = f"{host.field} has no {' and no '.join(lacking)}" if lacking else host.field
-    source = f"your own machine's electricity: {drawn.words} x {tariff} $/kWh ({whose})"
+    source = f"your own machine's electricity: {drawn.explanation} x {tariff} $/kWh ({whose})"
     basis = Basis.ASSUMED if lacking else Basis.SETTING
     return Price(Money.usd(drawn.watts * tariff / 1000), source, now, basis)
 
 
-def metered_price(host: Host, gpus: Sequence[Accelerator], drew: electricity.Drawn, now: datetime) -> Price | None:
+def metered_price(host: Host, gpus: Sequence[Accelerator], drew: electricity.PowerDraw, now: datetime) -> Price | None:
     """Return measured watts times the settings' tariff; None where those say the watts themselves, or no tariff."""
     if not gpus or host.watts is not None or host.usd_per_kwh is None:
         return None
-    source = f"your own machine's electricity: {drew.words}, x {host.usd_per_kwh} $/kWh ({host.field})"
+    source = f"your own machine's electricity: {drew.explanation}, x {host.usd_per_kwh} $/kWh ({host.field})"
     return Price(Money.usd(drew.watts * host.usd_per_kwh / 1000), source, now, Basis.MEASURED)
 
 

@@ -15,13 +15,13 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.account_abilities import Finding, Login
 from cloudgpu.providers.base import ProviderSettings, TokenRule
-from cloudgpu.providers.registry import lazily
+from cloudgpu.providers.registry import lazy_modules
 from cloudgpu.providers.vast.client import KIND, Vast
 
 if TYPE_CHECKING:
     from cloudgpu.providers.vast import account, launch, machines, market, request as calls
 else:  # each is loaded by the first method that uses it
-    account, launch, machines, market, calls = lazily(
+    account, launch, machines, market, calls = lazy_modules(
         "cloudgpu.providers.vast", "account launch machines market request"
     )
 
@@ -39,7 +39,7 @@ class VastProvider:
     """
 
     kind = KIND
-    runs_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
+    supported_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
     spot_for_jobs = True  # a higher bid stops it without notice: only `cloudgpu run` begins again by itself
     guards = Safeguards(Agent.TELLS)  # that it can stop itself was never seen: see container.own_end
     token_rule = TokenRule(

@@ -30,7 +30,7 @@ from cloudgpu.core.policies.policy import Do
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LaunchUncertain, NoCapacity, ProviderUnavailable
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, as_able
+from cloudgpu.providers.abilities import HasTimer, Imageable, Pausable, SetsTimer, limited_to_abilities
 from cloudgpu.providers.base import Factory, Provider, ProviderSettings
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
@@ -78,7 +78,7 @@ class ProviderContract(ContractBase):
         assert isinstance(provider.guards, Safeguards)
         timed = isinstance(provider, HasTimer)
         assert timed or provider.guards.timer is Timer.NONE
-        unset = isinstance(provider, SetsTimer) and bool(provider.no_timer())
+        unset = isinstance(provider, SetsTimer) and bool(provider.why_no_timer())
         assert provider.guards.timer is not Timer.NONE or not timed or unset
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
@@ -234,7 +234,7 @@ class ProviderContract(ContractBase):
     ) -> None:
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
-        row = guards.of_offer(as_able(provider, attempt.offer.available), attempt.request.setup)
+        row = guards.of_offer(limited_to_abilities(provider, attempt.offer.available), attempt.request.setup)
         decided = {
             guards.gentlest_ending(row),
             guards.at_last(row, None),
@@ -254,7 +254,7 @@ class ProviderContract(ContractBase):
         if end is Do.STOP:
             cast("Pausable", provider).stop(id)
         elif end is Do.PARK:
-            cast("Imageable", provider).end_keeping_disk(id)
+            cast("Imageable", provider).terminate_keeping_disk(id)
         else:
             provider.terminate(id)
 

@@ -57,7 +57,7 @@ class RetentionBase(ContractBase):
         """Launch, end the machine keeping its disk, and return that disk once it is free."""
         made = self.running(provider, attempt)
         self.disk_in_use(provider, attempt, made.id)
-        cast("Imageable", provider).end_keeping_disk(made.id)
+        cast("Imageable", provider).terminate_keeping_disk(made.id)
         self.settle_gone(provider, made.id)
         self.wait_until(
             lambda: [(one.attached_to, one.ready) for one in self.resources_of(provider, attempt)] == [(None, True)]
@@ -150,7 +150,7 @@ class ImageableContract(RetentionBase):
         """Twice while it ends, once when it has ended, and for what was never there."""
         attempt = make_attempt()
         made = self.running(keeper, attempt)
-        end = cast("Imageable", keeper).end_keeping_disk
+        end = cast("Imageable", keeper).terminate_keeping_disk
         for _ in range(2):
             end(made.id)
         self.settle_gone(keeper, made.id)

@@ -195,7 +195,7 @@ class HasTimerContract(ContractBase):
 
     def set(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Set a timer that is a thing of its own; others follow the tag."""
-        if isinstance(provider, SetsTimer) and not provider.no_timer():
+        if isinstance(provider, SetsTimer) and not provider.why_no_timer():
             provider.set_timer(id, at)
 
     def fires(self, provider: Provider, id: str) -> str:  # noqa: A002

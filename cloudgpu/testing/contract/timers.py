@@ -27,15 +27,15 @@ class SetsTimerContract(ContractBase):
     """A timer is where it was set last, belongs to one machine, and does its work while everything of ours is dead."""
 
     def guarded(
-        self, provider: Provider, make_attempt: MakeAttempt, does: TimerAction | None = None, **asked: object
+        self, provider: Provider, make_attempt: MakeAttempt, action: TimerAction | None = None, **asked: object
     ) -> tuple[Instance, datetime]:
         """Launch a machine and set its timer to renew-until; return both."""
         timers = cast("SetsTimer", provider)
-        assert timers.no_timer() == "", "the suite needs settings with which there are timers"
+        assert timers.why_no_timer() == "", "the suite needs settings with which there are timers"
         attempt = make_attempt(**asked)
         made = self.running(provider, attempt)
         at = attempt.renew_until.replace(microsecond=0)
-        timers.set_timer(made.id, at, does=does)
+        timers.set_timer(made.id, at, action=action)
         return made, at
 
     def movable(self, provider: Provider, id: str) -> bool:  # noqa: A002
@@ -111,7 +111,7 @@ class SetsTimerContract(ContractBase):
         assert self.is_at(provider, one.id, timers.timer(one.id), at)
         region = provider.get(one.id).region
         assert set(timers.timers(region)) >= {one.id}
-        assert one.id in timers.timers(of=[one.id])
+        assert one.id in timers.timers(ids=[one.id])
 
     def test_a_timer_fires_while_nobody_asks(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The machine is not billed afterwards: stopped, where it can be, else gone."""
@@ -136,7 +136,7 @@ class SetsTimerContract(ContractBase):
         Azure's can deallocate alone: its machine is not billed then, and a pass ends it. One that was fixed at launch
         stays as it is.
         """
-        made, at = self.guarded(provider, make_attempt, does=TimerAction.TERMINATE, **SOON)
+        made, at = self.guarded(provider, make_attempt, action=TimerAction.TERMINATE, **SOON)
         if not self.movable(provider, made.id):
             timers = cast("SetsTimer", provider)
             assert timers.timer(made.id) == timers.timer_limit(made.id)

@@ -53,10 +53,10 @@ class FullFakeProvider(ReachableFakeProvider):
                 found[each] = error
         return found
 
-    def metered_price(self, item: Available, watts: Decimal, over: timedelta) -> Price | None:
+    def metered_price(self, item: Available, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
         """Return that power at a made-up tariff; no look asks for it, for no price of this cloud is assumed."""
-        source = f"{item.instance_type} drew {watts} W on average over {duration_text(over)}"
-        return Price(Money.usd(watts / 10_000), source, self.clock(), Basis.MEASURED)
+        source = f"{item.instance_type} drew {gpu_watts} W on average over {duration_text(measured_for)}"
+        return Price(Money.usd(gpu_watts / 10_000), source, self.clock(), Basis.MEASURED)
 
     def shared_price(self, item: Available, share: ComputerShare) -> Price | None:  # noqa: ARG002
         """Return nothing: each of these machines is a computer of its own."""

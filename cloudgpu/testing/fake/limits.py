@@ -33,7 +33,7 @@ USES: Mapping[str, str] = {
     "resources": "list disks and images",
     "remove": "remove disks and images",
     "save_image": "make images",
-    "end_keeping_disk": "park machines",
+    "terminate_keeping_disk": "park machines",
     "attach": "attach volumes",
     "quotas": "read quotas",
     "request_quota": "ask for a higher quota",

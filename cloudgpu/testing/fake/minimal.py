@@ -27,7 +27,7 @@ class MinimalFakeProvider(FaultyCloud):
     """The fake cloud with what every provider can do, and no further ability."""
 
     kind = "fake"
-    runs_parts = frozenset({"on_start", "packages", "cloud_init", "container"})
+    supported_parts = frozenset({"on_start", "packages", "cloud_init", "container"})
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)

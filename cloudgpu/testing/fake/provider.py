@@ -103,7 +103,7 @@ class FakeProvider(TogetherFakeProvider):
         machine = self._living(cloud, id)
         return timer(machine) if machine.by_tag else timers.fires(cloud, id)
 
-    def no_timer(self) -> str:
+    def why_no_timer(self) -> str:
         """Return why there are no timers of their own, where `timer` of the settings says so."""
         return "the fake cloud's timers follow the renew-until tag" if self.options.timer == timers.BY_TAG else ""
 
@@ -115,15 +115,15 @@ class FakeProvider(TogetherFakeProvider):
             return timers.fires(cloud, self._living(cloud, id).id)
 
     @counted
-    def set_timer(self, cloud: Cloud, id: str, at: datetime, *, does: TimerAction | None = None) -> bool:  # noqa: A002
+    def set_timer(self, cloud: Cloud, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
         """Set or move a timer of its own; one that was fixed at launch stays where it is."""
         machine = self._living(cloud, id)
-        if self.no_timer():
-            raise refused("timer", id, self.no_timer(), "set timer = 'moves' for the account")
+        if self.why_no_timer():
+            raise refused("timer", id, self.why_no_timer(), "set timer = 'moves' for the account")
         if self.options.timer == timers.FIXED:
             timers.check_fixed(cloud, machine, at)
             return False
-        timers.set_timer(cloud, machine, at, self.clock(), does)
+        timers.set_timer(cloud, machine, at, self.clock(), action)
         return True
 
     @counted
@@ -134,7 +134,7 @@ class FakeProvider(TogetherFakeProvider):
 
     @counted
     def timers(
-        self, cloud: Cloud, region: str | None = None, *, of: Collection[str] | None = None
+        self, cloud: Cloud, region: str | None = None, *, ids: Collection[str] | None = None
     ) -> Mapping[str, datetime]:
         """Return when each timer fires."""
         asked = {region} if region else set(REGIONS)
@@ -142,7 +142,7 @@ class FakeProvider(TogetherFakeProvider):
         if silent:
             message = f"{min(silent)} did not answer: it was hidden by the test"
             raise ProviderUnavailable(message, field="provider", value=min(silent))
-        wanted = cloud.timers if of is None else of
+        wanted = cloud.timers if ids is None else ids
         there = {id_ for id_ in cloud.timers if id_ in wanted and cloud.machines[id_].region in asked}
         return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
 
@@ -210,7 +210,7 @@ class FakeProvider(TogetherFakeProvider):
         return shown(image, self.account, self.clock())
 
     @counted
-    def end_keeping_disk(self, cloud: Cloud, id: str) -> None:  # noqa: A002
+    def terminate_keeping_disk(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
         self._end(cloud, id, disk_stays=True)
 

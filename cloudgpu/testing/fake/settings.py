@@ -19,11 +19,11 @@ from cloudgpu.testing.fake.machines import Pace
 TIMERS = ("tag", "moves", "fixed")
 LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made without -> the methods that go with it
     "Pausable": ("stop", "start", "stop_many"),
-    "Imageable": ("save_image", "end_keeping_disk"),
+    "Imageable": ("save_image", "terminate_keeping_disk"),
     "Taggable": ("tag",),
     "LaunchesTogether": ("launch_together",),
     "ClearsShared": ("clear_shared",),
-    "HasTimer": ("timer", "no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
+    "HasTimer": ("timer", "why_no_timer", "timer_limit", "set_timer", "drop_timer", "timers"),
 }
 
 

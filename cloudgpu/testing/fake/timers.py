@@ -18,9 +18,9 @@ BY_TAG, MOVES, FIXED = "tag", "moves", "fixed"  # what the setting `timer` says
 WHY = "renew-until"
 
 
-def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, does: TimerAction | None) -> None:
+def set_timer(cloud: Cloud, machine: FakeMachine, at: datetime, now: datetime, action: TimerAction | None) -> None:
     """Set or move a machine's timer; a time that is over is now."""
-    cloud.timers[machine.id] = [iso(max(at, now)), str(does or usual(machine))]
+    cloud.timers[machine.id] = [iso(max(at, now)), str(action or usual(machine))]
 
 
 def fix(cloud: Cloud, machine: FakeMachine, now: datetime) -> None:

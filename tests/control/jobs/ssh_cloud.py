@@ -32,7 +32,17 @@ from tests.forked import Forked, until_closed
 KIND = "tests.control.jobs.ssh_cloud:make"
 LOOK_S = 0.01
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-CHANGES = ("launch", "terminate", "stop", "start", "tag", "set_timer", "drop_timer", "save_image", "end_keeping_disk")
+CHANGES = (
+    "launch",
+    "terminate",
+    "stop",
+    "start",
+    "tag",
+    "set_timer",
+    "drop_timer",
+    "save_image",
+    "terminate_keeping_disk",
+)
 STRIKES = []  # called before each changing call of the cloud
 
 

@@ -22,7 +22,7 @@ def named(found):
     return sorted(one.name for one in found)
 
 
-@pytest.mark.parametrize(("unpausable", "method"), [("terminate", "terminate"), ("park", "end_keeping_disk")])
+@pytest.mark.parametrize(("unpausable", "method"), [("terminate", "terminate"), ("park", "terminate_keeping_disk")])
 def test_what_can_only_be_ended_and_may_not_be_is_said_by_each_pass_and_ended_when_it_may(fleet, unpausable, method):
     fleet.policy("own", f"lease: 1h\nrenew_until: 72h\nspot:\n  unpausable: {unpausable}\n")
     fleet.up(name="fox", key="fox", spot=True, policy="own")

@@ -83,9 +83,9 @@ def kinds_kept(row):
 
 def test_a_machine_that_one_read_after_the_other_does_not_find_is_parked_only_when_it_has_ended(lab, monkeypatch):
     """The end keeps the disk only where it sees it, and asks for nothing where a read does not find the machine."""
-    row, real, asked = spot(lab), lab.cloud.end_keeping_disk, []
+    row, real, asked = spot(lab), lab.cloud.terminate_keeping_disk, []
 
-    def end_keeping_disk(machine):
+    def terminate_keeping_disk(machine):
         asked.append(machine)
         if len(asked) == 1:
             lab.cloud.fail_next("get", InstanceNotFound("A read that is behind."))
@@ -94,7 +94,7 @@ def test_a_machine_that_one_read_after_the_other_does_not_find_is_parked_only_wh
 
     late = replace(lab.cloud.token_rule, listing_proves_after=timedelta(minutes=10), gone_proves_after=timedelta(0))
     monkeypatch.setattr(lab.cloud, "token_rule", late)
-    monkeypatch.setattr(lab.cloud, "end_keeping_disk", end_keeping_disk)
+    monkeypatch.setattr(lab.cloud, "terminate_keeping_disk", terminate_keeping_disk)
     assert keeping.is_parked(stop(lab.session, row, why="test"))
     assert (lab.machines(), len(asked)) == ([], 2)
 
@@ -408,7 +408,7 @@ def test_down_keeps_a_volume_and_names_it(lab):
 
 # A process may die before or after any call that changes something.
 
-CHANGES = ("end_keeping_disk", "save_image", "remove", "terminate", "launch")
+CHANGES = ("terminate_keeping_disk", "save_image", "remove", "terminate", "launch")
 
 
 class Died(BaseException):

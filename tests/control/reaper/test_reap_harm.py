@@ -84,7 +84,7 @@ def test_a_machine_whose_turn_comes_late_is_looked_at_once_more(fleet, agents, m
         agents.says(fleet.clock(), gpu=90)
         raise ProviderUnavailable("the cloud is down")
 
-    fleet.cloud.fail_next("end_keeping_disk", hang)
+    fleet.cloud.fail_next("terminate_keeping_disk", hang)
     found = fleet.pass_()
     (late,), (first,) = found.skipped, found.unconfirmed
     assert {late.name, first.name} == {"fox", "owl"}

@@ -44,7 +44,7 @@ def test_a_stop_that_did_not_find_its_machine_is_asked_again_where_a_look_does(w
     assert not world.runs(box)
 
 
-@pytest.mark.parametrize("method", ["get", "end_keeping_disk"])
+@pytest.mark.parametrize("method", ["get", "terminate_keeping_disk"])
 def test_one_failing_call_puts_no_parking_off(world, method):
     box = world.launch("newt", "red", spot=True)
     world.now += 6 * TEN

@@ -183,7 +183,7 @@ def test_a_machine_that_is_not_shown_yet_is_returned_by_its_id_while_a_listing_m
     assert launch(provider, attempt).id == launch(make(settings), attempt).id == made.id
     with pytest.raises(InstanceNotFound):
         provider.get(made.id)
-    assert TOKEN_RULE.not_found_ends_after >= timedelta(seconds=500)
+    assert TOKEN_RULE.not_found_proves_end_after >= timedelta(seconds=500)
     assert len(lambdalabs.called("launch")) == 1
 
 

@@ -172,7 +172,7 @@ FAULTS = {
         "test_the_timer_ends_the_machine_by_itself",
     ),
     "sets a timer once and never moves it": (
-        "def set_timer(self, id, at, *, does=None): self.timer(id) or super().set_timer(id, at, does=does)",
+        "def set_timer(self, id, at, *, action=None): self.timer(id) or super().set_timer(id, at, action=action)",
         "test_a_timer_is_where_it_was_set_last",
     ),
     "drops every timer": (
@@ -257,7 +257,7 @@ FAULTS = {
         "test_what_is_unknown_lets_nobody_in",
     ),
     "leaves the disk of what was terminated": (
-        "def terminate(self, id): self.end_keeping_disk(id)",
+        "def terminate(self, id): self.terminate_keeping_disk(id)",
         "test_a_terminated_machine_leaves_nothing",
     ),
     "removes the disk of a running machine": (
@@ -276,11 +276,14 @@ FAULTS = {
         "test_a_region_shows_its_own_and_no_others",
     ),
     "loses the disk that was to be kept": (
-        "def end_keeping_disk(self, id): self.terminate(id)",
+        "def terminate_keeping_disk(self, id): self.terminate(id)",
         "test_a_machine_can_end_while_its_disk_stays",
     ),
     "fails to end what has ended": (
-        "def end_keeping_disk(self, id): self._living(self._store._cloud, id); super().end_keeping_disk(id)",
+        (
+            "def terminate_keeping_disk(self, id): "
+            "self._living(self._store._cloud, id); super().terminate_keeping_disk(id)"
+        ),
         "test_ending_with_the_disk_retained_is_fine_again",
     ),
     "makes a second image when it is asked again": (

@@ -74,7 +74,7 @@ def test_a_persistent_spot_machine_can_be_stopped(cloud):
 
 def test_a_disk_becomes_a_snapshot_first_and_an_image_when_that_is_ready(cloud, clock):
     made = launch(cloud)
-    cloud.end_keeping_disk(made.id)
+    cloud.terminate_keeping_disk(made.id)
     (disk,) = cloud.resources().items
     assert cloud.save_image(disk.id, "kept", disk.tags).ready is False
     clock.advance(59)
@@ -162,7 +162,7 @@ def test_what_is_denied_fails_and_is_named_by_the_permissions(cloud):
 
 
 def test_a_lost_reply_to_a_removal_has_removed(cloud):
-    cloud.end_keeping_disk(launch(cloud).id)
+    cloud.terminate_keeping_disk(launch(cloud).id)
     (disk,) = cloud.resources().items
     cloud.lose_reply("remove")
     with pytest.raises(ProviderUnavailable):

@@ -12,7 +12,7 @@ from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.jobs.stored import VOLUME
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.buckets import MAY_WRITE
+from cloudgpu.providers.buckets import WRITABLE_SCHEMES
 
 _BUCKET = re.compile(r"[a-z][a-z0-9+.-]*://.*", re.IGNORECASE | re.DOTALL)
 _EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data, or --data volume:data:data"
@@ -61,7 +61,7 @@ def parse_results_to(text: str | None) -> str | None:
     if text is None:
         return None
     address = bucket_address(text)
-    if address is not None and address.scheme in MAY_WRITE:
+    if address is not None and address.scheme in WRITABLE_SCHEMES:
         return address.text
     volume = parse_volume(text.removeprefix(VOLUME)) if text.startswith(VOLUME) else None
     if volume is not None and volume.size_gb is None:

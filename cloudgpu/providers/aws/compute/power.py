@@ -28,7 +28,7 @@ def terminate(aws: Aws, id: str) -> None:  # noqa: A002
     _request_end(aws, *ids.machine(id), keep_disk=False)
 
 
-def end_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
+def terminate_keeping_disk(aws: Aws, id: str) -> None:  # noqa: A002
     """Ask to end the machine and its spot request while its system disk stays; an unknown id is no error."""
     _request_end(aws, *ids.machine(id), keep_disk=True)
 

@@ -16,7 +16,7 @@ from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, 
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import ROOT_KIND, Call
-from cloudgpu.providers.aws.compute.schedules import no_timer
+from cloudgpu.providers.aws.compute.schedules import why_no_timer
 from cloudgpu.providers.aws.compute.translate import tags_of
 from cloudgpu.providers.aws.market import quotas
 from cloudgpu.providers.aws.market.availability import named_region
@@ -141,7 +141,7 @@ def _guards(aws: Aws, request: LaunchRequest, item: Available) -> tuple[str, ...
     is_ended = item.market is Market.SPOT and not request.setup.persistent
     disk = "its disk stays" if request.setup.keep_disk or not is_ended else "its disk is deleted"
     action = "ends" if is_ended else "stops"
-    timer = () if no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, action),)
+    timer = () if why_no_timer(aws) else (in_the_cloud(IN_THE_CLOUD, action),)
     return AGENT, f"{TIMER}, which {action} it; {disk}", *timer
 
 
@@ -157,8 +157,8 @@ def _remarks(aws: Aws, request: LaunchRequest, item: Available, lookups: _Lookup
             "without an instance profile the machine cannot report when it was last used, so idle cannot be evaluated "
             f"from outside. cloudgpu init aws makes one (accounts.{request.account}.instance_profile)"
         )
-    if no_timer(aws):
-        yield Note(no_timer(aws), NoteKind.GUARD)
+    if why_no_timer(aws):
+        yield Note(why_no_timer(aws), NoteKind.GUARD)
     if lookups.quota is not None:
         yield lookups.quota
     if request.cluster is not None:

@@ -36,7 +36,7 @@ THERE, GONE = "ConflictException", "ResourceNotFoundException"
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 
 
-def no_timer(aws: Aws) -> str:
+def why_no_timer(aws: Aws) -> str:
     """Return why this account has no timers; empty where it names their role."""
     if aws.options.timer_role:
         return ""
@@ -45,16 +45,16 @@ def no_timer(aws: Aws) -> str:
     return f"{absent}. cloudgpu init aws makes its role ({where})"
 
 
-def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None:  # noqa: A002
-    """Make the machine's schedule, or replace what there is of it.
+def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> None:  # noqa: A002
+    """Create the machine's schedule, or replace it.
 
-    One call; two where there is one already, three for the first of a region. Up to two more where `does` is not known.
+    One call; two where there is one already, three for the first of a region. Up to two more where `action` is None.
     """
     region, native_id = ids.machine(id)
-    if no_timer(aws):
+    if why_no_timer(aws):
         field = f"accounts.{aws.account}.timer_role"
-        raise InvalidRequest(f"{id} gets none: {no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
-    parameters = _schedule(aws, region, native_id, at, does or _default_action(aws, id))
+        raise InvalidRequest(f"{id} gets none: {why_no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
+    parameters = _schedule(aws, region, native_id, at, action or _default_action(aws, id))
     made = _call_scheduler(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
     if made == GONE:
         _call_scheduler(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
@@ -66,14 +66,14 @@ def set_timer(aws: Aws, id: str, at: datetime, does: TimerAction | None) -> None
 def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
     region, native_id = ids.machine(id)
-    if not no_timer(aws):
+    if not why_no_timer(aws):
         _call_scheduler(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, native_id))
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine's schedule fires; None for none. One call, two where there is none."""
     region, native_id = ids.machine(id)
-    found = None if no_timer(aws) else _start_time(aws, region, _name(aws, native_id))
+    found = None if why_no_timer(aws) else _start_time(aws, region, _name(aws, native_id))
     if found is None:
         describe_raw(aws, region, native_id)  # raises InstanceNotFound
     return found
@@ -84,7 +84,7 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
 
     ListSchedules names them, and not when they fire. `of`: those of these machines alone are read, in their regions.
     """
-    if no_timer(aws) or (of is not None and not of):
+    if why_no_timer(aws) or (of is not None and not of):
         return {}
     regions = (region,) if region else aws.regions()
     meant = None if of is None else {ids.machine(one) for one in of}

@@ -86,7 +86,7 @@ def is_ours(resource: Mapping[str, Any], group: str) -> bool:
     return kind in _OURS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
 
 
-def end_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
+def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     """Let the disk stay when the machine goes, see that it is so, then ask to delete the machine; no machine, no error.
 
     Its interface and its address go with it (`deleteOption`), and its group says by a tag that a disk in it is kept.

@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
-from cloudgpu.providers.azure.compute.schedules import no_timer
+from cloudgpu.providers.azure.compute.schedules import why_no_timer
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market import quotas
 from cloudgpu.providers.azure.market.availability import named_region
@@ -158,7 +158,7 @@ def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterat
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
     own = f"{layers.TIMER}, which stops it; its disk stays"
     inside = (layers.AGENT, own, OWN) if call.role else (ABSENT,)
-    cloud = () if no_timer(azure) else (layers.in_the_cloud("Azure's own scheduled actions", "deallocates"),)
+    cloud = () if why_no_timer(azure) else (layers.in_the_cloud("Azure's own scheduled actions", "deallocates"),)
     return *inside, *cloud
 
 
@@ -176,8 +176,8 @@ def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Foun
         yield f"{NO_IDENTITY}. cloudgpu init azure prepares one (accounts.{request.account}.machine_role)"
     elif not found.role:
         yield f"{NO_IDENTITY}. This login may not give it the role: cloudgpu doctor names who may"
-    if no_timer(azure):
-        yield Note(no_timer(azure), NoteKind.GUARD)
+    if why_no_timer(azure):
+        yield Note(why_no_timer(azure), NoteKind.GUARD)
     if azure.options.encryption_at_host and not found.sku.encrypts_at_host:
         yield f"{item.instance_type} has no encryption at host: its disks are encrypted at rest alone"
     if found.limits is not None:

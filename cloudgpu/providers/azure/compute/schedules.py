@@ -35,7 +35,7 @@ _ACTIONS = "Microsoft.ComputeSchedule/locations"
 _TIMER_TAG = re.compile(r"([1-9]\d{0,10})_([0-9a-zA-Z-]{1,50})")
 
 
-def no_timer(azure: Azure) -> str:
+def why_no_timer(azure: Azure) -> str:
     """Return why this account has no timers; empty where its settings say that it has."""
     if azure.options.timers:
         return ""
@@ -49,9 +49,9 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
 
     Raises InstanceNotFound, and InvalidRequest where Azure does not take it.
     """
-    if no_timer(azure):
+    if why_no_timer(azure):
         field = f"accounts.{azure.account}.timers"
-        raise InvalidRequest(f"{id} gets none: {no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
+        raise InvalidRequest(f"{id} gets none: {why_no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
     before = _tagged_timer(machine.raw(azure, id))
     moment = max(at, azure.clock() + SOONEST).astimezone(UTC).replace(microsecond=0)
     region, _ = ids.machine(id)
@@ -66,7 +66,7 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
 
 def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
     """Cancel the machine's deallocation; none is no error, nor is a machine that is gone. Up to three calls."""
-    if no_timer(azure):
+    if why_no_timer(azure):
         return
     try:
         before = _tagged_timer(machine.raw(azure, id))
@@ -80,7 +80,7 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
 def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine is deallocated; None for never. Two calls, one where it bears none."""
     scheduled = _tagged_timer(machine.raw(azure, id))
-    if scheduled is None or no_timer(azure):
+    if scheduled is None or why_no_timer(azure):
         return None
     return scheduled[0] if scheduled[1] in _alive(azure, ids.machine(id)[0], [scheduled[1]]) else None
 
@@ -90,7 +90,7 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
 
     Those of machines that are gone are not among them: nothing is known of them, and they do nothing.
     """
-    if no_timer(azure):
+    if why_no_timer(azure):
         return {}
     mine = [one for one in machine.listed(azure) if _is_mine(azure, one) and region in (None, one["location"])]
     scheduled = {machine.id_of(one): found for one in mine if (found := _tagged_timer(one)) is not None}

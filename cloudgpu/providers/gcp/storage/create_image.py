@@ -116,7 +116,7 @@ def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
     return name
 
 
-def end_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
+def terminate_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
     """Ask to end the machine while its system disk stays; one that is gone is no error.
 
     First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks

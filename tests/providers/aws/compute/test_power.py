@@ -66,19 +66,19 @@ def test_a_machine_that_a_read_does_not_find_yet_is_ended_all_the_same_with_its_
 def test_a_machine_whose_disk_is_to_stay_is_not_ended_before_it_was_seen(aws, provider):
     made = machine()
     aws.faults.add("DescribeInstances", error="InvalidInstanceID.NotFound")
-    provider.end_keeping_disk(made)
+    provider.terminate_keeping_disk(made)
     assert provider.get(made).state is State.RUNNING
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_machine_is_ended_while_its_disk_stays_with_its_tags(aws, provider, keep):
     made = machine(market=Market.SPOT, keep=keep)
-    provider.end_keeping_disk(made)
+    provider.terminate_keeping_disk(made)
     assert provider.get(made).state is State.TERMINATED
     (disk,) = disks()
     assert disk["State"] == "available"
     assert {"Key": "cloudgpu-id", "Value": "cg-1"} in disk["Tags"]
-    provider.end_keeping_disk(made)
+    provider.terminate_keeping_disk(made)
     assert len(disks()) == 1
 
 
@@ -86,7 +86,7 @@ def test_a_disk_that_cannot_be_kept_keeps_the_machine_alive(aws, provider):
     made = machine()
     aws.faults.deny("ModifyInstanceAttribute")
     with pytest.raises(Exception, match="ec2:ModifyInstanceAttribute"):
-        provider.end_keeping_disk(made)
+        provider.terminate_keeping_disk(made)
     assert provider.get(made).state is State.RUNNING
 
 
@@ -110,13 +110,13 @@ def test_a_persistent_request_of_a_machine_that_others_ended_is_cancelled_too(aw
 
 def test_the_end_of_what_aws_has_not_is_asked_once_and_is_no_error(aws, provider):
     provider.terminate(UNKNOWN)
-    provider.end_keeping_disk(UNKNOWN)
+    provider.terminate_keeping_disk(UNKNOWN)
     assert [call.error for call in aws.called("TerminateInstances")] == ["InvalidInstanceID.NotFound"]
 
 
 def test_nothing_is_sent_for_an_id_that_is_none(aws, provider):
     for wrong in ("i-0123456789abcdef0", "us-east-1/i-*", "evil.example/i-0123456789abcdef0", f"{UNKNOWN}\n", ""):
-        for ask in (provider.get, provider.stop, provider.start, provider.end_keeping_disk, provider.terminate):
+        for ask in (provider.get, provider.stop, provider.start, provider.terminate_keeping_disk, provider.terminate):
             with pytest.raises(InvalidRequest):  # not "not found": AWS was not asked
                 ask(wrong)
     assert aws.calls == []

@@ -108,7 +108,7 @@ def test_a_partition_of_its_own_has_targets_of_its_own(aws, tmp_path, at):
     role = "arn:aws-cn:iam::123456789012:role/cloudgpu-timer"
     provider = account(aws, tmp_path, timer_role=role)
     with pytest.raises(InvalidRequest):  # our model knows one partition
-        provider.set_timer(machine(), at, does=TimerAction.STOP)
+        provider.set_timer(machine(), at, action=TimerAction.STOP)
     *_, call = (one for one in aws.called("CreateSchedule") if "arn:aws-cn" in one.parameters["Target"]["Arn"])
     assert call.parameters["Target"]["Arn"] == "arn:aws-cn:scheduler:::aws-sdk:ec2:stopInstances"
 
@@ -121,7 +121,7 @@ def test_calls_are_counted(aws, provider, at):
         (other, at + HOUR, ["CreateSchedule", "UpdateSchedule"]),
     ):
         with calls(aws) as made:
-            provider.set_timer(id_, when, does=TimerAction.STOP)
+            provider.set_timer(id_, when, action=TimerAction.STOP)
         assert asked(made) == wanted
     with calls(aws) as made:
         provider.set_timer(one, at)
@@ -237,7 +237,7 @@ def test_a_role_that_is_taken_away_makes_every_timer_harmless(aws, provider, at)
 def test_without_a_role_nothing_is_asked_and_the_way_out_is_said(aws, tmp_path, at):
     provider = account(aws, tmp_path, timer_role=None)
     id_ = machine()
-    assert "cloudgpu init aws" in provider.no_timer()
+    assert "cloudgpu init aws" in provider.why_no_timer()
     with calls(aws) as made:
         provider.drop_timer(id_)
         assert provider.timers() == {}
@@ -316,10 +316,10 @@ def test_of_some_machines_only_their_own_timers_are_read_in_their_own_regions(aw
         provider.set_timer(id_, at)
     bare = machine()
     with calls(aws) as made:
-        assert provider.timers(of=[*ours[:2], bare]) == dict.fromkeys(ours[:2], at)
+        assert provider.timers(ids=[*ours[:2], bare]) == dict.fromkeys(ours[:2], at)
     assert sorted(made) == [*[("GetSchedule", "us-east-1")] * 2, ("ListSchedules", "us-east-1")]
     with calls(aws) as made:
-        assert provider.timers(of=[]) == {}
+        assert provider.timers(ids=[]) == {}
     assert made == []
 
 

@@ -163,7 +163,7 @@ def test_no_disk_of_a_node_outlives_its_machine_by_itself(aws, provider, setup):
 def test_a_disk_that_is_kept_when_its_node_ends_bears_that_nodes_own_tags(provider):
     attempts = cluster(provider, offered(provider, market=Market.SPOT))
     made = launch(provider, attempts)
-    provider.end_keeping_disk(made[2].id)
+    provider.terminate_keeping_disk(made[2].id)
     (left,) = [one for one in provider.resources().items if one.attached_to is None]
     assert left.kind is Kind.DISK
     assert {**left.tags, **attempts[2].tags} == dict(left.tags)

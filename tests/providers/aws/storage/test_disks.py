@@ -38,7 +38,7 @@ def cloud(aws, tmp_path):
 def left_disk(cloud, **more):
     """Let a spot machine end so that its disk stays, and return that."""
     id_ = machine(market=Market.SPOT, keep=True, **more)
-    cloud.end_keeping_disk(id_)
+    cloud.terminate_keeping_disk(id_)
     return next(one for one in cloud.resources("us-east-1").items if one.kind is Kind.DISK)
 
 
@@ -64,7 +64,7 @@ def test_a_disk_in_use_is_listed_with_its_machine_and_one_that_was_kept_without(
     (disk,) = cloud.resources().items
     assert (disk.kind, disk.size_gb, disk.stored_as, disk.attached_to) == (Kind.DISK, 64, "gp3", id_)
     assert (disk.tags, disk.zone[:-1], disk.name) == (OURS, "us-east-1", "")
-    cloud.end_keeping_disk(id_)
+    cloud.terminate_keeping_disk(id_)
     (disk,) = cloud.resources("us-east-1").items
     assert (disk.attached_to, disk.ready, disk.id.partition("/")[0]) == (None, True, "us-east-1")
 

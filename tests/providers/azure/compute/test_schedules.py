@@ -123,7 +123,7 @@ def test_another_ledgers_timers_are_not_told(azure, azure_arm, sdk):
 
 def test_without_timers_nothing_is_asked(account, azure_arm):
     plain = account()
-    assert "cloudgpu init azure" in timer.no_timer(plain)
+    assert "cloudgpu init azure" in timer.why_no_timer(plain)
     assert timer.timers(plain) == {}
     timer.drop_timer(plain, ID)
     with pytest.raises(InvalidRequest, match="init azure"):

@@ -25,7 +25,7 @@ def told(azure, kind=None, region=None):
 def gone_machine(azure, server, sdk):
     """Leave the disk of a machine that is gone, in a group that says so beside all that it said before."""
     launch(sdk)
-    power.end_keeping_disk(azure, ID)
+    power.terminate_keeping_disk(azure, ID)
     server.advance(600)
     assert tags().items() < groups.tags_of(azure, GROUP).items()
     return told(azure)[0]
@@ -84,7 +84,7 @@ def test_a_disk_that_is_used_stays_and_one_of_a_machine_that_is_gone_goes_with_i
     launch(sdk)
     with pytest.raises(InvalidRequest, match="in use by"):
         storage.remove(azure, told(azure)[0])
-    power.end_keeping_disk(azure, ID)
+    power.terminate_keeping_disk(azure, ID)
     azure_arm.advance(600)
     assert azure_arm.instances() == []
     (disk,) = told(azure)
@@ -108,8 +108,8 @@ def test_a_group_in_which_something_of_somebodys_lies_stays(account, azure_arm, 
 def test_to_end_a_machine_and_keep_its_disk_twice_is_fine(account, azure_arm, sdk):
     azure = account()
     gone_machine(azure, azure_arm, sdk)
-    power.end_keeping_disk(azure, ID)
-    power.end_keeping_disk(azure, f"eastus/{OTHER}")
+    power.terminate_keeping_disk(azure, ID)
+    power.terminate_keeping_disk(azure, f"eastus/{OTHER}")
     assert [kind for kind, _ in azure_arm.billable()] == ["disk"]
 
 

@@ -54,7 +54,7 @@ def test_nothing_that_a_machine_uses_goes(account, azure_arm, sdk):
 def test_a_group_with_a_kept_disk_is_that_disks_and_stays(account, azure_arm, sdk):
     azure = account()
     launch(sdk)
-    power.end_keeping_disk(azure, ID)
+    power.terminate_keeping_disk(azure, ID)
     azure_arm.advance(600)
     (group,) = told(azure).values()
     assert (group.kind, "/disks/" in group.attached_to) == (Kind.GROUP, True)

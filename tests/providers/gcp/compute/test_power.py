@@ -74,7 +74,7 @@ def test_a_disk_that_was_told_to_stay_goes_all_the_same_when_the_machine_is_ende
     made = launched(cloud)
     gcp.faults.deny("compute.instances.delete", times=1)
     with pytest.raises(AuthFailed):
-        cloud.end_keeping_disk(made.id)
+        cloud.terminate_keeping_disk(made.id)
     cloud.terminate(made.id)
     nothing_left(gcp)
 

@@ -34,7 +34,7 @@ def cloud(gcp, tmp_path):
 def left_disk(gcp, cloud, name="cg-1"):
     """Let a machine end so that its disk stays, and return that."""
     id_ = machine(gcp, name)
-    cloud.end_keeping_disk(id_)
+    cloud.terminate_keeping_disk(id_)
     gcp.advance(60)
     return next(one for one in cloud.resources().items if one.id == joined(ZONE, "disks", name))
 
@@ -210,13 +210,13 @@ def test_the_disk_is_told_to_stay_before_the_machine_is_told_to_go(gcp, cloud):
     id_ = machine(gcp, "cg-1")
     gcp.faults.refuse("compute.instances.delete", times=9)
     with suppress(CloudgpuError):
-        cloud.end_keeping_disk(id_)
+        cloud.terminate_keeping_disk(id_)
     assert not gcp.instance(id_)["disks"][0]["autoDelete"]
     gcp.faults.clear()
-    cloud.end_keeping_disk(id_)
+    cloud.terminate_keeping_disk(id_)
     gcp.advance(60)
     assert [one.attached_to for one in cloud.resources().items] == [None]
-    cloud.end_keeping_disk(id_)  # it is gone, and that is no error
+    cloud.terminate_keeping_disk(id_)  # it is gone, and that is no error
 
 
 # Volumes
