@@ -1,4 +1,4 @@
-"""Budgets and how they stand, as the plain values that `-o json` prints: money as decimal text in US dollars."""
+"""Budgets and their status, as the plain values that `-o json` prints: money as decimal text in US dollars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.status import BudgetState
     from cloudgpu.views.documents.money.budgets import Budget as BudgetValue, BudgetStatus, BudgetStop
 
-_VERBS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
+_ACTION_TEXTS = {"warn": "warned", "stop": "stopped", "park": "parked", "terminate": "terminated, its disk deleted"}
 
 
 def budget_value(budget: Budget) -> BudgetValue:
@@ -40,8 +40,8 @@ def budget_value(budget: Budget) -> BudgetValue:
     }
 
 
-def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:
-    """Return a budget and how it stands; checks are `every` so long."""
+def status_value(state: BudgetState, check_interval: timedelta) -> BudgetStatus:
+    """Return a budget and its status; `check_interval` is the time from one check to the next."""
     return {
         **budget_value(state.budget),
         "since": None if state.period is None else iso(state.period.begin),
@@ -53,7 +53,7 @@ def status_value(state: BudgetState, every: timedelta) -> BudgetStatus:
         "forecast_usd": usd(state.forecast),
         "burn_usd_per_hour": usd(state.burn),
         "exhausted_in_s": None if state.exhausted_in is None else int(state.exhausted_in.total_seconds()),
-        "overshoot_usd": usd(state.overshoot(every)),
+        "overshoot_usd": usd(state.overshoot(check_interval)),
         "exhausted": state.is_exceeded,
         "unpriced": list(state.unpriced),
         "assumed": list(state.assumed),
@@ -66,5 +66,5 @@ def stop_value(stop: Stop) -> BudgetStop:
 
 
 def stop_sentences(stops: Sequence[BudgetStop]) -> list[str]:
-    """Return the sentences of what exceeded budgets would do, in their order."""
-    return [f"{stop['name']} would be {_VERBS[stop['do']]}: {stop['why']}" for stop in stops]
+    """Return one sentence for each machine that an exceeded budget would act on, in their order."""
+    return [f"{stop['name']} would be {_ACTION_TEXTS[stop['do']]}: {stop['why']}" for stop in stops]

@@ -1,4 +1,4 @@
-"""Offers and prices of the catalogue, and what became of them, as the plain values that `-o json` prints."""
+"""Offers, prices and price changes of the catalogue, as the plain values that `-o json` prints."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
-NOW, SUPERSEDED, HISTORIC = "current", "superseded", "historic"
+CURRENT, SUPERSEDED, HISTORIC = "current", "superseded", "historic"
 
 
 def machine_price(listed: ListedPrice, state: str, now: datetime) -> CatalogPrice:
-    """Return what an hour of a machine costs; `state` is one of `NOW`, `SUPERSEDED` and `HISTORIC`."""
+    """Return what an hour of a machine costs; `state` is one of `CURRENT`, `SUPERSEDED` and `HISTORIC`."""
     price = listed.price
     return {
         "region": listed.region,
@@ -40,7 +40,7 @@ def machine_price(listed: ListedPrice, state: str, now: datetime) -> CatalogPric
 
 
 def storage_price(price: DiskPrice, state: str, now: datetime) -> CatalogPrice:
-    """Return what a kind of storage, an address or traffic costs; one without a date is old."""
+    """Return what a kind of storage, an address or traffic costs; a price without a date counts as old."""
     return {
         "region": price.region,
         "market": None,
@@ -75,8 +75,8 @@ def past_price(price: PastPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def move_value(provider: str, move: PriceMove) -> PriceChange:
-    """Return a price that is another one now; `accepted` says whether the new one is in use."""
+def price_change_value(provider: str, move: PriceMove) -> PriceChange:
+    """Return how a price has changed; `accepted` says whether the new price is in use."""
     return {
         "provider": provider,
         "item": move.key.item,
@@ -124,5 +124,5 @@ def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuO
     }
 
 
-def _rounded(figure: float | None) -> float | None:
-    return None if figure is None else round(figure, 4)
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

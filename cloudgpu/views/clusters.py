@@ -1,4 +1,4 @@
-"""Gives clusters as plain values: what is of all nodes summed, what is of one of them as its first node's."""
+"""Clusters as plain values: amounts are summed over all nodes, and what one node is enough for is the first node's."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import Price
 
-# Of nodes that differ, the one that costs most says what the cluster is.
+# A cluster is in the first of these states that one of its nodes is in: they begin with those that cost most.
 _STATES = ("running", "pending", "stopping", "unknown", "stopped", "deallocated", "terminated")
 
 
 def cluster_value(
     nodes: Sequence[Machine], values: Sequence[MachineDocument], *, queue: str | None = None
 ) -> ClusterDocument:
-    """Return the cluster with these nodes, whose own values these are, in the same order.
+    """Return the cluster with these nodes; `values` are those of each node, in the same order.
 
-    Amounts of money are those of all nodes, null where one of them has none. `queue` is what its queue has, in words.
+    Amounts of money are sums over all nodes, null where one node's is. `queue` describes the jobs in its queue.
     """
-    cluster, complete = not_none(nodes[0].cluster), status(nodes)
+    cluster, node_status = not_none(nodes[0].cluster), status(nodes)
     return {
         **values[0],
         "id": cluster.id,
@@ -40,10 +40,10 @@ def cluster_value(
         "unpriced": _unique(name for machine in values for name in machine["unpriced"]),
         "retained": [part for machine in values for part in machine["retained"]],
         "retained_usd_per_month": sum_of(machine["retained_usd_per_month"] for machine in values),
-        "attached_costs": _attached(values),
+        "attached_costs": _attached_costs(values),
         "stopped_usd_per_month": sum_of(machine["stopped_usd_per_month"] for machine in values),
-        "shared": list({one["key"]: one for value in values for one in value["shared"]}.values()),
-        "gpu_users": _unique(use for machine in values for use in machine["gpu_users"]),
+        "shared": list({access["key"]: access for value in values for access in value["shared"]}.values()),
+        "gpu_users": _unique(user for machine in values for user in machine["gpu_users"]),
         "launch_uncertain": any(machine["launch_uncertain"] for machine in values),
         "last_active_at": max((machine["last_active_at"] or "" for machine in values), default="") or None,
         "seen_at": min((machine["seen_at"] or "" for machine in values), default="") or None,
@@ -55,8 +55,8 @@ def cluster_value(
         "terminated_at": max((not_none(machine["terminated_at"]) for machine in values), default=None)
         if all(machine["terminated_at"] for machine in values)
         else None,
-        "there": complete.there,
-        "degraded": complete.degraded,
+        "there": node_status.there,
+        "degraded": node_status.degraded,
         "queue": queue,
         "nodes": [machine["id"] for machine in values],
     }
@@ -64,8 +64,8 @@ def cluster_value(
 
 def sum_of(amounts: Iterable[str | None]) -> str | None:
     """Return the sum of decimal amounts in USD; None where one of them is not known."""
-    known = list(amounts)
-    return None if None in known else f"{sum((Decimal(one) for one in known if one is not None), Decimal()):f}"
+    texts = list(amounts)
+    return None if None in texts else f"{sum((Decimal(text) for text in texts if text is not None), Decimal()):f}"
 
 
 def price_of(values: Sequence[MachineDocument]) -> Price | None:
@@ -79,15 +79,19 @@ def _unique(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _attached(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
+def _attached_costs(values: Sequence[MachineDocument]) -> list[AttachedCost] | None:
     """Return the attached costs of all nodes, summed by kind; None if those of one node are not known."""
     by_kind: dict[tuple[object, ...], AttachedCost] = {}
     for value in values:
         if value["attached_costs"] is None:
             return None
-        for one in value["attached_costs"]:
-            kind = (one["what"], one["at_most"], one["while_running"], one["while_stopped"])
-            cost = by_kind.get(kind)
-            costs = one["usd_per_month"] if cost is None else sum_of((cost["usd_per_month"], one["usd_per_month"]))
-            by_kind[kind] = {**one, "usd_per_month": costs}
+        for attached in value["attached_costs"]:
+            key = (attached["what"], attached["at_most"], attached["while_running"], attached["while_stopped"])
+            cost = by_kind.get(key)
+            usd_per_month = (
+                attached["usd_per_month"]
+                if cost is None
+                else sum_of((cost["usd_per_month"], attached["usd_per_month"]))
+            )
+            by_kind[key] = {**attached, "usd_per_month": usd_per_month}
     return list(by_kind.values())

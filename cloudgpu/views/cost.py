@@ -1,6 +1,6 @@
 """Gives the answer of `cost` as plain values and as CSV, with exact amounts and quantities as decimal text.
 
-Groups add up to the total. Ranges, what is still to come and what is left of prepaid accounts are told too. Other
+Groups add up to the total. There are also ranges, projections and the balances of prepaid accounts. Other
 programs read the decimal text in files.
 """
 
@@ -37,54 +37,54 @@ if TYPE_CHECKING:
         Projection as ProjectionValue,
     )
 
-COLUMNS = (
+CSV_COLUMNS = (
     "group", "name", "hours", "usd", "low_usd", "high_usd", "on_demand_usd", "savings_usd", "without_price", "marks",
     "amount", "currency", "per_usd", "rate_as_of", "since", "until", "as_of", "tz",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would carry out
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs text that begins so: OWASP, CSV injection
 
 
 def group_names(
     keys: Iterable[str], machines: Iterable[Machine], query: CostQuery, labels: Mapping[str, str] | None = None
 ) -> dict[str, GroupName]:
-    """Return the texts of each group beside its sums, by key; reads the machines once.
+    """Return the name of each group by its key, and a machine's provider and state; reads the machines once.
 
-    `labels` are names by key, of jobs.
+    `labels` are the names of jobs, by group key.
     """
     by_id = {machine.id: machine for machine in machines} if query.by is By.INSTANCE else {}
     return {key: _group_name(key, by_id.get(key), query, (labels or {}).get(key, key)) for key in keys}
 
 
 def _group_name(key: str, machine: Machine | None, query: CostQuery, label: str) -> GroupName:
-    shown = period_name(key, query) if query.by in CALENDAR else (machine and machine.name) or label
+    name = period_name(key, query) if query.by in CALENDAR else (machine and machine.name) or label
     return {
-        "name": shown,
+        "name": name,
         "provider": None if machine is None else machine.provider,
         "state": None if machine is None else machine.state,
     }
 
 
 def groups_value(costs: Costs, names: Mapping[str, GroupName], by: By, currency: Currency | None) -> list[CostGroup]:
-    """Return the groups; `names` has the texts of each beside its sums.
+    """Return the groups with their sums; `names` is from `group_names`.
 
     Amounts are rounded so that the groups add up to the total to the last digit: each is the difference of two
-    rounded sums, and so within a nano-dollar of its own.
+    rounded sums, so it differs from its own sum by less than a nano-dollar.
     """
     amounts = shares(totals.amount for totals in costs.groups.values())
     on_demand = shares(totals.list_cost for totals in costs.groups.values())
     savings = shares(totals.list_cost - totals.compared_cost for totals in costs.groups.values())
-    parts = zip(costs.groups.items(), amounts, on_demand, savings, strict=True)
-    return [{"group": key, **names[key], **_sums(totals, sums, by, currency)} for (key, totals), *sums in parts]
+    groups = zip(costs.groups.items(), amounts, on_demand, savings, strict=True)
+    return [{"group": key, **names[key], **_sums(totals, rounded, by, currency)} for (key, totals), *rounded in groups]
 
 
 def total_value(totals: CostTotals, by: By, currency: Currency | None) -> CostSum:
     """Return the total of all groups, without names."""
-    sums = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
-    return _sums(totals, sums, by, currency)
+    rounded = [money(totals.amount), money(totals.list_cost), money(totals.list_cost - totals.compared_cost)]
+    return _sums(totals, rounded, by, currency)
 
 
-def _sums(totals: CostTotals, sums: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
-    amount, on_demand, savings = sums
+def _sums(totals: CostTotals, rounded: Sequence[Money], by: By, currency: Currency | None) -> CostSum:
+    amount, on_demand, savings = rounded
     has_list_cost = totals.list_cost > 0 or totals.compared_cost > 0
     is_unpriced = bool(totals.without_price) and not totals.high
     return {
@@ -104,13 +104,13 @@ def _sums(totals: CostTotals, sums: Sequence[Money], by: By, currency: Currency 
 
 def lost_value(sums: Sequence[int]) -> LostCost:
     """Return what runs that were interrupted, or launches that failed, have cost."""
-    low, amount, high, micros, number = sums
+    low, amount, high, billed_us, count = sums
     return {
         "low_usd": usd(money(low)),
         "usd": usd(money(amount)),
         "high_usd": usd(money(high)),
-        "hours": hours_text(micros),
-        "number": number,
+        "hours": hours_text(billed_us),
+        "number": count,
     }
 
 
@@ -127,7 +127,7 @@ def burn_value(burn: BurnByPart) -> BurnRate:
 
 
 def projection_value(totals: CostTotals, remaining: RemainingCost, at: datetime | None) -> ProjectionValue:
-    """Return a projected total: what there is, and what is still to come."""
+    """Return a projected total: the cost so far and the remaining cost."""
     return {
         "at": None if at is None else iso(at),
         "more_usd": usd(money(remaining.amount)),
@@ -156,7 +156,7 @@ def to_csv(document: CostDocument) -> str:
     """
     out = StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # as RFC 4180 has it
-    writer.writerow(COLUMNS)
+    writer.writerow(CSV_COLUMNS)
     writer.writerows(_csv_rows(document))
     return out.getvalue()
 
@@ -168,13 +168,13 @@ def _csv_rows(document: CostDocument) -> Iterator[list[str]]:
     for group in document["groups"]:
         amount = group["usd"] if document["currency"] is None else group["amount"]
         values: Mapping[str, object] = {**group, **common, **dates, "amount": amount}
-        yield [_cell(name, values[name]) for name in COLUMNS]
+        yield [_cell(name, values[name]) for name in CSV_COLUMNS]
 
 
 def _cell(name: str, value: object) -> str:
     text = "" if value is None else str(value)
-    number = name.endswith("usd") or name in ("hours", "amount", "without_price")
-    return f"'{text}" if not number and text.startswith(_FORMULA) else text
+    is_number = name.endswith("usd") or name in ("hours", "amount", "without_price")
+    return f"'{text}" if not is_number and text.startswith(FORMULA_STARTS) else text
 
 
 QUANTITY_DIGITS = 15  # of quantities: a price of a thousand dollars times the rest is less than a nano-dollar
@@ -183,34 +183,36 @@ QUANTITY_DIGITS = 15  # of quantities: a price of a thousand dollars times the r
 def decimal(value: Fraction | Money | int) -> str:
     """Return plain decimal text, always with a point and never with an exponent; quantities to 15 places."""
     exact = Fraction(value.nanos, NANO) if isinstance(value, Money) else Fraction(value)
-    parts = round(abs(exact) * 10**QUANTITY_DIGITS)
-    whole, rest = divmod(parts, 10**QUANTITY_DIGITS)
-    return f"{'-' if exact < 0 and parts else ''}{whole}.{f'{rest:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
+    scaled = round(abs(exact) * 10**QUANTITY_DIGITS)
+    whole, decimals = divmod(scaled, 10**QUANTITY_DIGITS)
+    return f"{'-' if exact < 0 and scaled else ''}{whole}.{f'{decimals:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
 
 
-def second(moment: datetime) -> str:
-    """Return a time as `YYYY-MM-DDTHH:mm:ssZ`, as FOCUS writes it; what is less than a second is left out."""
+def focus_time(moment: datetime) -> str:
+    """Return a time as FOCUS writes it, `YYYY-MM-DDTHH:mm:ssZ`: fractions of a second are left out."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if moment.year > 999 else moment.isoformat()  # noqa: PLR2004
 
 
-def credit_value(known: CreditReading, hourly: Money, now: datetime) -> CreditDocument:
-    """Return what was left in an account that is paid in advance, and when that ends at so much an hour now.
+def credit_value(reading: CreditReading, hourly_cost: Money, now: datetime) -> CreditDocument:
+    """Return the balance of a prepaid account, and when it runs out if every hour costs `hourly_cost`.
 
-    What was spent since it was read is counted at the higher of that rate and the rate of then.
+    Since the balance was read, the higher of `hourly_cost` and the hourly cost at that time is assumed.
     """
-    left, credit = credit_left(known.credit, max(known.hourly, hourly), now), known.credit
-    lasts = time_left(left, hourly)
+    balance, credit = credit_left(reading.credit, max(reading.hourly, hourly_cost), now), reading.credit
+    duration = time_left(balance, hourly_cost)
     return {
-        "account": known.account,
-        "provider": known.provider,
+        "account": reading.account,
+        "provider": reading.provider,
         "left_usd": usd(credit.left),
-        "usd_per_hour": usd(hourly),
+        "usd_per_hour": usd(hourly_cost),
         "as_of": iso(credit.as_of),
-        "ends_at": None if lasts is None else iso(now + lasts),
+        "ends_at": None if duration is None else iso(now + duration),
         "page": credit.page,
     }
 
 
-def credits_value(read: Iterable[CreditReading], machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
-    """Return what was left in each account when it was read, and how long that lasts with what runs there now."""
-    return [credit_value(credit, hourly_now(credit, machines), now) for credit in read]
+def credits_value(
+    readings: Iterable[CreditReading], machines: Collection[Machine], now: datetime
+) -> list[CreditDocument]:
+    """Return the balance of each prepaid account, and when it runs out with what runs there now."""
+    return [credit_value(reading, hourly_now(reading, machines), now) for reading in readings]

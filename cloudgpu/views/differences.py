@@ -1,4 +1,4 @@
-"""What a repeated request asks for and the machine that it returns has not: nothing is changed by asking again."""
+"""How a repeated request differs from the machine that it returns: the machine stays as it is."""
 
 from __future__ import annotations
 
@@ -18,50 +18,61 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import LaunchRequest
     from cloudgpu.views.documents.machines.machines import RequestDifference
 
-SHORTER = "a lease is never made shorter: stop or end the machine yourself"
-NEAR = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch was written down
+NEVER_SHORTER = "a lease is never made shorter: stop or end the machine yourself"
+LEASE_TOLERANCE = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch's ledger line
 
 
 def differences_value(
-    request: LaunchRequest, then: Mapping[str, Any], at: str, machine: Machine
+    request: LaunchRequest, launch_body: Mapping[str, Any], launched_at: str, machine: Machine
 ) -> Iterator[RequestDifference]:
-    """Yield each option in which a request is not that of the machine's launch, and how to have it so.
+    """Yield each option whose value differs from the machine's launch, and how to change the machine.
 
-    `then` is the body of the launch's line, which was written at `at`.
+    `launch_body` is the body of the launch's ledger line, which was written at `launched_at`.
     """
-    name, new = command_name(machine), "launch another with --new"
-    before = _minutes(from_iso(not_none(then["expires"])) - from_iso(at))
+    name, launch_new = command_name(machine), "launch another with --new"
+    launch_lease = _rounded_to_minutes(from_iso(not_none(launch_body["expires"])) - from_iso(launched_at))
     lease = timedelta(seconds=request.lease_s)
-    if abs(before - lease) > NEAR:
-        change = f"cloudgpu extend {name} {span_text(lease - before)}" if lease > before else f"{SHORTER}, or {new}"
-        yield _diff("--lease", duration_text(lease), f"a lease of {duration_text(before)}", change)
-    launch_renewal = timedelta(seconds=then["renew_s"] or request.renew_s)
+    if abs(launch_lease - lease) > LEASE_TOLERANCE:
+        change = (
+            f"cloudgpu extend {name} {span_text(lease - launch_lease)}"
+            if lease > launch_lease
+            else f"{NEVER_SHORTER}, or {launch_new}"
+        )
+        yield _diff("--lease", duration_text(lease), f"a lease of {duration_text(launch_lease)}", change)
+    launch_renewal = timedelta(seconds=launch_body["renew_s"] or request.renew_s)
     renewal = timedelta(seconds=request.renew_s)
     if renewal != launch_renewal:
         yield _diff(
             "--renew-until",
             duration_text(renewal),
             f"one of {duration_text(launch_renewal)}",
-            f"cloudgpu extend {name} past it" if renewal > launch_renewal else f"{SHORTER}, or {new}",
+            f"cloudgpu extend {name} past it" if renewal > launch_renewal else f"{NEVER_SHORTER}, or {launch_new}",
         )
     max_price = None if request.want.max_price is None else request.want.max_price.nanos
-    if max_price != then["max_price"]:
-        yield _diff("--max-price", _dollars(max_price), f"{_dollars(then['max_price'])}{_runs_at(machine)}", new)
+    if max_price != launch_body["max_price"]:
+        yield _diff(
+            "--max-price", _dollars(max_price), f"{_dollars(launch_body['max_price'])}{_cost_text(machine)}", launch_new
+        )
     if request.policy != machine.policy:
-        yield _diff("--policy", request.policy, str(machine.policy), new)
+        yield _diff("--policy", request.policy, str(machine.policy), launch_new)
     if not request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
-        yield _diff("--trust", str(request.want.trust), str(machine.trust), new)
-    typed = sorted(request.setup.network.ssh_from)
-    opened = sorted(machine.setup.network.ssh_from if machine.setup else ())
-    if typed and typed != opened:
-        yield _diff("--ssh-from", ", ".join(typed), ", ".join(opened) or "nobody", f"cloudgpu allow {name} --from CIDR")
+        yield _diff("--trust", str(request.want.trust), str(machine.trust), launch_new)
+    requested_networks = sorted(request.setup.network.ssh_from)
+    open_networks = sorted(machine.setup.network.ssh_from if machine.setup else ())
+    if requested_networks and requested_networks != open_networks:
+        yield _diff(
+            "--ssh-from",
+            ", ".join(requested_networks),
+            ", ".join(open_networks) or "nobody",
+            f"cloudgpu allow {name} --from CIDR",
+        )
 
 
-def _diff(option: str, asked: str, has: str, change: str) -> RequestDifference:
-    return {"option": option, "requested": asked, "current": has, "next": change}
+def _diff(option: str, requested: str, current: str, change: str) -> RequestDifference:
+    return {"option": option, "requested": requested, "current": current, "next": change}
 
 
-def _minutes(span: timedelta) -> timedelta:
+def _rounded_to_minutes(span: timedelta) -> timedelta:
     return timedelta(minutes=round(span / timedelta(minutes=1)))
 
 
@@ -69,5 +80,5 @@ def _dollars(nanos: int | None) -> str:
     return "no limit" if nanos is None else f"{Money(nanos).text(4)} an hour"
 
 
-def _runs_at(machine: Machine) -> str:
+def _cost_text(machine: Machine) -> str:
     return f", and costs {Money(machine.price.nanos_per_hour).text(4)}" if machine.price else ""

@@ -13,9 +13,9 @@ from cloudgpu.errors import InstanceNotFound
 def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
     """Return the error about a machine that has ended: when, what it cost, and what can be done now."""
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
-    kept_text = " Something of it is kept." if has_retained_resources(machine) else ""
+    retained_text = " Some of its resources are retained." if has_retained_resources(machine) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{kept_text}",
+        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{retained_text}",
         field="name",
         value=name,
         next=_next_text(machine),
@@ -34,8 +34,8 @@ def cost_text(machine: Machine, now: datetime) -> str:
 def _next_text(machine: Machine) -> str:
     name = machine.name
     if comes_back(machine):
-        whole = command_name(machine)
+        typed = command_name(machine)
         return (
-            f"Run: cloudgpu start {whole} (to bring it back), or: cloudgpu down {whole} (to delete its disk or image)"
+            f"Run: cloudgpu start {typed} (to bring it back), or: cloudgpu down {typed} (to delete its disk or image)"
         )
     return f"Run: cloudgpu show {name} (its record), or: cloudgpu up --name {name} (a new machine)"

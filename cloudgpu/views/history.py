@@ -28,7 +28,7 @@ def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
     """Return what each of a machine's lines says; a lease that a sync observes is named where it has changed."""
     history, last_lease = [], list[str]()
     for line in lines:
-        lease = _lease(line["body"])
+        lease = _lease_parts(line["body"])
         is_unchanged = line["kind"] == "instance_observed" and lease == last_lease
         history.append(event_text(line if not is_unchanged else {**line, "body": {**line["body"], **_NO_LEASE}}))
         last_lease = lease or last_lease
@@ -36,29 +36,29 @@ def history_lines(lines: Iterable[HistoryLine]) -> list[str]:
 
 
 def event_text(line: HistoryLine) -> str:
-    """Return what a line says, as a sentence without a full stop; a kind that nobody knows here by its own name."""
-    text_of = _TEXTS.get(line["kind"], _other_text)
-    text = text_of(line["body"]) if text_of is not _other_text else _other_text({**line["body"], "kind": line["kind"]})
+    """Return what a line says, as a sentence without a full stop; an unknown kind as its name."""
+    text_of = _TEXTS.get(line["kind"])
+    text = text_of(line["body"]) if text_of else _other_text(line["kind"], line["body"])
     return text + _CLOCKS.get(line["clock"], "")
 
 
-def _other_text(body: EventBody) -> str:
+def _other_text(kind: str, body: EventBody) -> str:
     why = body.get("why") or body.get("state") or body.get("proof") or ""
-    return f"{str(body['kind']).replace('_', ' ')}{': ' * bool(why)}{why}"
+    return f"{kind.replace('_', ' ')}{': ' * bool(why)}{why}"
 
 
 def _launched_text(body: EventBody) -> str:
     where = body.get("zone") or body.get("region")
     market = "on spot" if body.get("market") == "spot" else "on demand"
-    by = f" ({body['policy_by']})" if body.get("policy_by") else ""
+    policy_source = f" ({body['policy_by']})" if body.get("policy_by") else ""
     number, type_, account = map(body.get, ("attempt", "instance_type", "account"))
     parts = [f"attempt {number} to launch {type_} in {where} of {account}, {market}"]
-    parts += [_price(body.get("price")), f"policy {body['policy']}{by}" if body.get("policy") else ""]
-    return ", ".join([part for part in parts if part] + _lease(body))
+    parts += [_price(body.get("price")), f"policy {body['policy']}{policy_source}" if body.get("policy") else ""]
+    return ", ".join([part for part in parts if part] + _lease_parts(body))
 
 
-def _lease(body: EventBody) -> list[str]:
-    """Return how long it may live, in parts."""
+def _lease_parts(body: EventBody) -> list[str]:
+    """Return until when it may live and until when its lease is renewable, as parts of a sentence."""
     ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
     return [f"{what} {minute(at)}" for what, at in ends if at]
 
@@ -79,18 +79,18 @@ def _adopted_text(body: EventBody) -> str:
 def _observed_text(body: EventBody) -> str:
     billed = "billed" if body["billed"] else "not billed"
     reason = f": {body['reason']}" if body.get("reason") else ""
-    return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease(body)])
+    return ", ".join([f"seen {body['state']} ({billed}){reason}", *_lease_parts(body)])
 
 
 def _request_text(what: str) -> Callable[[EventBody], str]:
-    def tell(body: EventBody) -> str:
+    def text_of(body: EventBody) -> str:
         failed = ", as it never came up" if body.get("failed") else ""
-        return f"asked to {what}{failed}: {body['why']}{_by_right(body)}"
+        return f"asked to {what}{failed}: {body['why']}{_right_text(body)}"
 
-    return tell
+    return text_of
 
 
-def _by_right(body: EventBody) -> str:
+def _right_text(body: EventBody) -> str:
     """Return by which right somebody acted on a machine that is not theirs; nothing for their own."""
     right = {
         "payer": "by the payer's role",
@@ -110,40 +110,44 @@ def _price_text(body: EventBody) -> str:
     return f"it costs {_price(body['price'])}" + (f": {source}" if source else "")
 
 
-def _sent_text(body: EventBody) -> str:
+def _traffic_text(body: EventBody) -> str:
     received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
     return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute(body['since'])}"
 
 
 def _lease_text(body: EventBody) -> str:
-    return ", ".join(_lease(body) or ["no lease"]) + f": {body['why']}{_by_right(body)}"
+    return ", ".join(_lease_parts(body) or ["no lease"]) + f": {body['why']}{_right_text(body)}"
 
 
 def _hold_text(body: EventBody) -> str:
-    return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _by_right(body)
+    return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _right_text(body)
 
 
 def _decision_text(body: EventBody) -> str:
     action = _ACTIONS.get(body["do"], f"decided to {body['do']} it")
     rule = "" if body["rule"] == "none" else f" ({body['rule']})"
-    so = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
+    condition = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
     has_warned = body["do"] == "warn" and rule  # and so says itself when it ends
-    at = f"; ends {minute(body['at'])} if {so}" if body.get("at") and body["do"] in _ACTIONS and not has_warned else ""
-    return f"{action}{rule}: {body['why']}{at}"
+    planned_end = (
+        f"; ends {minute(body['at'])} if {condition}"
+        if body.get("at") and body["do"] in _ACTIONS and not has_warned
+        else ""
+    )
+    return f"{action}{rule}: {body['why']}{planned_end}"
 
 
 def _warning_text(body: EventBody) -> str:
     due = f", ends {minute(body['due'])}" if body["due"] else ""
     how = body.get("how") or ()
-    by = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
+    channels = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
     rule = "use not known" if body["rule"] == "none" else body["rule"]
-    return f"warning given ({rule}{due}){by}: {body['why']}"
+    return f"warning given ({rule}{due}){channels}: {body['why']}"
 
 
 def _interruption_text(body: EventBody) -> str:
     sources = {"notice": "by its notice", "provider": "as its provider says", "vanished": "as it is gone unasked"}
-    free = f"; {body['free']}" if body["free"] else ""
-    cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free}"
+    free_text = f"; {body['free']}" if body["free"] else ""
+    cost = f"after {body['ran_s'] / 60:.0f} min, it has cost {Money(body['nanos']).text()}{free_text}"
     return f"taken by its provider, {sources[body['how']]}: {cost}"
 
 
@@ -153,8 +157,8 @@ def _timer_text(body: EventBody) -> str:
 
 
 def _override_text(body: EventBody) -> str:
-    over = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
-    return f"a budget was overridden ({over}): {body['reason']}"
+    exceeded = ", ".join(f"{one['name']} by up to {Money(one['nanos']).text()}" for one in body["passed"])
+    return f"a budget was overridden ({exceeded}): {body['reason']}"
 
 
 def _resource_text(body: EventBody) -> str:
@@ -182,16 +186,16 @@ _TEXTS: dict[str, Callable[[EventBody], str]] = {
     "start_refused": lambda body: f"the start has not begun: {body['why']}",
     "resources_retained": _retained_text,
     "price_observed": _price_text,
-    "traffic_observed": _sent_text,
+    "traffic_observed": _traffic_text,
     "resource_observed": _resource_text,
-    "resource_vanished": lambda body: f"gone: {body['proof']}{_by_right(body)}",
+    "resource_vanished": lambda body: f"gone: {body['proof']}{_right_text(body)}",
     "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
     "lease_set": _lease_text,
     "hold_set": _hold_text,
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
     "spot_interrupted": _interruption_text,
-    "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_by_right(body)}",
-    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_by_right(body)}",
+    "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_right_text(body)}",
+    "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_right_text(body)}",
     "decision_made": _decision_text,
     "warning_sent": _warning_text,
     "warning_cleared": lambda body: f"warning lifted ({body['rule']}): {body['why']}",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
 
 OWN_FAILURE_CODE = 255  # what `run` exits with for a failure of ours, once the command has begun
-_BY_COMMAND = (State.SUCCEEDED, State.FAILED)
+_COMMAND_OUTCOMES = (State.SUCCEEDED, State.FAILED)
 _NOT_BEGUN_CODES = {State.SETUP_FAILED: 2, State.NOT_LAUNCHED: 4, State.CANCELLED: 130, State.LOST: 8}
 
 
@@ -59,16 +59,16 @@ def first_began(job: Job) -> datetime | None:
 
 def ran_for(job: Job, now: datetime) -> timedelta:
     """Return how long the command has run up to `now`, over all attempts."""
-    spans = (
+    durations = (
         max(timedelta(0), min(attempt.ended_at or now, now) - attempt.began_at)
         for attempt in job.attempts
         if attempt.began_at is not None
     )
-    return sum(spans, timedelta(0))
+    return sum(durations, timedelta(0))
 
 
 def expected_end(job: Job, now: datetime) -> tuple[datetime, Literal["progress", "timeout"]] | None:
-    """Return when a running command will end, and what that is reckoned from; None where nobody can say.
+    """Return when a running command will end, and what the estimate is based on; None without a basis.
 
     By the speed of its progress so far, but no later than its timeout ends it.
     """
@@ -85,12 +85,12 @@ def expected_end(job: Job, now: datetime) -> tuple[datetime, Literal["progress",
 def _end_by_progress(job: Job) -> datetime | None:
     if job.progress is None:
         return None
-    done, of, at = job.progress
+    done, total, at = job.progress
     ran = ran_for(job, at)
-    if of is None or not 0 < done <= of or not ran:
+    if total is None or not 0 < done <= total or not ran:
         return None
     try:
-        return at + ran * ((of - done) / done)
+        return at + ran * ((total - done) / done)
     except OverflowError:  # it has hardly begun
         return None
 
@@ -110,7 +110,7 @@ def job_value(
         "why": _why_text(job),
         "living": job.is_living,
         "command": list(job.spec["argv"]),
-        "machine": None if machine is None else machine_value(machine, own=job.spec["machine"] is None),
+        "machine": None if machine is None else machine_value(machine, launched_for_job=job.spec["machine"] is None),
         "slurm": _slurm(job, now),
         "waits": _waits(job),
         "attempt": None if last is None else last.number,
@@ -125,9 +125,9 @@ def job_value(
         "exit": _exit(job),
         "results": _results(job),
         "requested_at": iso(job.requested_at),
-        "began_at": _time(began),
-        "ended_at": _time(job.ended_at),
-        "closed_at": _time(job.closed_at),
+        "began_at": _time_text(began),
+        "ended_at": _time_text(job.ended_at),
+        "closed_at": _time_text(job.closed_at),
         "kept_until": _retention_text(job),
         "owner": job.spec["owner"],
         "project": job.spec["project"],
@@ -135,7 +135,7 @@ def job_value(
 
 
 def notice_value(fit: SpotNoticeFit) -> NoticeFit:
-    """Return what fits the notice of a spot machine."""
+    """Return how much can be saved within the notice of a spot interruption."""
     return {
         "seconds": fit.notice.seconds,
         "begins_s": fit.notice.begins_s,
@@ -148,7 +148,7 @@ def notice_value(fit: SpotNoticeFit) -> NoticeFit:
 
 
 def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
-    """Return what the bytes of a job cost that travel."""
+    """Return what the network traffic of a job costs."""
     return {
         "received_bytes": traffic.received,
         "received_usd": usd(traffic.upload),
@@ -159,8 +159,8 @@ def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
     }
 
 
-def machine_value(machine: Machine, *, own: bool) -> JobMachine:
-    """Return the machine of a job; `own`: it was launched for it."""
+def machine_value(machine: Machine, *, launched_for_job: bool) -> JobMachine:
+    """Return the machine of a job, and whether it was launched for it."""
     price = machine.price
     return {
         "id": machine.id,
@@ -173,7 +173,7 @@ def machine_value(machine: Machine, *, own: bool) -> JobMachine:
         "instance_type": machine.instance_type,
         "market": machine.market,
         "usd_per_hour": None if price is None else usd(Money(price.nanos_per_hour)),
-        "own": own,
+        "own": launched_for_job,
     }
 
 
@@ -217,9 +217,9 @@ def _attempt(attempt: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
         "machine": attempt.machine if machine is None else machine.name,
         "members": [machines[id_].name if id_ in machines else id_ for id_ in (*attempt.refused, *attempt.members)],
         "placed_at": iso(attempt.placed_at),
-        "began_at": _time(attempt.began_at),
+        "began_at": _time_text(attempt.began_at),
         "setup_s": attempt.setup_s,
-        "ended_at": _time(attempt.ended_at),
+        "ended_at": _time_text(attempt.ended_at),
         "interrupted": attempt.interrupted,
         "status": attempt.status,
         "why": attempt.why,
@@ -229,9 +229,9 @@ def _attempt(attempt: Attempt, machines: Mapping[str, Machine]) -> JobAttempt:
 def _progress(job: Job) -> JobProgress | None:
     if job.progress is None:
         return None
-    done, of, at = job.progress
-    percent = round(min(100.0, max(0.0, 100 * done / of)), 1) if of is not None and of > 0 else None
-    return {"done": done, "of": of, "percent": percent, "at": iso(at)}
+    done, total, at = job.progress
+    percent = round(min(100.0, max(0.0, 100 * done / total)), 1) if total is not None and total > 0 else None
+    return {"done": done, "of": total, "percent": percent, "at": iso(at)}
 
 
 def _deadline(job: Job) -> JobDeadline | None:
@@ -256,7 +256,7 @@ def _exit(job: Job) -> JobExit | None:
 
 
 def _ended_itself(job: Job) -> bool:
-    return job.outcome in _BY_COMMAND and first_began(job) is not None
+    return job.outcome in _COMMAND_OUTCOMES and first_began(job) is not None
 
 
 def _results(job: Job) -> JobResults | None:
@@ -279,5 +279,5 @@ def _retention_text(job: Job) -> str | None:
     return iso(retained_until(job)) if is_kept else None
 
 
-def _time(at: datetime | None) -> str | None:
+def _time_text(at: datetime | None) -> str | None:
     return None if at is None else iso(at)

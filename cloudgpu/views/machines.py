@@ -1,7 +1,7 @@
-"""Gives ledger rows as plain values, and says which layers would end a machine when.
+"""Machines as plain values, and when each safeguard would end one.
 
-`-o json` prints those values, and the library returns them. The layers go by what the machine's row says: the agent on
-it, its timer, the reaper.
+`-o json` prints these values, and the library returns them. The safeguards are those of the machine's record: the agent
+on it, its timer in the cloud, the reaper.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import AttachedCost
     from cloudgpu.views.documents.parts import AccountAnswers, Gpu, Identity, Price as PriceValue
 
-NO_RULE = "none"  # the rule of the warning that nothing is known of a machine: it ends nothing
+NO_RULE = "none"  # the rule of a warning that a machine's activity is unknown: nothing ends it for that
 
 
 def guards_value(machine: Machine) -> Guards:
-    """Return when each layer would end the machine as things stand, null for a layer that would not, and what it is.
+    """Return when each safeguard would end the machine as things stand (null if it would not), and its kind.
 
-    The agent may be sooner, for one that is idle; the reaper's is what its last run has decided.
+    The agent may end an idle machine sooner. The reaper's time is what its last run has decided.
     """
-    safeguards, is_over = guards_of(machine), machine.terminated_at is not None or not machine.billed
+    safeguards, has_ended = guards_of(machine), machine.terminated_at is not None or not machine.billed
     return {
-        "agent": None if is_over else agents_end(machine),
-        "timer": None if is_over else timers_end(machine),
-        "reaper": machine.decision.at if machine.decision and not is_over else None,
+        "agent": None if has_ended else agents_end(machine),
+        "timer": None if has_ended else timers_end(machine),
+        "reaper": machine.decision.at if machine.decision and not has_ended else None,
         "agent_is": None if safeguards is None else str(safeguards.agent),
         "timer_is": None if safeguards is None else str(safeguards.timer),
         "waived": safeguards is not None and machine.guards is not None and machine.guards.waived,
@@ -58,7 +58,7 @@ def guards_value(machine: Machine) -> Guards:
 
 
 def activity_unknown_reason(machine: Machine) -> str | None:
-    """Return why runs do not know whether a machine is used, once its people were told so; None where they do."""
+    """Return why the reaper cannot tell whether a machine is in use, once a warning was sent; None otherwise."""
     warning = machine.warnings.get(NO_RULE)
     return str(warning.why) if warning is not None and machine.terminated_at is None and machine.billed else None
 
@@ -69,20 +69,20 @@ def machine_value(
     *,
     reachable: bool | None = None,
     absent: str | None = None,
-    gpus_now: Sequence[str] = (),
+    gpu_users: Sequence[str] = (),
 ) -> MachineDocument:
     """Return one machine: times as UTC text, money as decimal text in USD, `price` null where none is known.
 
     `spent_usd` is what it has cost up to `now` with its disks and attached costs, as of the last sync; `unpriced` are
-    its resources without a known price, which are in no sum. `launch_uncertain`: its launch was interrupted, and nobody
-    knows yet whether it exists. `retained` are resources that outlive it, with what they cost a month at most.
-    `cloud_id` is its id at the provider, None before that is known. `stopped_usd_per_month` is the part of
+    its resources without a known price, which are in no sum. `launch_uncertain`: its launch was interrupted, and it is
+    not known yet whether it exists. `retained` are resources that outlive it, with their highest monthly cost.
+    `cloud_id` is its id at the provider, null before that is known. `stopped_usd_per_month` is the part of
     `attached_costs` that is paid while it is stopped; both are null where its launch did not record them. `taken_at` is
-    when a rehearsed spot interruption takes it, None without one. `shared` are keys that were let in after the launch.
-    `guards` is when each layer would end it, `activity_unknown_reason` why runs cannot tell whether it is used.
-    `identity` is the account, or the computer, that it is at; `reachable` whether that is an account of this home.
-    `absent` is why it cannot be asked from here where config.toml names its account or host no more, and what to do.
-    `gpus_now` is who uses the GPUs of its computer, for whoever has just asked.
+    when a rehearsed spot interruption takes it, null without one. `shared` are keys that were let in after the launch.
+    `guards` is when each safeguard would end it, `activity_unknown_reason` why the reaper cannot tell whether it is
+    used. `identity` is the account or the computer that it is in; `reachable` whether that is an account of this home.
+    `absent` is why it cannot be queried if config.toml no longer has its account or host, and what to do. `gpu_users`
+    are the users of its computer's GPUs, where that was just queried.
     """
     return {
         "id": machine.id,
@@ -112,7 +112,7 @@ def machine_value(
         "terminated_at": machine.terminated_at,
         "cloud_id": cloud_id(machine.provider_id, machine.region, machine.zone),
         "gpus": [_gpu(gpu) for gpu in machine.accelerators or ()],
-        "gpu_users": list(gpus_now),
+        "gpu_users": list(gpu_users),
         "price": _price_value(machine.price),
         "spent_usd": None if machine.unpriced else usd(spent_until_now(machine, now)),
         "unpriced": unpriced_of(machine),
@@ -147,7 +147,7 @@ def _identity(identity: RecordedIdentity | None) -> Identity | None:
 
 
 def retained_value(entry: Retained) -> RetainedPart:
-    """Return something that is kept, with its price a month, null where that is not known."""
+    """Return a retained resource with its monthly price, null where that is not known."""
     return {
         "id": entry.id,
         "kind": entry.kind,
@@ -170,7 +170,7 @@ def _attached_value(entry: AttachedRecord) -> AttachedCost:
     }
 
 
-def named_attached(machine: Machine) -> list[AttachedCost]:
+def named_volume_costs(machine: Machine) -> list[AttachedCost]:
     """Return the attached costs of named volumes, which stay when the machine ends."""
     return [_attached_value(entry) for entry in machine.attached_costs or () if entry.named]
 
@@ -189,7 +189,7 @@ def _stopped_usd_per_month(machine: Machine) -> str | None:
 
 
 def _sum_of(entries: Sequence[AttachedRecord] | Sequence[Retained]) -> str | None:
-    """Return what all of it costs a month; None where a part has no known price."""
+    """Return the monthly cost of all entries; None where one has no known price."""
     prices = [price for entry in entries if (price := entry.nanos_per_month) is not None]
     return usd(Money(sum(prices))) if len(prices) == len(entries) else None
 
@@ -236,12 +236,14 @@ def _gpu(gpu: MachineGpus) -> Gpu:
     }
 
 
-def queried_accounts_value(queried: Iterable[QueriedAccount] = (), closed: Iterable[Unanswered] = ()) -> AccountAnswers:
-    """Return `queried`, the accounts that were asked, and `not_queried`: a credential here names them, but opens none.
+def queried_accounts_value(
+    queried: Iterable[QueriedAccount] = (), not_queried: Iterable[Unanswered] = ()
+) -> AccountAnswers:
+    """Return the accounts that were queried, and those that a credential here names but gives no access to.
 
     Both are empty for an answer from the ledger alone.
     """
     return {
         "queried": [{"account": account.account, "provider": account.provider} for account in queried],
-        "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in closed],
+        "not_queried": [{"scope": gap.scope, "why": gap.why} for gap in not_queried],
     }

@@ -1,4 +1,4 @@
-"""What is left over, and what became of it, as the plain values that `cloudgpu orphans -o json` prints."""
+"""Orphaned resources, and which of them were removed, as the plain values that `cloudgpu orphans -o json` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import Orphan as OrphanValue, OrphansDocument, SavedImage
     from cloudgpu.views.documents.parts import AccountAnswers
 
-_HAVE_SIZES = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
+_SIZED_KINDS = (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE)
 
 
 def orphans_value(
@@ -25,7 +25,7 @@ def orphans_value(
     images: Mapping[str, tuple[str, Cost]],
     queried: AccountAnswers,
 ) -> OrphansDocument:
-    """Return what is left over: the answer of `orphans`; `images` are the names and prices of images to be made first.
+    """Return the answer of `orphans`; `images` are the names and prices of images to be made first, by orphan's id.
 
     Sums are of what has a known price; `unpriced` says how many have none and are in neither sum.
     """
@@ -42,8 +42,8 @@ def orphans_value(
 
 
 def orphan_value(orphan: Orphan, image: tuple[str, Cost] | None = None) -> OrphanValue:
-    """Return one thing or machine that is left over; `usd_per_month` is null where no price is known, never zero."""
-    made: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
+    """Return one orphaned resource or machine; `usd_per_month` is null where no price is known, never zero."""
+    saved_image: SavedImage | None = None if image is None else {"name": image[0], "usd_per_month": _usd(image[1])}
     origin = orphan.origin
     return {
         "kind": orphan.what,
@@ -53,7 +53,7 @@ def orphan_value(orphan: Orphan, image: tuple[str, Cost] | None = None) -> Orpha
         "account": orphan.account,
         "region": orphan.region,
         "zone": orphan.zone or None,
-        "size_gb": orphan.size_gb if orphan.what in _HAVE_SIZES else None,
+        "size_gb": orphan.size_gb if orphan.what in _SIZED_KINDS else None,
         "usd_per_month": _usd(orphan.cost),
         "at_most": orphan.cost.at_most,
         "price_source": orphan.cost.source or None,
@@ -65,7 +65,7 @@ def orphan_value(orphan: Orphan, image: tuple[str, Cost] | None = None) -> Orpha
         "do": str(orphan.do),
         "stay_reason": orphan.stays or None,
         "next": orphan.way or None,
-        "image": made,
+        "image": saved_image,
     }
 
 
@@ -74,5 +74,5 @@ def _usd(cost: Cost) -> str | None:
 
 
 def _sum(orphans: Iterable[Orphan]) -> str:
-    """Return what all of these cost a month, a parked machine's parts each by itself."""
+    """Return the monthly cost of those that have a known price."""
     return usd(Money(sum(orphan.cost.per_month.nanos for orphan in orphans if orphan.cost.per_month is not None)))

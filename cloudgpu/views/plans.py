@@ -32,22 +32,22 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     """Return a launch plan: what `up --dry-run -o json` prints; `budgets` say how it fits them."""
     from cloudgpu.core.model.offers import note_kind
 
-    item, request = plan.offer.available, plan.request
+    available, request = plan.offer.available, plan.request
     return {
         "name": request.name or None,
         "nodes": plan.nodes,
         "engine": None if request.cluster is None else request.cluster.engine,
-        "provider": item.provider,
-        "account": item.account,
-        "region": item.region,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
-        "market": str(item.market),
-        "trust": str(item.trust),
-        "gpus": [_accelerator(gpu) for gpu in item.accelerators],
-        "gpu_users": list(item.gpus_now),
-        "vcpus": item.vcpus,
-        "memory_gib": item.memory_gib,
+        "provider": available.provider,
+        "account": available.account,
+        "region": available.region,
+        "zone": available.zone,
+        "instance_type": available.instance_type,
+        "market": str(available.market),
+        "trust": str(available.trust),
+        "gpus": [_accelerator(gpu) for gpu in available.accelerators],
+        "gpu_users": list(available.gpus_now),
+        "vcpus": available.vcpus,
+        "memory_gib": available.memory_gib,
         "price": price_value(plan.offer.price),
         "template": request.template,
         "left_out": list(plan.left_out),
@@ -81,7 +81,7 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
         "lease_ends": plan.lease_ends,
         "further_offers": plan.further_offers,
         "highest_usd_per_hour": usd(plan.highest_price),
-        "by_account": [_share(one) for one in plan.by_account],
+        "by_account": [_account_offers(share) for share in plan.by_account],
         "on_demand_fallback": request.want.or_on_demand,
         "setup": setup_value(request.setup),
         "attached_costs": [extra_value(extra) for extra in plan.extras],
@@ -91,21 +91,21 @@ def plan_value(plan: LaunchPlan, budgets: Sequence[BudgetFit] = ()) -> Plan:
     }
 
 
-def _share(share: Share) -> AccountOffers:
+def _account_offers(share: Share) -> AccountOffers:
     """Return how many offers one account has, and the one of them that is tried first."""
-    item = share.first.available
+    available = share.first.available
     return {
-        "account": item.account,
-        "provider": item.provider,
+        "account": available.account,
+        "provider": available.provider,
         "offers": share.offers,
-        "zone": item.zone,
-        "instance_type": item.instance_type,
+        "zone": available.zone,
+        "instance_type": available.instance_type,
         "usd_per_hour": usd(share.first.price.per_hour),
     }
 
 
 def _guards(plan: LaunchPlan) -> PlannedGuards:
-    """Return which layers guard a machine of a plan, and the scheduled run that it relies on."""
+    """Return which safeguards a planned machine has, and the scheduled run that it relies on."""
     return {
         "agent": str(plan.guarded.agent),
         "timer": str(plan.guarded.timer),
@@ -129,7 +129,7 @@ def _planned_ends(plan: LaunchPlan) -> PlannedEnds:
 
 
 def _idle(idle: IdleEnd) -> PlannedIdle:
-    """Return what idle time does to it."""
+    """Return what idle time does to a plan's machine."""
     return {
         "do": idle.do and str(idle.do),
         "after_s": idle.after.total_seconds(),
@@ -139,7 +139,7 @@ def _idle(idle: IdleEnd) -> PlannedIdle:
 
 
 def setup_value(setup: Setup) -> SetupPart:
-    """Return what a machine is set up with beside its type; null is the provider's default."""
+    """Return a machine's setup in addition to its type; null is the provider's default."""
     volume, network = setup.volume, setup.network
     return {
         "image": setup.image,

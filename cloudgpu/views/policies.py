@@ -1,4 +1,4 @@
-"""Policies and limits as the plain values that `-o json` prints: spans in seconds, rates in bytes a second."""
+"""Policies and limits as the plain values that `-o json` prints: durations in seconds, rates in bytes a second."""
 
 from __future__ import annotations
 
@@ -123,11 +123,13 @@ def limits_value(limits: Limits) -> PolicyLimits | None:
 
 def rule_values(rules: Iterable[DescribedRule]) -> list[RuleText]:
     """Return each rule with its sentence, and when it acts next."""
-    return [{"rule": str(one.rule), "text": one.text, "at": None if one.at is None else iso(one.at)} for one in rules]
+    return [
+        {"rule": str(rule.rule), "text": rule.text, "at": None if rule.at is None else iso(rule.at)} for rule in rules
+    ]
 
 
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
 
 
 def _idle(idle: Idle) -> IdleRule:

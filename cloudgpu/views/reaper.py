@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
-    """Return a run; with `explain` also, for each machine, why it counts as what it does."""
+    """Return a run; with `explain` also, for each machine, why it counts as active, idle or unknown."""
     return {
         "started_at": iso(run.begun_at),
         "took_s": round(run.duration.total_seconds(), 3),
@@ -43,7 +43,7 @@ def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
         "busy": run.busy or None,
         "exit_code": run.exit_code,
         "decided": run.decided,
-        "decisions": [_decision(seen, one) for seen, one in zip(run.seen, run.decisions, strict=True)],
+        "decisions": [_decision(view, decision) for view, decision in zip(run.seen, run.decisions, strict=True)],
         "ended": [_ended_value(one) for one in run.ended],
         "renewed": [_renewal_value(one) for one in run.renewed],
         "warned": [_warning_value(one) for one in run.warned],
@@ -59,10 +59,10 @@ def run_value(run: ReaperRun, *, explain: bool = False) -> ReapDocument:
 
 
 def explained(run: ReaperRun) -> list[WhyDocument]:
-    """Return why each machine counts as what it does, signal by signal, and what follows from it."""
+    """Return why each machine counts as active, idle or unknown, signal by signal, and what follows from it."""
     return [
-        why_value(seen, one, run.begun_at, at=seen.reached_at, how="none" if seen.reached_at is None else "live")
-        for seen, one in zip(run.seen, run.decisions, strict=True)
+        why_value(view, decision, run.begun_at, at=view.reached_at, how="none" if view.reached_at is None else "live")
+        for view, decision in zip(run.seen, run.decisions, strict=True)
     ]
 
 
@@ -117,15 +117,15 @@ def _unfinished_value(not_ended: NotEnded) -> UnfinishedEnd:
     return {"machine": not_ended.machine, "name": not_ended.name, "do": str(not_ended.do), "why": not_ended.why}
 
 
-NAMES = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
-_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAMES}
+NAME_UNITS = {"busy kernel": "kernels", "running job": "jobs"}  # the signals whose values are names, and their units
+_UNITS = {"GPU": "percent", "CPU": "cores", "network": "bytes_per_s", "disk": "bytes_per_s", **NAME_UNITS}
 _AGENT_REASONS = {  # why an agent ends its machine
     "idle": "idle time ended it",
     "lease": "its lease was over and nobody used it",
     "renew-until": "its renew-until had come",
     "schedule": "its schedule ended it",
 }
-AGES = "seconds"  # the unit of every other signal: how long ago it showed life
+AGE_UNIT = "seconds"  # the unit of every other signal: how long ago it showed life
 
 
 def why_value(
@@ -136,19 +136,19 @@ def why_value(
     at: datetime | None,
     how: str,
     judged: Judged | None = None,
-    over: str | None = None,
+    stop_reason: str | None = None,
 ) -> WhyDocument:
-    """Return what is known of one machine's use, signal by signal, and what follows from it.
+    """Return whether one machine is in use, signal by signal, and what follows from it.
 
-    `at` is when it was so (None: nothing is known), and `how` that came to be known: `live` now, from the `samples`
-    kept here, or `none`. `judged` has the signals where those are too old to decide by; `over` is why one that does
-    not run was asked to stop. Times are UTC text, spans seconds.
+    `at` is when the signals were measured (None: none are known), and `how` they came here: `live` now, from the
+    `samples` kept here, or `none`. `judged` has the signals if they are too old to decide by; `stop_reason` is why a
+    machine that does not run was stopped. Times are UTC text, durations seconds.
     """
     machine = view.machine
     evidence = (
         activity_evidence(view, now)
         if runs_on(machine)
-        else Evidence(UNKNOWN, _stopped_text(machine, over), asked=False)
+        else Evidence(UNKNOWN, _stopped_text(machine, stop_reason), asked=False)
     )
     return {
         "machine": machine.id,
@@ -173,10 +173,10 @@ def why_value(
     }
 
 
-def _stopped_text(machine: Machine, over: str | None) -> str:
+def _stopped_text(machine: Machine, stop_reason: str | None) -> str:
     """Return that a machine does not run, and why: `it is stopped: idle time ended it`."""
     reason = reason_of(machine)
-    why = over if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
+    why = stop_reason if reason in (None, "asked") else _AGENT_REASONS.get(reason, reason)
     return f"it is {machine.state}" + (f": {why}" if why else "")
 
 
@@ -189,8 +189,8 @@ def _signal(signal: Signal) -> ActivitySignal:
     names = signal.value if isinstance(signal.value, list) else []
     return {
         "what": signal.what,
-        "unit": _UNITS.get(signal.what, AGES),
-        "value": len(names) if signal.what in NAMES else signal.value,
+        "unit": _UNITS.get(signal.what, AGE_UNIT),
+        "value": len(names) if signal.what in NAME_UNITS else signal.value,
         "names": list(names),
         "limit": signal.limit,
         "ago_s": None if signal.ago < 0 else round(signal.ago),
@@ -229,7 +229,7 @@ def _warnings(machine: Machine) -> list[RuleWarning]:
 
 
 def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
-    """Return when each rule by itself would end the machine, as things are; null where it would not."""
+    """Return when each rule by itself would end the machine, as things stand; null where it would not."""
     machine, policy = view.machine, view.policy
     off = None if policy is None else next_off(policy.schedules, now)
     return {
@@ -242,12 +242,12 @@ def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta
 
 
 def _idle_end(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> str | None:
-    """Return the earliest moment at which idle time could end it, were it used no more from now on."""
+    """Return the earliest time at which idle time could end it if it is not used from now on."""
     policy = view.policy
     if policy is None or policy.idle.do != "stop" or activity == UNKNOWN:
         return None
     limits = policy.idle
     idle_at = now if activity == "IDLE" else now - (quiet or timedelta(0)) + limits.after
-    idle = view.machine.warnings.get("idle")
-    warned_at = from_iso(idle.at) if idle and idle.due else max(idle_at, now)
+    idle_warning = view.machine.warnings.get("idle")
+    warned_at = from_iso(idle_warning.at) if idle_warning and idle_warning.due else max(idle_at, now)
     return iso(max(warned_at + limits.grace, now))

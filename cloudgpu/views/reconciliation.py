@@ -19,22 +19,31 @@ AGREES = "agrees"
 def reconciled_value(
     head: ReconcileHead,
     machines: Mapping[str, Machine],
-    ours: Mapping[str, LedgerTotal],
-    theirs: Mapping[str, ResourceTotal],
+    ledger_totals: Mapping[str, LedgerTotal],
+    bill_totals: Mapping[str, ResourceTotal],
     reasons_by_id: Mapping[str, list[GapReason]],
     others: tuple[ResourceTotal, ResourceTotal],
 ) -> ReconcileDocument:
-    """Return the document: money as decimal text in USD; resources by the size of their gap.
+    """Return the document: money as decimal text in USD; resources with the largest discrepancies first.
 
-    `others` are what the export has of other ledgers' resources and what is of nobody here. `ledger_usd` of a resource
-    without a price lacks what that costs; `unpriced` says so.
+    `others` are the bill's totals for resources of other ledgers, and for rows that match no ledger. `ledger_usd` of a
+    resource is without its parts that have no known price; `unpriced` names them.
     """
     values = [
-        _resource(one, machines.get(one), ours.get(one, LedgerTotal()), theirs.get(one, ResourceTotal()), reasons)
-        for one, reasons in reasons_by_id.items()
+        _resource(
+            id_,
+            machines.get(id_),
+            ledger_totals.get(id_, LedgerTotal()),
+            bill_totals.get(id_, ResourceTotal()),
+            reasons,
+        )
+        for id_, reasons in reasons_by_id.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
-    ledger_sum, bill_sum = sum((one.total for one in ours.values()), Fraction(0)), _sum(theirs.values())
+    ledger_sum, bill_sum = (
+        sum((total.total for total in ledger_totals.values()), Fraction(0)),
+        _sum(bill_totals.values()),
+    )
     other_ledgers, unmatched = others
     return {
         **head,
@@ -50,29 +59,29 @@ def reconciled_value(
 def _resource(
     id: str,  # noqa: A002
     machine: Machine | None,
-    ours: LedgerTotal,
-    theirs: ResourceTotal,
+    ledger: LedgerTotal,
+    bill: ResourceTotal,
     reasons: list[GapReason],
 ) -> ReconciledResource:
     return {
         "id": id,
         "name": machine.name if machine else None,
         "provider": machine.provider if machine else None,
-        "resource_ids": list({**ours.ids, **theirs.ids}),
-        "ledger_usd": _usd(ours.total),
-        "ledger_low_usd": _usd(ours.low),
-        "ledger_high_usd": _usd(ours.high),
-        "unpriced": ours.unpriced,
-        "bill_usd": _usd(theirs.total),
-        "discrepancy_usd": _usd(theirs.total - ours.total),
+        "resource_ids": list({**ledger.ids, **bill.ids}),
+        "ledger_usd": _usd(ledger.total),
+        "ledger_low_usd": _usd(ledger.low),
+        "ledger_high_usd": _usd(ledger.high),
+        "unpriced": ledger.unpriced,
+        "bill_usd": _usd(bill.total),
+        "discrepancy_usd": _usd(bill.total - ledger.total),
         "likely_reason": reasons[0].kind if reasons else AGREES,
         "reasons": [{"kind": reason.kind, "usd": _usd(reason.usd), "why": reason.why} for reason in reasons],
-        "parts": {"ledger": _parts_value(ours), "bill": _parts_value(theirs)},
+        "parts": {"ledger": _parts_value(ledger), "bill": _parts_value(bill)},
     }
 
 
-def _parts_value(side: ResourceTotal) -> dict[str, str]:
-    return {str(part): _usd(amount) for part, amount in side.parts.items()}
+def _parts_value(total: ResourceTotal) -> dict[str, str]:
+    return {str(part): _usd(amount) for part, amount in total.parts.items()}
 
 
 def _sum(totals: Iterable[ResourceTotal]) -> Fraction:

@@ -17,7 +17,7 @@ from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import MachineView
 from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.backtest import Test, backtest_value
+from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_value
 from cloudgpu.views.reaper import why_value
 from tests.core.lives import HOUR_NANOS, START, intent, running, settled, stopped
 
@@ -79,7 +79,7 @@ def tried(
 def a_backtest() -> dict[str, Any]:
     """Return a document with an end in it, and work after it."""
     samples = [*busy(0, 60), *quiet(60, 200), *busy(200, 215), *quiet(215, 300)]
-    test = Test("default", "default.yaml", ("the limits",), minute(0), minute(300), TEN)
+    test = BacktestedPolicy("default", "default.yaml", ("the limits",), minute(0), minute(300), TEN)
     return backtest_value(test, [tried(USUAL, life(ended(300)), samples)])
 
 

@@ -77,12 +77,12 @@ def a_story(**more) -> CompareFacts:
         "work": Work.TRAINING,
         "history": history,
         "cases": comparisons(history, DESKTOP, goes_on=True),
-        "own": [_own()],
+        "own_machines": [_own()],
         "unpriced": ["fox (disk)"],
         "since": None,
         "until": None,
-        "goes_on": True,
-        "worth": Money.usd(6800),
+        "is_ongoing": True,
+        "resale_value": Money.usd(6800),
     }
     return CompareFacts(**(facts | more))
 

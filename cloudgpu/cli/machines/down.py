@@ -51,7 +51,7 @@ def command(
     from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.model.machine import command_name
-    from cloudgpu.views.machines import named_attached
+    from cloudgpu.views.machines import named_volume_costs
 
     session = open_session()
     if all_ and not names:
@@ -68,7 +68,7 @@ def command(
         listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.rows))
         whose = "".join(sorted({others_note(session, machine, "end") for machine in end.rows}))
         values = question_machines(session, end.rows)
-        stays = [cost for machine in end.rows for cost in named_attached(machine)]
+        stays = [cost for machine in end.rows for cost in named_volume_costs(machine)]
         about = down_question(values, stays, termination_sentences(session, end.rows), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = end_machines(session, end, running)

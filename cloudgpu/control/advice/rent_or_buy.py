@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, match
 from cloudgpu.core.catalog.gpus import EQUAL, Work, speed_ratio
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.rent_or_buy import calculated_value
+from cloudgpu.views.advice.rent_or_buy import rent_or_buy_value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,7 +38,7 @@ def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rent
     Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.
     """
     found = calculation(session, request, rented)
-    return calculated_value(found, session.clock(), changed=request.changed, currency=request.currency)
+    return rent_or_buy_value(found, session.clock(), changed=request.changed, currency=request.currency)
 
 
 def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:

@@ -19,7 +19,15 @@ from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.catalog import HISTORIC, NOW, SUPERSEDED, machine_price, move_value, past_price, storage_price
+from cloudgpu.views.catalog import (
+    CURRENT,
+    HISTORIC,
+    SUPERSEDED,
+    machine_price,
+    past_price,
+    price_change_value,
+    storage_price,
+)
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import (
@@ -83,7 +91,7 @@ def show_prices(
     owner, what, name = _found(name, provider)
     if region is not None and what == "machine":
         catalog.check_region(region, owner)
-    prices = [value for value in _prices(owner, what, name, now) if history or value["state"] == NOW]
+    prices = [value for value in _prices(owner, what, name, now) if history or value["state"] == CURRENT]
     shape = catalog.instance_type(owner, name) if what == "machine" else None
     return {
         "provider": owner,
@@ -147,16 +155,16 @@ def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[Cat
         ]
         fresh = index(provider).machines.get(name, {})
         past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
-        yield from (machine_price(one, NOW, now) for one in current)
+        yield from (machine_price(one, CURRENT, now) for one in current)
         yield from (machine_price(one, SUPERSEDED, now) for one in past)
     elif what == "storage":
         renewed = index(provider).storage.get(name, {})
-        yield from (storage_price(one, NOW, now) for one in storage_prices(provider, name))
+        yield from (storage_price(one, CURRENT, now) for one in storage_prices(provider, name))
         yield from (
             storage_price(one, SUPERSEDED, now) for one in embedded_storage(provider, name) if one.region in renewed
         )
     else:
-        yield from (past_price(one, NOW, now) for one in catalog.component_prices(provider, name))
+        yield from (past_price(one, CURRENT, now) for one in catalog.component_prices(provider, name))
     yield from (past_price(one, HISTORIC, now) for one in catalog.past_prices(provider, name))
 
 
@@ -170,7 +178,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
     return {
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
-        "changes": [move_value(one, move) for one, move in moves],
+        "changes": [price_change_value(one, move) for one, move in moves],
         "jumps": len(large_moves((move for _, move in moves), factor)),
         "new": sum(len(list(_new(one, last=last))) for one in chosen),
     }

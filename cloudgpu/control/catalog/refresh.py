@@ -18,7 +18,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.registry import load_price_list, price_list_kinds
-from cloudgpu.views.catalog import move_value
+from cloudgpu.views.catalog import price_change_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
@@ -132,7 +132,7 @@ def _value(merged_prices: MergedPrices, factor: float) -> RefreshedProvider:
             {"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged_prices.kept.parts.items()
         ],
         "changed": sum(one.taken for one in merged_prices.moves),
-        "jumps": [move_value(merged_prices.kept.provider, one) for one in far],
+        "jumps": [price_change_value(merged_prices.kept.provider, one) for one in far],
         "refused": [{"row": one.row, "why": one.why} for one in merged_prices.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged_prices.unanswered],
         "unknown": list(merged_prices.unknown),

@@ -162,7 +162,7 @@ def machine_documents(
             now,
             reachable=known,
             absent=None if gone is None else f"{gone.why} {gone.way}",
-            gpus_now=gpu_users.get(machine.id, ()),
+            gpu_users=gpu_users.get(machine.id, ()),
         )
         for machine, known, gone in zip(machines, reachable_here, absent, strict=True)
     ]

@@ -24,7 +24,7 @@ from cloudgpu.core.reaper.replay import Recorded
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.ledger.samples.store import RETENTION, SampleStore
-from cloudgpu.views.advice.backtest import Test, backtest_value
+from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_value
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
@@ -64,7 +64,9 @@ def backtest_document(
     pasts = _pasts(session, machine, begin, now)
     tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
     cuts = (*within.cuts, *_samples_gone(begin, now))
-    return backtest_value(Test(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested)
+    return backtest_value(
+        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
+    )
 
 
 def _policy(session: Session, name: str) -> Found:

@@ -72,7 +72,7 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     source = sources[machine.id]
     aged = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
     stop_reason = None if runs_on(machine) else _stop_reason(session, machine)
-    document = why_value(view, decision, now, at=source.at, how=source.how, judged=aged.judged, over=stop_reason)
+    document = why_value(view, decision, now, at=source.at, how=source.how, judged=aged.judged, stop_reason=stop_reason)
     document["source"]["signals_at"] = iso(aged.at) if aged.at is not None else None
     return document
 

@@ -29,7 +29,7 @@ class LineItem:
 
     `amount` is rounded to a nano-dollar so that the amounts of a bill add up to its total; the `charge` is exact.
     `low` and `high` are rounded each by itself. `segment` is the price, None where none is known. `units` is what the
-    price is for: hours, months or GB; nothing for a run that is free. `running`: it is billed still, so that this line
+    price is for: hours, months or GB; nothing for a run that is free. `running`: it is still billed, so that this line
     may grow. `job` is the key of `Assigned`: a job's id, "shared" or "idle"; empty where the machine is for no job.
     """
 

@@ -1,4 +1,4 @@
-"""What a policy would have done, as a plain value: what is not known first, then money, then each end."""
+"""What a policy would have done, as a plain value: the costs, effect machine, and effect stop."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ if TYPE_CHECKING:
         ReplayedWork,
     )
 
-LEFT_OUT = (
+NOT_REPLAYED = (
     "Leases and holds count as they were given; budgets of the lab, machines that are stopped for long and images "
     "are not replayed."
 )
-CLUSTERS = (
+CLUSTER_NOTE = (
     "A cluster is evaluated as one: it is in use when any node is. Queues are not recorded, so a job counts once a "
     "node works on it."
 )
-PARKED = "Some of the ends park a machine or end it: what its image would cost, or its disk no longer, is in no sum."
+PARK_NOTE = "Some of the ends park a machine or end it: what its image would cost, or its disk no longer, is in no sum."
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
-    """The tested policy: its name, its file, the changes by the lab's limits, and the period."""
+class BacktestedPolicy:
+    """The tested policy: its name, its file, what the lab's limits change of it, and the replayed period."""
 
     policy: str
     file: str
-    cuts: tuple[str, ...]
+    limit_notes: tuple[str, ...]
     since: datetime
     until: datetime
-    every: timedelta
+    interval: timedelta
 
 
-def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDocument:
+def backtest_value(test: BacktestedPolicy, machines: Sequence[BacktestResult]) -> BacktestDocument:
     """Return what the policy would have done with these machines.
 
     Money is decimal text in USD, null where nothing has a known price. `unsampled_share` is how much of the time that
     machines ran has no samples (null: none ran); nothing is ended for idle time there.
     """
     seconds, unsampled_s = sum(result.seconds for result in machines), sum(result.blind_s for result in machines)
-    ends = [(result, each) for result in machines for each in result.ended]
+    ends = [(result, effect) for result in machines for effect in result.ended]
     cost, saved = add_results(result.cost for result in machines), add_results(result.saved for result in machines)
-    restarted = [each for _, each in ends if each.end.work is not None]
-    killed = [each.end.work for each in restarted if each.end.work is not None and each.end.work.under_way]
+    restarted = [effect for _, effect in ends if effect.end.work is not None]
+    killed = [effect.end.work for effect in restarted if effect.end.work is not None and effect.end.work.under_way]
     return {
         "policy": test.policy,
         "file": test.file,
         "since": iso(test.since),
         "until": iso(test.until),
-        "every_s": test.every.total_seconds(),
+        "every_s": test.interval.total_seconds(),
         "hours": _hours(seconds),
         "unsampled_share": round(unsampled_s / seconds, 4) if seconds else None,
         "cost": _amount(cost),
@@ -71,22 +71,22 @@ def backtest_value(test: Test, machines: Sequence[BacktestResult]) -> BacktestDo
         "ends": len(ends),
         "off_hours": _hours(off_seconds(machines)),
         "restarts": len(restarted),
-        "restarts_usd": _usd(add_results(each.start for each in restarted)),
+        "restarts_usd": _usd(add_results(effect.start for effect in restarted)),
         "killed": len(killed),
         "killed_hours": _hours(sum(work.seconds for work in killed)),
         "machines": [_machine(result) for result in machines],
-        "stops": [_stop(one, each) for one, each in sorted(ends, key=lambda pair: pair[1].end.at)],
+        "stops": [_stop(result, effect) for result, effect in sorted(ends, key=lambda pair: pair[1].end.at)],
         "notes": [
-            *test.cuts,
-            LEFT_OUT,
-            *_of_clusters(machines),
-            *([PARKED] if any(each.end.do is not Do.STOP for _, each in ends) else []),
+            *test.limit_notes,
+            NOT_REPLAYED,
+            *([CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []),
+            *([PARK_NOTE] if any(effect.end.do is not Do.STOP for _, effect in ends) else []),
         ],
     }
 
 
 def _of_clusters(machines: Sequence[BacktestResult]) -> list[str]:
-    return [CLUSTERS] if any(result.past.recorded.others for result in machines) else []
+    return [CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []
 
 
 def _machine(result: BacktestResult) -> ReplayedMachine:
@@ -102,8 +102,8 @@ def _machine(result: BacktestResult) -> ReplayedMachine:
     }
 
 
-def _stop(result: BacktestResult, each: EndEffect) -> ReplayedStop:
-    end, work = each.end, each.end.work
+def _stop(result: BacktestResult, effect: EndEffect) -> ReplayedStop:
+    end, work = effect.end, effect.end.work
     return {
         "machine": result.past.machine.id,
         "name": result.past.machine.name,
@@ -113,9 +113,9 @@ def _stop(result: BacktestResult, each: EndEffect) -> ReplayedStop:
         "at": iso(end.at),
         "until": iso(end.until),
         "off_s": round((end.until - end.at).total_seconds()),
-        "unsampled_s": round(each.blind_s),
-        "savings": _amount(each.saved),
-        "restart_usd": None if work is None else _usd(each.start),
+        "unsampled_s": round(effect.blind_s),
+        "savings": _amount(effect.saved),
+        "restart_usd": None if work is None else _usd(effect.start),
         "work": None if work is None else _replayed_work(work),
     }
 
@@ -131,11 +131,11 @@ def _replayed_work(work: Work) -> ReplayedWork:
 
 
 def _amount(amount: Amount) -> AmountValue:
-    nothing_known = amount.unpriced and not amount.high
+    is_unpriced = amount.unpriced and not amount.high
     return {
-        "usd": None if nothing_known else usd(money(amount.amount)),
-        "low_usd": None if nothing_known else usd(money(amount.low)),
-        "high_usd": None if nothing_known else usd(money(amount.high)),
+        "usd": None if is_unpriced else usd(money(amount.amount)),
+        "low_usd": None if is_unpriced else usd(money(amount.low)),
+        "high_usd": None if is_unpriced else usd(money(amount.high)),
         "unpriced": amount.unpriced,
     }
 

@@ -1,4 +1,4 @@
-"""The cloud beside a desktop as the plain values that `compare` prints, from a ledger."""
+"""The cloud compared with a desktop as the plain values that `compare` prints, from a ledger."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ if TYPE_CHECKING:
     )
 
 T = TypeVar("T")
-MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last or the one on which the two met
+MAX_POINTS = 400  # of a curve; a longer one leaves out days, never its last day or the break-even
 _MICROS = 1_000_000
 
 
-def compare_value(story: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
-    """Return the whole document: amounts as decimal text in USD, hours as decimal text; a time that is never is null.
+def compare_value(facts: CompareFacts, tz: str, currency: Currency | None, changed: Sequence[str]) -> CompareDocument:
+    """Return the whole document: amounts as decimal text in USD, hours as decimal text; null is never.
 
-    Of the cases `low` is for the cloud, `high` for the desktop. `changed` are the options that changed the desktop.
+    Of the cases, `low` favours the cloud and `high` the desktop. `changed` are the options that changed the desktop.
     """
     amounts = AmountFormat(currency)
     return {
         "mode": "ledger",
-        "as_of": iso(story.now),
-        "since": _time(story.since or (story.history.begin if story.history else None)),
-        "until": _time(story.until),
+        "as_of": iso(facts.now),
+        "since": _time(facts.since or (facts.history.begin if facts.history else None)),
+        "until": _time(facts.until),
         "tz": tz,
         "currency": None if currency is None else currency.value(),
-        "desktop": desktop_value(story.desktop, changed),
-        "work": str(story.work),
-        "speeds": _speeds(story),
-        "cloud": _cloud(story),
-        "owned": _owned_cases_value(story) if story.cases else None,
-        "break_even": _break_even(story),
-        "pace": _paces(story) if story.cases else None,
-        "resale_value": {"usd": usd(story.worth), "by": str(story.worth_by)},
-        "own_machines": [own_value(work) for work in story.own],
-        "own_machines_sentence": own_sentence(story.own, amounts) if story.own else None,
-        "paid_usd": _paid_sentence(story),
-        "assumptions": assumptions(story, amounts),
-        "cautions": cautions(story),
-        "sentence": sentence(story, amounts),
-        "curve": curve(story),
+        "desktop": desktop_value(facts.desktop, changed),
+        "work": str(facts.work),
+        "speeds": _speeds(facts),
+        "cloud": _cloud(facts),
+        "owned": _owned_cases_value(facts) if facts.cases else None,
+        "break_even": _break_even(facts),
+        "pace": _paces(facts) if facts.cases else None,
+        "resale_value": {"usd": usd(facts.resale_value), "by": str(facts.resale_depreciation)},
+        "own_machines": [own_value(work) for work in facts.own_machines],
+        "own_machines_sentence": own_sentence(facts.own_machines, amounts) if facts.own_machines else None,
+        "paid_usd": _paid_usd(facts),
+        "assumptions": assumptions(facts, amounts),
+        "cautions": cautions(facts),
+        "sentence": sentence(facts, amounts),
+        "curve": curve(facts),
     }
 
 
@@ -84,23 +84,25 @@ def _time(at: datetime | None) -> str | None:
     return None if at is None else iso(at)
 
 
-def _speeds(story: CompareFacts) -> list[ScaledGpu]:
-    """Return each GPU of the cloud, with how many of its hours an hour of the desktop's does and its hours of work."""
-    kinds: dict[tuple[str, float | None, SpeedRatio], list[RentedMachine]] = {}
-    for machine in [] if story.history is None else story.history.machines:
+def _speeds(facts: CompareFacts) -> list[ScaledGpu]:
+    """Return each GPU rented from a cloud, with its speed relative to the desktop's GPU and its hours of work."""
+    by_gpu: dict[tuple[str, float | None, SpeedRatio], list[RentedMachine]] = {}
+    for machine in [] if facts.history is None else facts.history.machines:
         if machine.gpus:
-            kinds.setdefault((machine.gpu, machine.memory_gib, machine.speed), []).append(machine)
-    return [_speed(kind, machines, story.desktop_memory) for kind, machines in sorted(kinds.items(), key=_speed_name)]
+            by_gpu.setdefault((machine.gpu, machine.memory_gib, machine.speed), []).append(machine)
+    return [
+        _speed(gpu_key, machines, facts.desktop_memory) for gpu_key, machines in sorted(by_gpu.items(), key=_gpu_order)
+    ]
 
 
-def _speed_name(kind: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
-    return kind[0][0], kind[0][1] or 0.0
+def _gpu_order(entry: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
+    return entry[0][0], entry[0][1] or 0.0
 
 
 def _speed(
-    kind: tuple[str, float | None, SpeedRatio], machines: Sequence[RentedMachine], desktop: float | None
+    gpu_key: tuple[str, float | None, SpeedRatio], machines: Sequence[RentedMachine], desktop_memory_gib: float | None
 ) -> ScaledGpu:
-    gpu, memory, speed = kind
+    gpu, memory, speed = gpu_key
     return {
         "gpu": gpu,
         "memory_gib": memory,
@@ -109,14 +111,14 @@ def _speed(
         "low": round(float(speed.low), 4),
         "high": round(float(speed.high), 4),
         "basis": str(speed.basis),
-        "fits": None if memory is None or desktop is None else memory <= desktop,
+        "fits": None if memory is None or desktop_memory_gib is None else memory <= desktop_memory_gib,
     }
 
 
-def _cloud(story: CompareFacts) -> CloudCost:
-    machines = [] if story.history is None else story.history.machines
-    sums = [story.cases[case].cloud if story.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
-    low, expected, high = (None if story.has_no_price else usd(amount) for amount in sums)
+def _cloud(facts: CompareFacts) -> CloudCost:
+    machines = [] if facts.history is None else facts.history.machines
+    sums = [facts.cases[case].cloud if facts.cases else ZERO for case in (Case.LOW, Case.EXPECTED, Case.HIGH)]
+    low, expected, high = (None if facts.has_no_price else usd(amount) for amount in sums)
     totals = [machine.total for machine in machines]
     return {
         "low_usd": low,
@@ -127,28 +129,28 @@ def _cloud(story: CompareFacts) -> CloudCost:
         "used_hours": hours(sum(one.used for one in totals)),
         "idle_hours": hours(sum(one.idle for one in totals)),
         "unknown_hours": hours(sum(one.unknown for one in totals)),
-        "unpriced": list(story.unpriced),
+        "unpriced": list(facts.unpriced),
     }
 
 
-def _owned_cases_value(story: CompareFacts) -> OwnedCases:
-    low, expected, high = (_owned_cost_value(story, story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+def _owned_cases_value(facts: CompareFacts) -> OwnedCases:
+    low, expected, high = (_owned_cost_value(facts, facts.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _owned_cost_value(story: CompareFacts, side: CaseCosts) -> OwnedCost:
-    cost, history = side.owned, story.history
-    elapsed = cost.worked if history is None else max(cost.worked, history.elapsed * cost.number)
-    share = Fraction(cost.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
+def _owned_cost_value(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:
+    ownership, history = costs.owned, facts.history
+    elapsed = ownership.worked if history is None else max(ownership.worked, history.elapsed * ownership.number)
+    share = Fraction(ownership.worked // MICRO, elapsed // MICRO) if elapsed else Fraction(0)
     return {
-        "desktops": cost.number,
-        "hours": hours(cost.worked.total_seconds()),
-        "kwh": f"{float(cost.energy.kwh):.4f}",
-        "purchase_usd": usd(cost.purchase),
-        "electricity_usd": usd(cost.electricity),
-        "maintenance_usd": usd(cost.maintenance),
-        "worth_usd": usd(cost.worth),
-        "total_usd": usd(cost.total),
+        "desktops": ownership.number,
+        "hours": hours(ownership.worked.total_seconds()),
+        "kwh": f"{float(ownership.energy.kwh):.4f}",
+        "purchase_usd": usd(ownership.purchase),
+        "electricity_usd": usd(ownership.electricity),
+        "maintenance_usd": usd(ownership.maintenance),
+        "worth_usd": usd(ownership.worth),
+        "total_usd": usd(ownership.total),
         "utilization_percent": _percent(share),
     }
 
@@ -162,65 +164,65 @@ def _percent(share: Fraction) -> float:
     return round(float(share) * 100, 2)
 
 
-def _break_even(story: CompareFacts) -> BreakEven:
-    expected_costs = story.cases.get(Case.EXPECTED)
+def _break_even(facts: CompareFacts) -> BreakEven:
+    expected_costs = facts.cases.get(Case.EXPECTED)
     price, paid = None if expected_costs is None else expected_costs.break_even_price, None
-    if expected_costs is not None and expected_costs.worked and not story.has_no_price:
+    if expected_costs is not None and expected_costs.worked and not facts.has_no_price:
         paid = usd(expected_costs.cloud.scaled(Fraction(HOUR, expected_costs.worked // MICRO)))
     return {
-        "past": _times(story, lambda side: side.first_break_even),
-        "cloud_costs_more_since": _times(story, lambda side: side.costlier_since),
-        "projected": _times(story, lambda side: side.projected_break_even),
-        "desktop_costs_more_again": _rerun_value(story),
-        "utilization_percent": _usage_cases(story),
+        "past": _times(facts, lambda costs: costs.first_break_even),
+        "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),
+        "projected": _times(facts, lambda costs: costs.projected_break_even),
+        "desktop_costs_more_again": _rerun_value(facts),
+        "utilization_percent": _usage_cases(facts),
         "price_usd_per_hour": None if price is None else usd(price),
         "paid_usd_per_hour": paid,
     }
 
 
-def _cases(story: CompareFacts, what: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
-    """Return something of each case: the one for the cloud, what is expected, the one for the desktop."""
-    if not story.cases:
+def _cases(facts: CompareFacts, value_of: Callable[[CaseCosts], T | None]) -> tuple[T | None, T | None, T | None]:
+    """Return a value of each case: low (favours the cloud), expected, high (favours the desktop)."""
+    if not facts.cases:
         return None, None, None
-    low, expected, high = (what(story.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
+    low, expected, high = (value_of(facts.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
     return low, expected, high
 
 
-def _times(story: CompareFacts, when: Callable[[CaseCosts], datetime | None]) -> TimeCases:
-    low, expected, high = _cases(story, when)
+def _times(facts: CompareFacts, time_of: Callable[[CaseCosts], datetime | None]) -> TimeCases:
+    low, expected, high = _cases(facts, time_of)
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _rerun_value(story: CompareFacts) -> AgainCases:
-    def again(side: CaseCosts) -> Again | None:
+def _rerun_value(facts: CompareFacts) -> AgainCases:
+    def rerun_value(costs: CaseCosts) -> Again | None:
         return (
             None
-            if side.desktop_costlier is None
-            else {"from": iso(side.desktop_costlier[0]), "until": _time(side.desktop_costlier[1])}
+            if costs.desktop_costlier is None
+            else {"from": iso(costs.desktop_costlier[0]), "until": _time(costs.desktop_costlier[1])}
         )
 
-    low, expected, high = _cases(story, again)
+    low, expected, high = _cases(facts, rerun_value)
     return {"low": low, "expected": expected, "high": high}
 
 
-def _usage_cases(story: CompareFacts) -> NumberCases:
-    low, expected, high = _cases(story, lambda side: percent(side.break_even_use if side.cloud else None))
+def _usage_cases(facts: CompareFacts) -> NumberCases:
+    low, expected, high = _cases(facts, lambda costs: percent(costs.break_even_use if costs.cloud else None))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _paces(story: CompareFacts) -> Paces:
-    low, expected, high = _cases(story, lambda side: None if story.has_no_price else _pace(side))
+def _paces(facts: CompareFacts) -> Paces:
+    low, expected, high = _cases(facts, lambda costs: None if facts.has_no_price else _daily_pace(costs))
     return {"low": low, "expected": expected, "high": high}
 
 
-def _pace(side: CaseCosts) -> DailyPace | None:
-    if side.pace is None:
+def _daily_pace(costs: CaseCosts) -> DailyPace | None:
+    if costs.pace is None:
         return None
-    return {"usd_per_day": usd(side.pace.cloud), "hours_per_day": hours(side.pace.worked.total_seconds())}
+    return {"usd_per_day": usd(costs.pace.cloud), "hours_per_day": hours(costs.pace.worked.total_seconds())}
 
 
 def own_value(work: OwnMachineWork) -> OwnMachine:
-    """Return one of the user's own machines: what it took, and where the same could have been rented."""
+    """Return one of the user's own machines: its hours and electricity, and where the same could have been rented."""
     offer, price = work.offer, work.per_hour
     rented: Counterpart | None = None
     if offer is not None and price is not None:
@@ -249,37 +251,39 @@ def own_value(work: OwnMachineWork) -> OwnMachine:
     }
 
 
-def _paid_sentence(story: CompareFacts) -> str | None:
-    """Return what was paid in all: the cloud's, and the electricity of one's own machines; None: not known."""
-    if story.has_no_price or any(one.electricity is None for one in story.own):
+def _paid_usd(facts: CompareFacts) -> str | None:
+    """Return what was paid in all: the cloud's cost and the electricity of the user's own machines; None: not known."""
+    if facts.has_no_price or any(one.electricity is None for one in facts.own_machines):
         return None
-    own = sum(one.electricity.nanos for one in story.own if one.electricity is not None)
-    cloud = story.expected.cloud.nanos if story.cases else 0
+    own = sum(one.electricity.nanos for one in facts.own_machines if one.electricity is not None)
+    cloud = facts.expected.cloud.nanos if facts.cases else 0
     return usd(Money(cloud + own))
 
 
-def curve(story: CompareFacts) -> list[ComparedDay]:
-    """Return what both cost by the end of each day, as expected; the last entry has all there is."""
-    return [] if story.history is None else list(_curve(story))
+def curve(facts: CompareFacts) -> list[ComparedDay]:
+    """Return what both cost by the end of each day, as expected; the last entry is at the end of the history."""
+    return [] if facts.history is None else list(_curve(facts))
 
 
-def _curve(story: CompareFacts) -> Iterator[ComparedDay]:
-    history, side = story.history, story.expected
+def _curve(facts: CompareFacts) -> Iterator[ComparedDay]:
+    history, costs = facts.history, facts.expected
     if history is None:
         return
-    points, number = side.points, side.owned.number
+    points, desktop_count = costs.points, costs.owned.number
     step = -(-len(points) // MAX_POINTS)
     for index, point in enumerate(points):
-        last = index == len(points) - 1
-        if index % step and not last and point.at != side.first_break_even:
+        is_last = index == len(points) - 1
+        if index % step and not is_last and point.at != costs.first_break_even:
             continue
         elapsed = point.at - history.begin
-        cost = side.owned
-        if not last:
-            cost = ownership_cost(story.desktop, elapsed, min(point.worked, elapsed * number), number)
+        ownership = costs.owned
+        if not is_last:
+            ownership = ownership_cost(
+                facts.desktop, elapsed, min(point.worked, elapsed * desktop_count), desktop_count
+            )
         day = (point.at - MICRO if elapsed else point.at).astimezone(history.zone).date()
         yield {
             "day": day.isoformat(),
-            "cloud_usd": None if story.has_no_price else usd(point.cloud),
-            "desktop_usd": usd(cost.total),
+            "cloud_usd": None if facts.has_no_price else usd(point.cloud),
+            "desktop_usd": usd(ownership.total),
         }

@@ -1,4 +1,4 @@
-"""Says in sentences what a comparison rests on and leaves out, and gives its desktop as plain values.
+"""The assumptions of a comparison as sentences, and its desktop as plain values.
 
 `-o json` prints those values, and the library returns them.
 """
@@ -15,7 +15,7 @@ from cloudgpu.core.advice.desktop import YEAR, Depreciation
 from cloudgpu.core.catalog.gpus import RatioBasis
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.naming import first_few
-from cloudgpu.views.advice.compare_sentences import count, hours_text, pace_name
+from cloudgpu.views.advice.compare_sentences import count_text, hours_text, pace_name
 
 if TYPE_CHECKING:
     from cloudgpu.core.advice.compare import RentedMachine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.advice.compare_sentences import AmountFormat, CompareFacts
     from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile
 
-_BY = {
+_DEPRECIATION_TEXTS = {
     Depreciation.NONE: "nothing",
     Depreciation.STRAIGHT: "by a straight line",
     Depreciation.DECLINING: "declining",
@@ -31,90 +31,94 @@ _BY = {
 }
 
 
-def assumptions(story: CompareFacts, amounts: AmountFormat) -> list[str]:
-    """Return what the sentence rests on and leaves out, the weightiest first."""
-    return list(filter(None, _assumptions(story, amounts)))
+def assumptions(facts: CompareFacts, amounts: AmountFormat) -> list[str]:
+    """Return the assumptions of the comparison and what it leaves out, the most important first."""
+    return list(filter(None, _assumptions(facts, amounts)))
 
 
-def cautions(story: CompareFacts) -> list[str]:
-    """Return what of these may make the sums wrong: a clock that is behind, and what has no price."""
-    return [text for text in (_clock_sentence(story), _unpriced_sentence(story)) if text]
+def cautions(facts: CompareFacts) -> list[str]:
+    """Return those that may make the sums wrong: a clock that is behind, and what has no price."""
+    return [text for text in (_clock_sentence(facts), _unpriced_sentence(facts)) if text]
 
 
-def _assumptions(story: CompareFacts, amounts: AmountFormat) -> Iterator[str]:
-    yield _clock_sentence(story)
-    yield _unpriced_sentence(story)
-    yield _local(story)
-    if story.history is not None:
-        yield from _work_sentences(story)
-        yield from _speed_sentences(story)
-        yield _pace(story)
-        yield _worth(story, amounts)
-    yield from _own_machine_sentences(story)
+def _assumptions(facts: CompareFacts, amounts: AmountFormat) -> Iterator[str]:
+    yield _clock_sentence(facts)
+    yield _unpriced_sentence(facts)
+    yield _local_sentence(facts)
+    if facts.history is not None:
+        yield from _work_sentences(facts)
+        yield from _speed_sentences(facts)
+        yield _pace_sentence(facts)
+        yield _resale_sentence(facts, amounts)
+    yield from _own_machine_sentences(facts)
 
 
-def _clock_sentence(story: CompareFacts) -> str:
-    if story.ledger_ahead is None:
+def _clock_sentence(facts: CompareFacts) -> str:
+    if facts.ledger_ahead is None:
         return ""
     return (
-        f"This computer's clock says {story.now:%Y-%m-%d %H:%M} UTC, and the ledger's last line is of "
-        f"{story.ledger_ahead:%Y-%m-%d %H:%M} UTC: one of them is wrong, and what ran after the former is not in it."
+        f"This computer's clock says {facts.now:%Y-%m-%d %H:%M} UTC, and the ledger's last line is of "
+        f"{facts.ledger_ahead:%Y-%m-%d %H:%M} UTC: one of them is wrong, and what ran after the former is not in it."
     )
 
 
-def _unpriced_sentence(story: CompareFacts) -> str:
-    return f"Without a price, and in no sum: {first_few(story.unpriced)}." if story.unpriced else ""
+def _unpriced_sentence(facts: CompareFacts) -> str:
+    return f"Without a price, and in no sum: {first_few(facts.unpriced)}." if facts.unpriced else ""
 
 
-def _local(story: CompareFacts) -> str:
-    if story.only_local:
+def _local_sentence(facts: CompareFacts) -> str:
+    if facts.only_local:
         return "Only local machines have run: they are counted as if they were a cloud's."
     return (
-        f"Local machines are on this computer, and left out: {first_few(story.local_names)}."
-        if story.local_names
+        f"Local machines are on this computer, and left out: {first_few(facts.local_names)}."
+        if facts.local_names
         else ""
     )
 
 
-def _work_sentences(story: CompareFacts) -> Iterator[str]:
-    machines = [] if story.history is None else [machine for machine in story.history.machines if sum(machine.total)]
+def _work_sentences(facts: CompareFacts) -> Iterator[str]:
+    machines = [] if facts.history is None else [machine for machine in facts.history.machines if sum(machine.total)]
     yield "Work is time in which a GPU is busy (3% or more); the desktop waits while machines are used without that."
-    blind = [machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used]
-    if blind:
-        yield f"No GPU was read on {first_few(blind)}: all use of it counts as work."
+    unmeasured = [
+        machine.name for machine in machines if machine.gpus and not machine.is_measured and machine.total.used
+    ]
+    if unmeasured:
+        yield f"No GPU was read on {first_few(unmeasured)}: all use of it counts as work."
     unknown = sum(machine.total.unknown for machine in machines if machine.gpus)
     if unknown >= 1:
         yield (
             f"Of {hours_text(unknown)} nobody knows what they were used for: expected is the part that was work in "
             "what is known of the same machine (all, where nothing is); for the cloud all, for the desktop none."
         )
-    without = [machine.name for machine in machines if not machine.gpus]
-    if without:
-        yield f"Without GPUs, so that they take none of the desktop's: {first_few(without)}."
-    if story.unknown_gpus:
-        yield f"Which GPUs these have is not known, and they are counted as none: {first_few(story.unknown_gpus)}."
+    without_gpus = [machine.name for machine in machines if not machine.gpus]
+    if without_gpus:
+        yield f"Without GPUs, so that they take none of the desktop's: {first_few(without_gpus)}."
+    if facts.unknown_gpus:
+        yield f"Which GPUs these have is not known, and they are counted as none: {first_few(facts.unknown_gpus)}."
     if any(machine.gpus > 1 and machine.total.gpu for machine in machines):
         yield "A machine with several GPUs counts with all of them while one works."
-    busiest = story.expected.busiest
-    if busiest is not None and busiest[1] > DAY * story.expected.owned.number:
-        number = -(-busiest[1] // DAY)
+    busiest = facts.expected.busiest
+    if busiest is not None and busiest[1] > DAY * facts.expected.owned.number:
+        needed = -(-busiest[1] // DAY)
         yield (
-            f"On the busiest day, {busiest[0]}, the work takes {count(number)} desktops; "
-            f"{'one does' if story.expected.owned.number == 1 else 'fewer do'} it later, with a queue."
+            f"On the busiest day, {busiest[0]}, the work takes {count_text(needed)} desktops; "
+            f"{'one does' if facts.expected.owned.number == 1 else 'fewer do'} it later, with a queue."
         )
 
 
-def _speed_sentences(story: CompareFacts) -> Iterator[str]:
-    machines = [] if story.history is None else [one for one in story.history.machines if one.gpus and sum(one.total)]
+def _speed_sentences(facts: CompareFacts) -> Iterator[str]:
+    machines = [] if facts.history is None else [one for one in facts.history.machines if one.gpus and sum(one.total)]
     unknown = sorted(
-        {one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _has_desktop_gpu(one, story)}
+        {one.gpu for one in machines if one.speed.basis is RatioBasis.SAME and not _has_desktop_gpu(one, facts)}
     )
     if unknown:
         yield f"Their speed compared with the desktop's GPU is not known, and counts as the same: {first_few(unknown)}."
-    rests = sorted({f"{one.gpu} by {one.speed.basis}" for one in machines if one.speed.basis is not RatioBasis.SAME})
-    if rests:
-        yield f"Hours are scaled by speed at {story.work}: {first_few(rests)}."
-    memory = story.desktop_memory
+    speed_bases = sorted(
+        {f"{one.gpu} by {one.speed.basis}" for one in machines if one.speed.basis is not RatioBasis.SAME}
+    )
+    if speed_bases:
+        yield f"Hours are scaled by speed at {facts.work}: {first_few(speed_bases)}."
+    memory = facts.desktop_memory
     large = {} if memory is None else {one.gpu: one.memory_gib for one in machines if (one.memory_gib or 0) > memory}
     if large:
         hours = sum(sum(gpu_seconds_by_day(one, Case.EXPECTED).values()) for one in machines if one.gpu in large)
@@ -124,61 +128,65 @@ def _speed_sentences(story: CompareFacts) -> Iterator[str]:
         )
 
 
-def _has_desktop_gpu(machine: RentedMachine, story: CompareFacts) -> bool:
-    return machine.gpu.replace(" ", "").lower() == story.desktop.gpu.replace(" ", "").lower()
+def _has_desktop_gpu(machine: RentedMachine, facts: CompareFacts) -> bool:
+    return machine.gpu.replace(" ", "").lower() == facts.desktop.gpu.replace(" ", "").lower()
 
 
-def _pace(story: CompareFacts) -> str:
-    if story.expected.pace is None or story.expected.cloud_is_costlier or story.history is None:
+def _pace_sentence(facts: CompareFacts) -> str:
+    if facts.expected.pace is None or facts.expected.cloud_is_costlier or facts.history is None:
         return ""
     weeks = (
         "; for the cloud and for the desktop at the cheapest and the most expensive week in them"
-        if story.history.elapsed > 8 * DAY
+        if facts.history.elapsed > 8 * DAY
         else ""
     )
-    return f"Projected at {pace_name(story)}{weeks}. Whoever works more, or less, later meets at another time."
+    return f"Projected at {pace_name(facts)}{weeks}. Whoever works more, or less, later meets at another time."
 
 
-def _worth(story: CompareFacts, amounts: AmountFormat) -> str:
-    desktop = story.desktop
-    life = f"{desktop.life / YEAR:g} years"
+def _resale_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
+    desktop = facts.desktop
+    lifetime = f"{desktop.life / YEAR:g} years"
     if desktop.depreciation is Depreciation.NONE:
-        what = "It" if story.expected.owned.number == 1 else "They"
-        sold = f" {what} could still be sold for about {amounts(story.worth)} now ({_BY[story.worth_by]} over {life})."
-        return (
-            f"The desktop is paid in full on the first day, and bought again after {life}.{sold if story.worth else ''}"
+        subject = "It" if facts.expected.owned.number == 1 else "They"
+        method = _DEPRECIATION_TEXTS[facts.resale_depreciation]
+        resale = (
+            f" {subject} could still be sold for about {amounts(facts.resale_value)} now ({method} over {lifetime})."
         )
-    worth = f"{amounts(story.worth)} now"
-    return f"What the desktop is still worth is taken off ({_BY[desktop.depreciation]} over {life}): {worth}."
+        return (
+            f"The desktop is paid in full on the first day, and bought again after {lifetime}."
+            f"{resale if facts.resale_value else ''}"
+        )
+    method, value = _DEPRECIATION_TEXTS[desktop.depreciation], amounts(facts.resale_value)
+    return f"What the desktop is still worth is taken off ({method} over {lifetime}): {value} now."
 
 
-def _own_machine_sentences(story: CompareFacts) -> Iterator[str]:
-    if not story.own:
+def _own_machine_sentences(facts: CompareFacts) -> Iterator[str]:
+    if not facts.own_machines:
         return
     yield (
         "Your own machines are not in the cloud's sum. Their electricity is what cost says of them: their price, "
         "for as long as they ran."
     )
-    assumed = [work.name for work in story.own if work.is_assumed]
+    assumed = [work.name for work in facts.own_machines if work.is_assumed]
     if assumed:
         yield f"Watts or tariff are not in the settings, and usual ones are assumed: {first_few(assumed)}."
-    several = [work for work in story.own if work.gpus > 1]
+    several = [work for work in facts.own_machines if work.gpus > 1]
     counted = [work.name for work in several if work.counted_time]
     if counted:
         yield f"Of several GPUs those count that were at 3% or more, by whomever: {first_few(counted)}."
     uncounted = [work.name for work in several if work.uncounted_time.total_seconds() >= 1 or not work.counted_time]
     if uncounted:
         yield f"Work counts on all GPUs of a machine while how many worked is not measured: {first_few(uncounted)}."
-    unknown = sum(work.unknown.total_seconds() for work in story.own)
+    unknown = sum(work.unknown.total_seconds() for work in facts.own_machines)
     if unknown >= 1:
         yield f"Of {hours_text(unknown)} of them nobody knows whether they were work, and they are counted as none."
-    unread = [work.name for work in story.own if work.energy is None]
+    unread = [work.name for work in facts.own_machines if work.energy is None]
     if unread:
         yield f"The power of their GPUs was not measured: {first_few(unread)}."
 
 
 def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:
-    """Return a desktop's facts with their source and date; `changed` are the options that gave it other figures."""
+    """Return a desktop's figures with their source and date; `changed` are the options that replaced some of them."""
     quoted = desktop.quoted
     return {
         "name": desktop.name,
@@ -187,23 +195,23 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "boxes": desktop.boxes,
         "purchase_usd": usd(desktop.purchase),
         "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
-        "life_years": number(Fraction(desktop.life / YEAR)),
-        "gpu_watts": number(desktop.gpu_power.watts),
-        "system_watts": number(desktop.system_power.watts),
-        "idle_watts": number(desktop.idle_power.watts),
+        "life_years": rounded_number(Fraction(desktop.life / YEAR)),
+        "gpu_watts": rounded_number(desktop.gpu_power.watts),
+        "system_watts": rounded_number(desktop.system_power.watts),
+        "idle_watts": rounded_number(desktop.idle_power.watts),
         "usd_per_kwh": usd(desktop.tariff.per_kwh),
-        "pue": number(desktop.pue),
+        "pue": rounded_number(desktop.pue),
         "maintenance_usd_per_year": usd(desktop.maintenance),
         "resale_usd": usd(desktop.resale),
         "depreciation": str(desktop.depreciation),
-        "yearly_loss_percent": number(desktop.yearly_loss * 100),
+        "yearly_loss_percent": rounded_number(desktop.yearly_loss * 100),
         "source": desktop.source,
         "as_of": desktop.as_of.isoformat(),
         "changed": list(changed),
     }
 
 
-def number(exact: Fraction, places: int = 6) -> float | int:
-    """Return an exact number for a document, rounded to so many places; a whole one without a point."""
-    found = round(float(exact), places)
-    return int(found) if found == int(found) else found
+def rounded_number(value: Fraction, places: int = 6) -> float | int:
+    """Return a number for JSON, rounded to `places` digits after the point; an int if it is whole."""
+    rounded = round(float(value), places)
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -40,9 +40,9 @@ class DisplayOptions:
 
 @dataclass(slots=True)
 class GpuSpeeds:
-    """What is known of how fast each GPU does the work, by its name; why others are left out.
+    """The known speeds of GPUs for the work, by GPU name, and why other GPUs are left out.
 
-    `peaks` are in TFLOPs, those in `recalled` from memory.
+    `peaks` are in TFLOPs; those of GPUs in `recalled` are from memory, without a source.
     """
 
     peaks: dict[str, float] = field(default_factory=dict)
@@ -58,35 +58,35 @@ def estimates_value(estimates: Sequence[Estimate], display: DisplayOptions, spee
 
 def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
     buy = estimate.buy
-    shape, listed = buy.offer.type, buy.offer.listed
-    ratio = speeds.ratios.get(shape.gpu.name)
+    machine_type, listed = buy.offer.type, buy.offer.listed
+    ratio = speeds.ratios.get(machine_type.gpu.name)
     return {
-        "provider": shape.provider,
+        "provider": machine_type.provider,
         "region": listed.region,
-        "instance_type": shape.name,
+        "instance_type": machine_type.name,
         "market": str(listed.market),
         "trust": str(buy.offer.trust),
         "number": buy.number,
-        "gpu": shape.gpu.name,
-        "count": shape.gpu.count,
-        "share": shape.gpu.share,
-        "gpu_memory_gib": shape.gpu.memory_gib,
-        "vcpus": shape.vcpus or None,
-        "memory_gib": shape.memory_gib or None,
+        "gpu": machine_type.gpu.name,
+        "count": machine_type.gpu.count,
+        "share": machine_type.gpu.share,
+        "gpu_memory_gib": machine_type.gpu.memory_gib,
+        "vcpus": machine_type.vcpus or None,
+        "memory_gib": machine_type.memory_gib or None,
         "price": price_value(listed.price),
         "price_dated": listed.dated,
         "old": is_old(listed.price.as_of, display.now),
-        "legacy": shape.legacy_reason or None,
-        "spot_only": shape.spot_only,
-        "recalled": list(shape.recalled),
+        "legacy": machine_type.legacy_reason or None,
+        "spot_only": machine_type.spot_only,
+        "recalled": list(machine_type.recalled),
         "committed": buy.committed,
         "paid_usd_per_hour": usd(buy.per_hour),
         "attached_costs": [_attached_price(resource, display) for resource in buy.attached],
         "unpriced": sorted({resource.part for resource in buy.attached if resource.rate.price is None}),
         "fits": estimate.fits,
         "uncertain": estimate.uncertain or None,
-        "peak_tflops": speeds.peaks.get(shape.gpu.name),
-        "peak_recalled": shape.gpu.name in speeds.recalled,
+        "peak_tflops": speeds.peaks.get(machine_type.gpu.name),
+        "peak_recalled": machine_type.gpu.name in speeds.recalled,
         "times_as_fast": None if ratio is None else _ratio(ratio),
         "day": _cost_split(estimate.costs.get("day"), display),
         "month": _cost_split(estimate.costs.get("month"), display),
@@ -97,16 +97,16 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "with_fees_usd": None
         if display.fee_factor is None
         else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
-        "sustained_use_usd": _sustained_use_sentence(buy, estimate.costs.get("month")),
+        "sustained_use_usd": _sustained_use_usd(buy, estimate.costs.get("month")),
     }
 
 
 def _cost_split(parts: CostParts | None, display: DisplayOptions) -> CostSplit | None:
-    """Return what a span costs; the parts that have a price add up to `usd` to the last digit."""
+    """Return what a period costs; the parts that have a price add up to `usd` to the last digit."""
     if parts is None:
         return None
     return {
-        "hours": _number(parts.hours),
+        "hours": _hours_text(parts.hours),
         "machine_usd": usd(parts.machine),
         "disk_usd": None if parts.disk is None else usd(parts.disk),
         "address_usd": None if parts.address is None else usd(parts.address),
@@ -143,23 +143,24 @@ def _ratio(ratio: SpeedRatio) -> RelativeSpeed:
     }
 
 
-def _sustained_use_sentence(buy: Buy, month: CostParts | None) -> str | None:
-    """Return what Google takes off a month of these machines by itself: an estimate, and in no amount."""
+def _sustained_use_usd(buy: Buy, month: CostParts | None) -> str | None:
+    """Return Google's automatic sustained use discount for a month of these machines: an estimate, and in no amount."""
     if month is None or buy.committed:
         return None
-    shape, market = buy.offer.type, str(buy.offer.listed.market)
-    held = round(month.hours * HOUR)
-    off = month_discount(shape.provider, shape.name, market, buy.per_hour, held, MONTH)
-    return None if off is None else usd(off.scaled(Fraction(buy.number)))
+    machine_type, market = buy.offer.type, str(buy.offer.listed.market)
+    usage_s = round(month.hours * HOUR)
+    discount = month_discount(machine_type.provider, machine_type.name, market, buy.per_hour, usage_s, MONTH)
+    return None if discount is None else usd(discount.scaled(Fraction(buy.number)))
 
 
-def _number(hours: Fraction) -> str:
+def _hours_text(hours: Fraction) -> str:
     """Return hours as decimal text, rounded half-even to a hundred-millionth."""
     return usd(Money(round(hours * 10**8) * 10))
 
 
-def obstacles_value(found: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
-    """Return, for every wish that is in the way, how many types there are without it, and from what price on."""
+def obstacles_value(by_requirement: Mapping[str, tuple[int, Money]]) -> list[Obstacle]:
+    """Return each requirement that rules out machine types: how many there are without it, and their lowest price."""
     return [
-        {"requirement": name, "types": number, "usd_per_hour": usd(price)} for name, (number, price) in found.items()
+        {"requirement": name, "types": types, "usd_per_hour": usd(price)}
+        for name, (types, price) in by_requirement.items()
     ]

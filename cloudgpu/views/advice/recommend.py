@@ -16,8 +16,8 @@ from cloudgpu.core.catalog.catalog import is_old
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.advice.recommend_sentences import a_month, sentence
-from cloudgpu.views.advice.recommend_steps import Step, free_hours, remarks, steps, warnings
+from cloudgpu.views.advice.recommend_sentences import monthly_cost, sentence
+from cloudgpu.views.advice.recommend_steps import Step, free_hours_sentence, remarks, steps, warnings
 from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _DAY = timedelta(days=1)
 
 
 def recommendation(answer: Answer, now: datetime, currency: Currency | None = None) -> RecommendDocument:
-    """Return the document: the answer in one sentence first, then what it rests on, step by step.
+    """Return the document: the answer in one sentence first, then the steps that lead to it.
 
     Memory in GiB, speeds as parts of one H100 SXM, powers in watts. What is not known is null. A remark has the amounts
     of the answer in `currency`; all others are in dollars.
@@ -66,14 +66,16 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         ],
         "machines": [_machine(machine, answer, now) for machine in answer.machines],
         "cheapest": None if answer.cheapest is None else _machine(answer.cheapest, answer, now),
-        "desktops": [_build(one, even, now) for one, even in zip(answer.builds, answer.break_evens, strict=True)],
+        "desktops": [
+            _desktop(one, break_even, now) for one, break_even in zip(answer.builds, answer.break_evens, strict=True)
+        ],
         "power_supply": None if answer.power_supply is None else _supply(answer.power_supply),
         "left_out": dict(answer.left_out),
         "without_price": list(answer.unpriced),
         "steps": [_step(step) for step in steps(answer)],
         "free_hours": None if answer.free is None else _free_hours(answer, answer.free),
         "warnings": list(warnings(answer)),
-        "notes": [*_converted_lines(answer, currency), *remarks(answer, now)],
+        "notes": [*_currency_notes(answer, currency), *remarks(answer, now)],
         "currency": None if currency is None else currency.value(),
     }
 
@@ -87,18 +89,18 @@ def _free_hours(answer: Answer, gpus: int) -> FreeHours:
         "hours_per_week": _rounded(figures.kaggle_hours.value),
         "session_hours": _rounded(figures.kaggle_session_hours.value),
         "source": _source(figures.kaggle_hours.source),
-        "sentence": free_hours(answer),
+        "sentence": free_hours_sentence(answer),
     }
 
 
-def _converted_lines(answer: Answer, currency: Currency | None) -> Iterator[str]:
+def _currency_notes(answer: Answer, currency: Currency | None) -> Iterator[str]:
     """Yield what the first machine and the first desktop cost in a currency, with its rate."""
     if currency is None:
         return
     machine, build, hours = answer.machine, answer.build, answer.bounds.hours
     amounts = [
         "" if machine is None else f"the machine {currency.text(machine.price, 2)} an hour",
-        "" if machine is None or hours is None else f"{currency.text(a_month(machine, hours))} a month",
+        "" if machine is None or hours is None else f"{currency.text(monthly_cost(machine, hours))} a month",
         "" if build is None else f"the desktop {currency.text(build.desktop.purchase)}",
     ]
     yield f"In {currency.code}: {', '.join(filter(None, amounts)) or 'nothing to rent or buy'}. {currency}."
@@ -118,22 +120,22 @@ def _source(source: Source) -> SourcePart:
 
 
 def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine:
-    shape, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
+    machine_type, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
     return {
-        "provider": shape.provider,
+        "provider": machine_type.provider,
         "region": listed.region,
-        "instance_type": shape.name,
+        "instance_type": machine_type.name,
         "market": str(listed.market),
         "trust": str(machine.offer.trust),
-        "gpu": shape.gpu.name,
-        "count": shape.gpu.count,
-        "share": shape.gpu.share,
-        "gpu_memory_gib": not_none(shape.gpu.memory_gib),
+        "gpu": machine_type.gpu.name,
+        "count": machine_type.gpu.count,
+        "share": machine_type.gpu.share,
+        "gpu_memory_gib": not_none(machine_type.gpu.memory_gib),
         "gpus_needed": machine.gpus,
         "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
         "price": price_value(listed.price),
         "old": is_old(listed.price.as_of, now),
-        "usd_per_month": None if hours is None else usd(a_month(machine, hours)),
+        "usd_per_month": None if hours is None else usd(monthly_cost(machine, hours)),
         "speed": _speed(machine.speed),
         "h100_hours_per_dollar": None if machine.per_dollar is None else round(machine.per_dollar, 4),
     }
@@ -143,7 +145,7 @@ def _speed(speed: Speed | None) -> SpeedPart | None:
     return None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)}
 
 
-def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesktop:
+def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> BuildableDesktop:
     card = build.spec.card
     return {
         "gpu": build.spec.name,
@@ -157,22 +159,22 @@ def _build(build: Build, even: BreakEven | None, now: datetime) -> BuildableDesk
         "idle_watts": _rounded(build.desktop.waiting_power.watts),
         "life_years": _rounded(Fraction(build.desktop.life // _DAY, 365)),
         "usd_per_kwh": usd(build.desktop.tariff.per_kwh),
-        "break_even": None if even is None else _break_even(even),
+        "break_even": None if break_even is None else _break_even(break_even),
     }
 
 
-def _break_even(even: BreakEven) -> DesktopBreakEven:
+def _break_even(break_even: BreakEven) -> DesktopBreakEven:
     return {
-        "hours_replaced": _rounded(even.speed, 4),
-        "basis": str(even.speed_ratio.basis),
-        "from_hours_per_week": _number(even.weekly_hours, 1),
-        "after_days": _days(even.after),
-        "soonest_days": _days(even.soonest),
-        "latest_days": _days(even.latest),
-        "desktops": even.desktops,
-        "rent_usd": None if even.over_life is None else usd(even.over_life.costs.cloud),
-        "desktop_usd": None if even.over_life is None else usd(even.over_life.costs.owned.total),
-        "sold_for_usd": None if even.over_life is None else usd(even.over_life.costs.owned.worth),
+        "hours_replaced": _rounded(break_even.speed, 4),
+        "basis": str(break_even.speed_ratio.basis),
+        "from_hours_per_week": _number(break_even.weekly_hours, 1),
+        "after_days": _days(break_even.after),
+        "soonest_days": _days(break_even.soonest),
+        "latest_days": _days(break_even.latest),
+        "desktops": break_even.desktops,
+        "rent_usd": None if break_even.over_life is None else usd(break_even.over_life.costs.cloud),
+        "desktop_usd": None if break_even.over_life is None else usd(break_even.over_life.costs.owned.total),
+        "sold_for_usd": None if break_even.over_life is None else usd(break_even.over_life.costs.owned.worth),
     }
 
 
@@ -189,11 +191,11 @@ def _supply(supply: PowerSupply) -> PowerSupplyPart:
 
 
 def _step(step: Step) -> StepPart:
-    return {"title": step.title, "text": step.says, "sources": [_source(one) for one in dict.fromkeys(step.sources)]}
+    return {"title": step.title, "text": step.text, "sources": [_source(one) for one in dict.fromkeys(step.sources)]}
 
 
-def _days(span: timedelta | None) -> float | None:
-    return None if span is None else round(span / _DAY, 2)
+def _days(duration: timedelta | None) -> float | None:
+    return None if duration is None else round(duration / _DAY, 2)
 
 
 def _rounded(value: Fraction, places: int = 2) -> float:

@@ -1,6 +1,6 @@
-"""Writes a recommendation in one sentence or two, and says where its figures come from, each with its day.
+"""A recommendation in one sentence or two, and the dated sources of its figures.
 
-Its figures are of GPUs, prices and the desktop. Its steps share some of its words.
+The figures are those of GPUs, prices and the desktop.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
 
-_GROUNDS = {Basis.LISTED: SourceQuality.PUBLISHED, Basis.DERIVED: SourceQuality.DERIVED}
+_QUALITIES = {Basis.LISTED: SourceQuality.PUBLISHED, Basis.DERIVED: SourceQuality.DERIVED}
 _DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")
-_UNDATED = date(2025, 12, 1)  # of the collection of specifications that the catalogue took, where a text has no day
+_UNDATED = date(2025, 12, 1)  # the date of the catalogue's GPU specifications, for a source text without a date
 
 
-def of_memory(specs: Iterable[GpuSpec]) -> tuple[Source, ...]:
-    """Return where it stands how much memory these GPUs have."""
-    return tuple(_figures(spec) for spec in specs)
+def memory_sources(specs: Iterable[GpuSpec]) -> tuple[Source, ...]:
+    """Return the sources of these GPUs' memory sizes."""
+    return tuple(_spec_source(spec) for spec in specs)
 
 
-def of_speed(machine: Machine) -> Source | None:
-    """Return where a machine's speed comes from; None where none is known."""
+def speed_source(machine: Machine) -> Source | None:
+    """Return the source of a machine's speed; None where no speed is known."""
     if machine.speed is None:
         return None
     if machine.speed.basis is SpeedBasis.MEASURED:
-        return _source_value(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
-    return _figures(machine.spec)
+        return _dated_source(machine.spec.source.rpartition("; ")[2], SourceQuality.DERIVED)
+    return _spec_source(machine.spec)
 
 
-def of_rent(machine: Machine) -> Source:
-    """Return where a machine's price comes from."""
+def rent_source(machine: Machine) -> Source:
+    """Return the source of a machine's price."""
     listed = machine.offer.listed.price
     name = f"price of {machine.offer.type.name}: {listed.source}"
-    return Source(name, listed.as_of.date(), _GROUNDS.get(listed.basis, SourceQuality.RECALLED))
+    return Source(name, listed.as_of.date(), _QUALITIES.get(listed.basis, SourceQuality.RECALLED))
 
 
-def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
-    """Yield where the figures of a desktop come from: its cards' price, the rest, and how it is run."""
+def purchase_sources(answer: Answer, build: Build) -> Iterator[Source]:
+    """Yield the sources of a desktop's figures: the price of its cards, of the rest, and its power."""
     if build.spec.card is not None:
         kind = build.price_kind
         what = "list price" if kind is PriceKind.LAUNCH else f"{kind} price".replace("yours price", "your price")
@@ -59,14 +59,14 @@ def of_purchase(answer: Answer, build: Build) -> Iterator[Source]:
     )
 
 
-def _figures(spec: GpuSpec) -> Source:
-    return _source_value(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
+def _spec_source(spec: GpuSpec) -> Source:
+    return _dated_source(f"{spec.name}: {spec.source.partition('; ')[0]}", SourceQuality.PUBLISHED)
 
 
-def _source_value(text: str, ground: SourceQuality) -> Source:
+def _dated_source(text: str, quality: SourceQuality) -> Source:
     match = _DAY.search(text)
     as_of = _UNDATED if match is None else date(int(match[1]), int(match[2]), int(match[3] or 1))
-    return Source(text, as_of, ground)
+    return Source(text, as_of, quality)
 
 
 VENDORS = {"aws": "AWS", "gcp": "Google", "azure": "Azure", "lambda": "Lambda", "runpod": "RunPod", "vast": "vast.ai"}
@@ -79,24 +79,26 @@ def sentence(answer: Answer) -> str:
     if machine is None and build is None:
         return f"{_no_machine(answer)} {_no_desktop(answer)}"
     if machine is None:
-        return f"{_no_machine(answer)} {_buy(build)}." if build else _no_machine(answer)
+        return f"{_no_machine(answer)} {_buy_text(build)}." if build else _no_machine(answer)
     if build is None:
-        return f"Rent {rented(machine)}{_monthly(answer)}. {_no_desktop(answer)}"
+        return f"Rent {rented_text(machine)}{_monthly(answer)}. {_no_desktop(answer)}"
     if answer.verdict is Verdict.BUY and answer.break_even:
-        return f"{_buy(build)}{_more_desktops(answer.break_even)}. {_buy_reason(machine, answer.break_even)}"
+        return f"{_buy_text(build)}{_more_desktops(answer.break_even)}. {_buy_reason(machine, answer.break_even)}"
     if answer.verdict is Verdict.RENT and answer.break_even:
-        return f"Rent {rented(machine)}{_monthly(answer)}. {_rent_reason(build, answer.break_even)}"
-    return f"Rent {rented(machine)}, or {_lower(_buy(build))}{_cheaper_from(build, answer.break_even)}."
+        return f"Rent {rented_text(machine)}{_monthly(answer)}. {_rent_reason(build, answer.break_even)}"
+    return (
+        f"Rent {rented_text(machine)}, or {_uncapitalized(_buy_text(build))}{_cheaper_from(build, answer.break_even)}."
+    )
 
 
-def rented(machine: Machine) -> str:
+def rented_text(machine: Machine) -> str:
     """Return a machine with its price and place, for people."""
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
-    number = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
+    amount = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
     spot = " spot" if str(listed.market) == "spot" else ""
     place = VENDORS.get(machine.offer.type.provider, machine.offer.type.provider)
     return (
-        f"{number} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
+        f"{amount} {gpu.name} ({gpu.memory_gib:g} GiB{' each' if gpu.count > 1 else ''}) on {place}{spot} at "
         f"{per_hour(machine.price)} an hour ({machine.offer.type.name}, {listed.region})"
     )
 
@@ -110,15 +112,15 @@ def _monthly(answer: Answer) -> str:
     hours, machine = answer.bounds.hours, answer.machine
     if hours is None or machine is None:
         return ""
-    return f": {a_month(machine, hours).text(0)} a month at {number(hours)} hours a week, and its disk"
+    return f": {monthly_cost(machine, hours).text(0)} a month at {number_text(hours)} hours a week, and its disk"
 
 
-def a_month(machine: Machine, hours: Fraction) -> Money:
+def monthly_cost(machine: Machine, hours: Fraction) -> Money:
     """Return what a machine costs in a twelfth of a year, used for so many hours a week."""
     return machine.price.scaled(hours * 365 / 7 / 12)
 
 
-def _buy(build: Build) -> str:
+def _buy_text(build: Build) -> str:
     each = " each" if build.cards > 1 else ""
     least = "at least" if build.cards > 1 else "about"
     return (
@@ -135,58 +137,63 @@ def _article(word: str) -> str:
     return "an" if word[0] in "AHLMR" else "a"
 
 
-def _lower(text: str) -> str:
+def _uncapitalized(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _more_desktops(even: BreakEven) -> str:
-    return "" if even.desktops == 1 else f", and {even.desktops} such desktops, as one does not do so much"
+def _more_desktops(break_even: BreakEven) -> str:
+    return "" if break_even.desktops == 1 else f", and {break_even.desktops} such desktops, as one does not do so much"
 
 
-def _buy_reason(machine: Machine, even: BreakEven) -> str:
-    it = "it costs" if even.desktops == 1 else "they cost"
-    if even.over_life is None or even.hours is None:
-        return f"{it[:1].upper()}{it[1:]} less than renting {rented(machine)}."
-    pace = f"At {number(even.hours)} hours a week over {_lifetime_text(even.over_life.elapsed)}"
-    net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
-    return f"{pace} {it} {net}. Renting {rented(machine)} costs {rent}. {_payback(even)}{_dearer_again_text(even)}"
+def _buy_reason(machine: Machine, break_even: BreakEven) -> str:
+    it = "it costs" if break_even.desktops == 1 else "they cost"
+    if break_even.over_life is None or break_even.hours is None:
+        return f"{it[:1].upper()}{it[1:]} less than renting {rented_text(machine)}."
+    pace = f"At {number_text(break_even.hours)} hours a week over {_lifetime_text(break_even.over_life.elapsed)}"
+    net, rent = (one.text(0) for one in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud))
+    text = f"{pace} {it} {net}. Renting {rented_text(machine)} costs {rent}."
+    return f"{text} {_payback(break_even)}{_costlier_again_text(break_even)}"
 
 
-def _payback(even: BreakEven) -> str:
+def _payback(break_even: BreakEven) -> str:
     """Return when the desktop has paid for itself where it is never sold."""
-    it = "it has" if even.desktops == 1 else "they have"
-    if even.after is None:
-        return f"Unsold, {it} never paid for {'itself' if even.desktops == 1 else 'themselves'}."
-    selves = "itself" if even.desktops == 1 else "themselves"
-    return f"Unsold, {it} paid for {selves} after {span_text(even.after)}{_range(even)}."
+    it = "it has" if break_even.desktops == 1 else "they have"
+    if break_even.after is None:
+        return f"Unsold, {it} never paid for {'itself' if break_even.desktops == 1 else 'themselves'}."
+    selves = "itself" if break_even.desktops == 1 else "themselves"
+    return f"Unsold, {it} paid for {selves} after {span_text(break_even.after)}{_range(break_even)}."
 
 
 def _lifetime_text(span: timedelta) -> str:
-    years = number(Fraction(span // timedelta(days=1), 365))
+    years = number_text(Fraction(span // timedelta(days=1), 365))
     return f"{years} year{'s' * (years != '1')}"
 
 
-def _dearer_again_text(even: BreakEven) -> str:
-    if even.costlier is None:
+def _costlier_again_text(break_even: BreakEven) -> str:
+    if break_even.costlier is None:
         return ""
-    until = "from then on" if even.costlier.until is None else f"until {span_text(even.costlier.until)} are over"
-    return f" Replaced after {span_text(even.costlier.since)}, it is more expensive again {until}."
+    until = (
+        "from then on"
+        if break_even.costlier.until is None
+        else f"until {span_text(break_even.costlier.until)} are over"
+    )
+    return f" Replaced after {span_text(break_even.costlier.since)}, it is more expensive again {until}."
 
 
-def _rent_reason(build: Build, even: BreakEven) -> str:
+def _rent_reason(build: Build, break_even: BreakEven) -> str:
     desktop = f"A desktop with {_cards(build)} ({build.desktop.purchase.text(0)})"
-    if even.over_life is None:
+    if break_even.over_life is None:
         return f"{desktop} costs more at that pace."
-    net, rent = (one.text(0) for one in (even.over_life.costs.owned.total, even.over_life.costs.cloud))
-    life = _lifetime_text(even.over_life.elapsed)
+    net, rent = (one.text(0) for one in (break_even.over_life.costs.owned.total, break_even.over_life.costs.cloud))
+    life = _lifetime_text(break_even.over_life.elapsed)
     return f"Over {life} that is {rent}. {desktop} costs {net} with its electricity, sold at the end."
 
 
-def _range(even: BreakEven) -> str:
-    soonest, latest = span_text(even.soonest), span_text(even.latest)
-    if soonest == latest:
+def _range(break_even: BreakEven) -> str:
+    earliest, latest = span_text(break_even.soonest), span_text(break_even.latest)
+    if earliest == latest:
         return ""
-    return f" (between {soonest} and {latest}, by the speed of both)"
+    return f" (between {earliest} and {latest}, by the speed of both)"
 
 
 def span_text(span: timedelta | None) -> str:
@@ -197,20 +204,21 @@ def span_text(span: timedelta | None) -> str:
     return f"{days:.0f} days" if days < 60 else f"{days / 365 * 12:.0f} months"  # noqa: PLR2004
 
 
-def _cheaper_from(build: Build, even: BreakEven | None) -> str:
-    if even is None or even.hours is not None:
+def _cheaper_from(build: Build, break_even: BreakEven | None) -> str:
+    if break_even is None or break_even.hours is not None:
         return ""
-    years = number(Fraction(build.desktop.life // timedelta(days=1), 365))
-    if even.weekly_hours is None:
+    years = number_text(Fraction(build.desktop.life // timedelta(days=1), 365))
+    if break_even.weekly_hours is None:
         return f": over {years} years the desktop is never the cheaper one"
-    return f": for {number(even.weekly_hours)} hours a week or more over {years} years, the desktop is the cheaper one"
+    hours = number_text(break_even.weekly_hours)
+    return f": for {hours} hours a week or more over {years} years, the desktop is the cheaper one"
 
 
 def _no_machine(answer: Answer) -> str:
     cards = answer.need.cards
-    each = gib(answer.need.memory.total if cards is None else answer.need.memory.on(cards))
+    per_gpu = gib_text(answer.need.memory.total if cards is None else answer.need.memory.on(cards))
     several = f"has {cards} GPU{'s that hold' if cards != 1 else ' that holds'} it" if cards else "holds it"
-    holds = f"{several} ({each} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
+    holds = f"{several} ({per_gpu} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
     if not answer.hidden:
         return f"No machine of the catalogue {holds}."
     return f"No machine within the bounds that you set {holds}; without them there are {answer.hidden} types."
@@ -227,11 +235,11 @@ def _no_desktop(answer: Answer) -> str:
     return f"No desktop of up to {most} cards with a known price holds it."
 
 
-def gib(value: Fraction) -> str:
+def gib_text(value: Fraction) -> str:
     """Return an amount of memory for people."""
     return f"{float(value):,.1f} GiB"
 
 
-def number(value: Fraction) -> str:
+def number_text(value: Fraction) -> str:
     """Return a number for people: with one digit after the point where it is not whole."""
     return f"{float(value):,.1f}".removesuffix(".0")

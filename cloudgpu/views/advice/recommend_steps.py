@@ -1,4 +1,4 @@
-"""The steps that lead to a recommendation, each with its sources, and what else is to be said."""
+"""The steps that lead to a recommendation, each with its sources; and its notes and warnings."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from cloudgpu.core.catalog.gpus import Work
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.views.advice.recommend_sentences import (
-    gib,
-    number,
-    of_memory,
-    of_purchase,
-    of_rent,
-    of_speed,
-    rented,
+    gib_text,
+    memory_sources,
+    number_text,
+    purchase_sources,
+    rent_source,
+    rented_text,
     span_text,
+    speed_source,
 )
 
-_REPORTED = Fraction(93, 100)  # of a board's memory, with error correction on
+_REPORTED_SHARE = Fraction(93, 100)  # of a board's memory that a driver reports with error correction on
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the way to the answer."""
+    """One step that leads to the answer: `text` is a paragraph."""
 
     title: str
-    says: str
+    text: str
     sources: tuple[Source, ...] = ()
 
 
@@ -45,7 +45,7 @@ def steps(answer: Answer) -> Iterator[Step]:
     yield _memory_step(answer)
     yield _fits_step(answer)
     yield _speed_step(answer)
-    yield _even_step(answer)
+    yield _rent_or_buy_step(answer)
     if answer.power_supply is not None and answer.build is not None:
         yield Step("Power, slots, cooling", *power_step(answer.power_supply, answer.build, answer.rules))
 
@@ -56,15 +56,18 @@ def _memory_step(answer: Answer) -> Step:
     if model is not None and len(memory.parts) > 1:
         sources.insert(0, answer.kind.source)
     if model is None or len(memory.parts) == 1:
-        by = "as you gave it" if not sources else f"the rule of thumb for {answer.kind.title}"
-        return Step("Memory", f"{gib(memory.total)} on one GPU: {by}.", tuple(sources))
-    parts = "; ".join(f"{part.what}: {gib(part.gib)}{_bytes_text(part.bytes_each)}" for part in memory.parts)
+        basis = "as you gave it" if not sources else f"the rule of thumb for {answer.kind.title}"
+        return Step("Memory", f"{gib_text(memory.total)} on one GPU: {basis}.", tuple(sources))
+    parts = "; ".join(f"{part.what}: {gib_text(part.gib)}{_bytes_text(part.bytes_each)}" for part in memory.parts)
     done = "run" if model.method is Method.INFERENCE else f"trained ({model.method})"
     size = f"{model.parameters / 1e9:,g} billion parameters in {model.precision}"
-    says = f"{size}, {done}, take {gib(memory.total)}: {parts}."
-    others = [f"{gib(one.total)} with {method} in {precision}" for method, precision, one in answer.others]
-    says += f" The same model would take {' or '.join(others)}." if others else ""
-    return Step("Memory", says, tuple(sources))
+    text = f"{size}, {done}, take {gib_text(memory.total)}: {parts}."
+    others = [
+        f"{gib_text(memory_need.total)} with {method} in {precision}"
+        for method, precision, memory_need in answer.others
+    ]
+    text += f" The same model would take {' or '.join(others)}." if others else ""
+    return Step("Memory", text, tuple(sources))
 
 
 def _bytes_text(bytes_each: Fraction | None) -> str:
@@ -72,24 +75,24 @@ def _bytes_text(bytes_each: Fraction | None) -> str:
 
 
 def _fits_step(answer: Answer) -> Step:
-    several = [said for said in (_split_machine(answer), _split_build(answer)) if said]
+    split_texts = [sentence for sentence in (_split_machine(answer), _split_build(answer)) if sentence]
     specs = [one.spec for one in (answer.machine, answer.build) if one is not None]
-    sources = (*of_memory(specs), *_exclusion_sources(answer))
-    if not several:
+    sources = (*memory_sources(specs), *_exclusion_sources(answer))
+    if not split_texts:
         return Step("What fits", f"A GPU fits where all of it fits on one.{_left_out_step(answer)}", sources)
-    once = "They count as so many times one, which no real work reaches."
+    speedup_note = "They count as so many times one, which no real work reaches."
     if answer.need.memory.fixed == answer.need.memory.total:
-        says = f"{' '.join(several)} That is a rule for one GPU, so each holds all of it. {once}"
-        return Step("What fits", says + _left_out_step(answer), sources)
+        text = f"{' '.join(split_texts)} That is a rule for one GPU, so each holds all of it. {speedup_note}"
+        return Step("What fits", text + _left_out_step(answer), sources)
     if answer.need.work is Work.INFERENCE:
-        says = f"{' '.join(several)} The weights are split among them then: look for a fast link. {once}"
-        return Step("What fits", says + _left_out_step(answer), sources)
+        text = f"{' '.join(split_texts)} The weights are split among them then: look for a fast link. {speedup_note}"
+        return Step("What fits", text + _left_out_step(answer), sources)
     sharding = answer.rules.figures.sharding_percent
-    says = (
-        f"{' '.join(several)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): that is "
-        f"{number(sharding.value)}% more communication, so look for a fast link. {once}"
+    text = (
+        f"{' '.join(split_texts)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): "
+        f"that is {number_text(sharding.value)}% more communication, so look for a fast link. {speedup_note}"
     )
-    return Step("What fits", says + _left_out_step(answer), (sharding.source, *sources))
+    return Step("What fits", text + _left_out_step(answer), (sharding.source, *sources))
 
 
 def _exclusion_sources(answer: Answer) -> Iterator[Source]:
@@ -101,9 +104,9 @@ def _exclusion_sources(answer: Answer) -> Iterator[Source]:
 
 
 def _is_tight(answer: Answer, machine: Machine) -> bool:
-    """Say whether it fits only where a driver reports all that is on the board."""
-    there = Fraction(str(machine.offer.type.gpu.memory_gib or 0))
-    return answer.need.memory.on(machine.gpus) > there * _REPORTED
+    """Return whether the work fits only if the driver reports all of the board's memory."""
+    board_gib = Fraction(str(machine.offer.type.gpu.memory_gib or 0))
+    return answer.need.memory.on(machine.gpus) > board_gib * _REPORTED_SHARE
 
 
 def _split_machine(answer: Answer) -> str:
@@ -111,18 +114,18 @@ def _split_machine(answer: Answer) -> str:
     if machine is None or machine.gpus == 1:
         return ""
     why = "You asked for several" if answer.need.cards else "No machine with one GPU holds it"
-    on = gib(answer.need.memory.on(machine.gpus))
+    per_gpu = gib_text(answer.need.memory.on(machine.gpus))
     count = machine.offer.type.gpu.count
-    these = f"{machine.gpus}" if machine.gpus == count else f"{machine.gpus} of the {count}"
-    return f"{why}: on {these} {machine.spec.name} it is {on} on each."
+    gpus_text = f"{machine.gpus}" if machine.gpus == count else f"{machine.gpus} of the {count}"
+    return f"{why}: on {gpus_text} {machine.spec.name} it is {per_gpu} on each."
 
 
 def _split_build(answer: Answer) -> str:
     build = answer.build
     if build is None or build.cards == 1:
         return ""
-    on = gib(answer.need.memory.on(build.cards))
-    return f"Of the cards with a known price it takes {build.cards}: {on} on each {build.spec.name}."
+    per_gpu = gib_text(answer.need.memory.on(build.cards))
+    return f"Of the cards with a known price it takes {build.cards}: {per_gpu} on each {build.spec.name}."
 
 
 def _left_out_step(answer: Answer) -> str:
@@ -137,94 +140,95 @@ def _speed_step(answer: Answer) -> Step:
         what = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
     else:
         what = "Training speed is measured PyTorch throughput against an H100, or a stand-in that is named"
-    says = (
+    text = (
         f"{what}. The fewest GPUs come first, then the most work: of machines for a dollar of rent, of desktops for a "
         "dollar of their price."
     )
     machine, cheapest = answer.machine, answer.cheapest
     if machine is not None and machine.speed is not None:
-        says += (
+        text += (
             f" One {machine.spec.name} does {machine.speed.value:.3f} of an H100's work "
             f"({_basis(machine.speed.basis)}); a dollar buys {machine.per_dollar:.3f} hours of an H100."
         )
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
-        says += f" The cheapest by the hour is {rented(cheapest)}."
-    sources = () if machine is None else (of_speed(machine), of_rent(machine))
-    return Step("Speed per dollar", says, tuple(source for source in sources if source is not None))
+        text += f" The cheapest by the hour is {rented_text(cheapest)}."
+    sources = () if machine is None else (speed_source(machine), rent_source(machine))
+    return Step("Speed per dollar", text, tuple(source for source in sources if source is not None))
 
 
 def _basis(basis: SpeedBasis) -> str:
     return "measured" if basis is SpeedBasis.MEASURED else f"by {basis}"
 
 
-def _even_step(answer: Answer) -> Step:
-    build, machine, even = answer.build, answer.machine, answer.break_even
+def _rent_or_buy_step(answer: Answer) -> Step:
+    build, machine, break_even = answer.build, answer.machine, answer.break_even
     rest = Money.usd(int(answer.rules.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
         missing = "desktop" if build is None else "machine"
         return Step("Rent or buy", f"There is no {missing} to compare with.")
     desktop = build.desktop
-    years = number(Fraction(desktop.life // timedelta(days=1), 365))
-    says = (
+    years = number_text(Fraction(desktop.life // timedelta(days=1), 365))
+    text = (
         f"The desktop: {build.cards} {build.spec.name} at {build.price.text(0)} ({build.price_kind}, {build.dated}) "
-        f"and {rest} for the rest, {number(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} a "
-        f"kWh, {years} years (an assumption). Sold at the end it brings what a used one does: "
+        f"and {rest} for the rest, {number_text(desktop.busy_power.watts)} W at work, {desktop.tariff.per_kwh.text(3)} "
+        f"a kWh, {years} years (an assumption). Sold at the end it brings what a used one does: "
         f"{USED_SOURCE}. The machine: its list price, without disk and "
         "address."
     )
-    sources = (*of_purchase(answer, build), of_rent(machine))
-    if even is None:
-        return Step("Rent or buy", f"{says} How fast one is compared with the other is not known.", sources)
-    says += f" An hour of the desktop does {float(even.speed):.2f} hours of the machine ({even.speed_ratio.basis})."
-    says += _hours(build, even, years)
-    return Step("Rent or buy", says, sources)
+    sources = (*purchase_sources(answer, build), rent_source(machine))
+    if break_even is None:
+        return Step("Rent or buy", f"{text} How fast one is compared with the other is not known.", sources)
+    basis = break_even.speed_ratio.basis
+    text += f" An hour of the desktop does {float(break_even.speed):.2f} hours of the machine ({basis})."
+    text += _break_even_text(build, break_even, years)
+    return Step("Rent or buy", text, sources)
 
 
-def _hours(build: Build, even: BreakEven, years: str) -> str:
-    if even.weekly_hours is None:
+def _break_even_text(build: Build, break_even: BreakEven, years: str) -> str:
+    if break_even.weekly_hours is None:
         return f" Over {years} years the desktop is never the cheaper one."
-    hours = number(even.weekly_hours)
-    says = f" From {hours} hours a week of the machine on, for {years} years, the desktop is cheaper."
-    if even.hours is None:
-        return says + " Say --hours-per-week to know when."
-    if even.desktops > 1:
-        says += f" {number(even.hours)} hours a week take {even.desktops} such desktops."
-    if even.after is None:
-        return says + f" At {number(even.hours)} they never meet."
-    beyond = "" if even.after <= build.desktop.life else ", beyond its life"
-    return says + f" At {number(even.hours)} they meet after {span_text(even.after)}{beyond}."
+    hours = number_text(break_even.weekly_hours)
+    text = f" From {hours} hours a week of the machine on, for {years} years, the desktop is cheaper."
+    if break_even.hours is None:
+        return text + " Say --hours-per-week to know when."
+    if break_even.desktops > 1:
+        text += f" {number_text(break_even.hours)} hours a week take {break_even.desktops} such desktops."
+    if break_even.after is None:
+        return text + f" At {number_text(break_even.hours)} they never meet."
+    beyond = "" if break_even.after <= build.desktop.life else ", beyond its life"
+    return text + f" At {number_text(break_even.hours)} they meet after {span_text(break_even.after)}{beyond}."
 
 
 def remarks(answer: Answer, now: datetime) -> Iterator[str]:
-    """Yield what else is to be said: of the kind of work, of prices that are old, missing or not listed."""
+    """Yield notes: on the kind of work, and on prices that are old, missing or not listed."""
     if answer.free is not None:
-        yield free_hours(answer)
+        yield free_hours_sentence(answer)
     if answer.kind.remark:
         yield answer.kind.remark
     if answer.machine is not None:
-        yield from _of_machine(answer, answer.machine, now)
+        yield from _machine_notes(answer, answer.machine, now)
     if answer.build is not None:
-        yield from _of_cards(answer, answer.build, now)
+        yield from _card_notes(answer, answer.build, now)
     if answer.unpriced:
         yield f"These cards hold it, too, but no dated price is known: {', '.join(answer.unpriced)}."
 
 
-def _of_machine(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
+def _machine_notes(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
     listed = machine.offer.listed.price
-    doubt = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
+    basis_note = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
     old = ", old" if is_old(listed.as_of, now) else ""
-    yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{doubt}{old}; `cloudgpu up --dry-run` shows today's."
+    yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{basis_note}{old}; `cloudgpu up --dry-run` shows today's."
     yield from warnings(answer)
 
 
-def free_hours(answer: Answer) -> str:
+def free_hours_sentence(answer: Answer) -> str:
     """Return that Kaggle's free hours are enough for the work."""
-    figures, number_of = answer.rules.figures, answer.free
-    hours, session = (number(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
-    fits = "one of Kaggle's two" if number_of == 1 else "both of Kaggle's"
+    figures, gpus = answer.rules.figures, answer.free
+    hours, session = (number_text(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
+    fits = "one of Kaggle's two" if gpus == 1 else "both of Kaggle's"
     return (
-        f"Free: this work fits on {fits} T4 (16 GiB), about {hours} GPU hours a week in notebooks of "
-        f"at most {session} hours."
+        f"Free: this work fits on {fits} T4 (16 GiB), about {hours} GPU hours a week in notebooks "
+        f"of at most {session} hours."
     )
 
 
@@ -243,7 +247,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].text} (recalled)."
 
 
-def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
+def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
     card = build.spec.card
     if card is not None:
         old = " and old" if is_old(card.as_of, now) else ""
@@ -252,22 +256,24 @@ def _of_cards(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
             yield f"The price of the {build.spec.name} is yours."
             return
         yield f"Prices of cards are of {build.dated}{old}: look what one costs where you are.{note}"
-    within = {one.spec.name for one in answer.builds}
-    beyond = dict.fromkeys(f"{one.cards}x {one.spec.name}" for one in answer.over_budget if one.spec.name not in within)
-    if beyond:
-        yield f"Beyond the budget: desktops with {', '.join(beyond)}."
+    affordable = {one.spec.name for one in answer.builds}
+    too_expensive = dict.fromkeys(
+        f"{one.cards}x {one.spec.name}" for one in answer.over_budget if one.spec.name not in affordable
+    )
+    if too_expensive:
+        yield f"Beyond the budget: desktops with {', '.join(too_expensive)}."
 
 
-_HOT = 300  # watts; from here on open-air cards are wide
+_HOT_WATTS = 300  # watts_text; from here on open-air cards are wide
 
 
 def power_step(supply: PowerSupply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
-    """Return what is said of a desktop's power, slots and cooling, and on what that rests."""
-    parts = [*_supply(supply, build, rules), *_limit(supply, rules), *_space(supply, build, rules)]
-    return " ".join(says for says, _ in parts), tuple(source for _, sources in parts for source in sources)
+    """Return the text about a desktop's power, slots and cooling, and its sources."""
+    parts = [*_supply_texts(supply, build, rules), *_limit_texts(supply, rules), *_space_texts(supply, build, rules)]
+    return " ".join(text for text, _ in parts), tuple(source for _, sources in parts for source in sources)
 
 
-def watts(value: Fraction) -> str:
+def watts_text(value: Fraction) -> str:
     """Return watts for people, rounded."""
     return f"{round(value):,} W"
 
@@ -275,15 +281,15 @@ def watts(value: Fraction) -> str:
 SourcedText = tuple[str, tuple[Source, ...]]
 
 
-def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
+def _supply_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
     figures = rules.figures
     card = build.desktop.gpu_power.watts
     low, high = figures.supply_low_percent, figures.supply_high_percent
     yield (
         (
-            f"{supply.cards} x {watts(card)} and {watts(supply.draw.watts - supply.cards * card)} for the rest are "
-            f"{watts(supply.draw.watts)}; with {low.value} to {high.value}% more, take a power supply of "
-            f"{round(supply.low.watts):,} to {watts(supply.high.watts)}."
+            f"{supply.cards} x {watts_text(card)} and {watts_text(supply.draw.watts - supply.cards * card)} for the "
+            f"rest are {watts_text(supply.draw.watts)}; with {low.value} to {high.value}% more, take a power supply "
+            f"of {round(supply.low.watts):,} to {watts_text(supply.high.watts)}."
         ),
         (low.source,),
     )
@@ -291,31 +297,31 @@ def _supply(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[Sourced
         yield (
             (
                 f"A circuit of {figures.circuit_volts.value} V and {figures.circuit_amperes.value} A, as in US homes, "
-                f"{supply.circuit}: it supplies {watts(supply.continuous.watts)} for hours and "
-                f"{watts(supply.breaker.watts)} at most. At 230 V a circuit supplies about twice as much."
+                f"{supply.circuit}: it supplies {watts_text(supply.continuous.watts)} for hours and "
+                f"{watts_text(supply.breaker.watts)} at most. At 230 V a circuit supplies about twice as much."
             ),
             (figures.continuous_percent.source,),
         )
 
 
-def _limit(supply: PowerSupply, rules: Rules) -> Iterator[SourcedText]:
+def _limit_texts(supply: PowerSupply, rules: Rules) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004  (one card seldom needs it)
         return
     figures = rules.figures
     yield (
         (
-            f"With every card's limit {watts(figures.limit_watts.value)} lower (nvidia-smi -pl) they are "
-            f"{watts(supply.limited.watts)}; that cost an RTX 2080 Ti about {figures.limit_cost_percent.value}% of its "
-            f"speed. {rules.notes['limit'].text}"
+            f"With every card's limit {watts_text(figures.limit_watts.value)} lower (nvidia-smi -pl) they are "
+            f"{watts_text(supply.limited.watts)}; that cost an RTX 2080 Ti about {figures.limit_cost_percent.value}% "
+            f"of its speed. {rules.notes['limit'].text}"
         ),
         (figures.limit_cost_percent.source, rules.notes["limit"].source),
     )
 
 
-def _space(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
+def _space_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004
         return
-    names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT else ["cooling", "lanes"]
+    names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT_WATTS else ["cooling", "lanes"]
     if supply.cards >= 4 and build.spec.name == "RTX3090":  # noqa: PLR2004  (of what was tried)
         names.append("quad")
     yield from ((rules.notes[name].text, (rules.notes[name].source,)) for name in names)

@@ -1,6 +1,6 @@
-"""Gives the answer of `compare` without a ledger as plain values: each use, low, expected and high where speeds differ.
+"""The answer of `compare` without a ledger as plain values: for each utilization a low, expected and high case.
 
-A sentence has a clause of its own where GPUs count as equal, and are known to be far from it.
+Where GPUs count as equally fast but are known to differ much, a sentence gives the answer by speed, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
-from cloudgpu.views.advice.compare_basis import desktop_value, number
+from cloudgpu.views.advice.compare_basis import desktop_value, rounded_number
 from cloudgpu.views.advice.rent_or_buy_answer import (
     Choice,
     choices,
@@ -54,42 +54,49 @@ if TYPE_CHECKING:
         TimelinePoint,
     )
 
-SIMILAR_SPEED = (Fraction("0.67"), Fraction("1.5"))  # so far apart that the answer by speed is not left to the end
+SIMILAR_SPEED = (
+    Fraction("0.67"),
+    Fraction("1.5"),
+)  # ratios between these count as similar: the answer by speed is not mentioned
 
 
-def by_speed(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
+def by_speed_sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
     """Return ` By speed it is 67.6 days.`; empty where speeds are alike, not known, or are what was counted."""
-    beside = calculation.known_ratio
-    if beside is None or SIMILAR_SPEED[0] <= beside.ratio <= SIMILAR_SPEED[1] or not answers[-1].case.use:
+    known_ratio = calculation.known_ratio
+    if known_ratio is None or SIMILAR_SPEED[0] <= known_ratio.ratio <= SIMILAR_SPEED[1] or not answers[-1].case.use:
         return ""
-    scaled = [evaluate_case(calculation.case_at(result.case.use, beside.ratio)) for result in answers]
+    scaled = [evaluate_case(calculation.case_at(result.case.use, known_ratio.ratio)) for result in answers]
     numbered = [result.break_even is not None and result.break_even > FIRST_HOUR for result in answers]
-    if not any(numbered) and [_even_text(result) for result in answers] == [_even_text(one) for one in scaled]:
+    if not any(numbered) and [_break_even_text(result) for result in answers] == [
+        _break_even_text(one) for one in scaled
+    ]:
         return " By speed it is the same."
     begin = "it is" if all(numbered) else "the cloud has cost as much"
     after = "" if all(numbered) else "after "
-    texts = [_even_text(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled]
+    texts = [
+        _break_even_text(one, after) + (f" at {percent(one.case.use)}" if len(scaled) > 1 else "") for one in scaled
+    ]
     return f" By speed {begin} {' and '.join(texts)}."
 
 
-def _even_text(answer: RentOrBuyResult, after: str = "") -> str:
-    several = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
+def _break_even_text(answer: RentOrBuyResult, after: str = "") -> str:
+    desktops = f" with {answer.year.number:,} desktops" if answer.year.number > 1 else ""
     if answer.break_even is None:
-        return f"never{several}"
+        return f"never{desktops}"
     if answer.break_even <= FIRST_HOUR:
-        return f"from the first hour on{several}"
+        return f"from the first hour on{desktops}"
     days = f"{float(hours(answer.break_even) / 24):,.1f}"
-    return f"{after}{days} day{'s' * (days != '1.0')}{several}"
+    return f"{after}{days} day{'s' * (days != '1.0')}{desktops}"
 
 
 DAY = timedelta(days=1)
 STEPS = 48  # of a timeline
 
 
-def calculated_value(
+def rent_or_buy_value(
     calculation: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
 ) -> CalculatedDocument:
-    """Return what follows from a price and a use, with all it rests on."""
+    """Return what follows from a price and a utilization, with all assumptions."""
     expected = [
         evaluate_case(calculation.case_at(use, calculation.speed_ratio.ratio)) for use in calculation.rent.use.shares
     ]
@@ -111,15 +118,15 @@ def calculated_value(
         else _with_known_speeds(calculation, calculation.known_ratio),
         "why_they_differ": difference_reason(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(calculation, currency)) if text],
-        "years": number(hours(calculation.rent.horizon) / hours(YEAR)),
+        "years": rounded_number(hours(calculation.rent.horizon) / hours(YEAR)),
         "verdict": verdict(choices_made),
         "over_years": [_over_years(choice) for choice in choices_made],
         "timeline": list(_timeline(calculation, choices_made[-1])),
-        "interest_percent": number(terms.interest * 100),
-        "price_drift_percent": number(terms.drift * 100),
-        "vat_percent": number(terms.vat * 100),
+        "interest_percent": rounded_number(terms.interest * 100),
+        "price_drift_percent": rounded_number(terms.drift * 100),
+        "vat_percent": rounded_number(terms.vat * 100),
         "resale_source": USED_SOURCE if resale else None,
-        "break_even_sentence": sentence(calculation, expected, currency) + by_speed(calculation, expected),
+        "break_even_sentence": sentence(calculation, expected, currency) + by_speed_sentence(calculation, expected),
         "sentence": answer_sentence(calculation, choices_made, currency),
         "crossing": crossing(calculation, choices_made),
         "remarks": remarks(calculation),
@@ -128,13 +135,13 @@ def calculated_value(
 
 def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoint]:
     """Yield what both have cost in even steps over the years, the first step from nothing."""
-    question, year = choice.answer.case, choice.answer.year
-    ways = calculation.with_resale(question), choice.unsold.case
+    case, year = choice.result.case, choice.result.year
+    cases = calculation.with_resale(case), choice.unsold.case
     for step in range(STEPS + 1):
         elapsed = calculation.rent.horizon * step / STEPS
-        sold, unsold = (costs_after(way, elapsed, year) for way in ways)
+        sold, unsold = (costs_after(case_, elapsed, year) for case_ in cases)
         yield {
-            "years": number(hours(elapsed) / hours(YEAR)),
+            "years": rounded_number(hours(elapsed) / hours(YEAR)),
             "cloud_usd": usd(sold.cloud),
             "sold_usd": usd(sold.owned.total),
             "unsold_usd": usd(unsold.owned.total),
@@ -142,17 +149,17 @@ def _timeline(calculation: Calculation, choice: Choice) -> Iterator[TimelinePoin
 
 
 def _over_years(choice: Choice) -> OverYears:
-    done, cheaper = choice.over.costs, choice.over.desktop_is_cheaper
-    cost = done.owned
+    costs, cheaper = choice.lifetime.costs, choice.lifetime.desktop_is_cheaper
+    owned = costs.owned
     return {
-        "utilization_percent": number(choice.answer.case.use * 100),
-        "cloud_usd": usd(done.cloud),
-        "paid_usd": usd(cost.total + cost.worth),
-        "sold_for_usd": usd(cost.worth),
-        "desktop_usd": usd(cost.total),
+        "utilization_percent": rounded_number(choice.result.case.use * 100),
+        "cloud_usd": usd(costs.cloud),
+        "paid_usd": usd(owned.total + owned.worth),
+        "sold_for_usd": usd(owned.worth),
+        "desktop_usd": usd(owned.total),
         "cheaper": "desktop" if cheaper else "cloud",
-        "difference_usd": usd(choice.over.difference),
-        "desktop_cheaper_from_days": _days(choice.over.cheaper_from if cheaper else choice.later.break_even),
+        "difference_usd": usd(choice.lifetime.difference),
+        "desktop_cheaper_from_days": _days(choice.lifetime.cheaper_from if cheaper else choice.sold.break_even),
         "paid_off_unsold_days": _days(choice.unsold.break_even),
     }
 
@@ -167,33 +174,33 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
         "offer": None,
     }
     if rent.offer is not None:
-        listed, shape = rent.offer.listed, rent.offer.type
+        listed, machine_type = rent.offer.listed, rent.offer.type
         value["offer"] = {
-            "provider": shape.provider,
+            "provider": machine_type.provider,
             "region": listed.region,
-            "instance_type": shape.name,
+            "instance_type": machine_type.name,
             "market": str(listed.market),
             "source": listed.price.source,
             "as_of": iso(listed.price.as_of),
             "basis": str(listed.price.basis),
             "old": is_old(listed.price.as_of, now),
             "uncertain": spot_uncertainty(rent.offer, now) or None,
-            "legacy": shape.legacy_reason or None,
+            "legacy": machine_type.legacy_reason or None,
         }
     return value
 
 
 def _speed(ratio: SpeedRatio) -> SpeedRatioValue:
     return {
-        "ratio": number(ratio.ratio),
-        "low": number(ratio.low),
-        "high": number(ratio.high),
+        "ratio": rounded_number(ratio.ratio),
+        "low": rounded_number(ratio.low),
+        "high": rounded_number(ratio.high),
         "basis": str(ratio.basis),
     }
 
 
 def _fits(calculation: Calculation) -> bool | None:
-    """Say whether what fits the rented GPU's memory fits the desktop's; None where one of them is not known."""
+    """Return whether the desktop's GPU has at least the rented GPU's memory; None where one of them is not known."""
     if calculation.rent.memory_gib is None or calculation.desktop_gpu is None:
         return None
     return calculation.desktop_gpu.memory_gib >= calculation.rent.memory_gib
@@ -210,8 +217,8 @@ def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outco
     ratios = {speed.low, speed.ratio, speed.high}
     cases = {ratio: _case(calculation, evaluate_case(calculation.case_at(use, ratio))) for ratio in ratios}
     return {
-        "utilization_percent": number(use * 100),
-        "hours_per_day": number(use * 24),
+        "utilization_percent": rounded_number(use * 100),
+        "hours_per_day": rounded_number(use * 24),
         "low": cases[speed.low],  # it favours the cloud
         "expected": cases[speed.ratio],
         "high": cases[speed.high],  # and this one the desktop
@@ -219,32 +226,33 @@ def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outco
 
 
 def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
-    near = [] if answer.after is None else [answer.after]
-    times = milestones(answer.case.desktop.life, calculation.rent.horizon, near)
-    sold, even = calculation.with_resale(answer.case), answer.break_even_use
+    marked_times = [] if answer.after is None else [answer.after]
+    curve_times = milestones(answer.case.desktop.life, calculation.rent.horizon, marked_times)
+    sold, break_even_use = calculation.with_resale(answer.case), answer.break_even_use
     return {
         "desktops": answer.year.number,
-        "desktop_hours_per_day": number(answer.case.use * 24 / answer.case.speed),
-        "kwh_per_year": number(answer.year.energy.kwh),
+        "desktop_hours_per_day": rounded_number(answer.case.use * 24 / answer.case.speed),
+        "kwh_per_year": rounded_number(answer.year.energy.kwh),
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
-        "desktop_costs_more_again": None if answer.costlier is None else _dearer_again_value(answer.costlier),
-        "break_even_utilization_percent": None if even is None else number(even * 100),
+        "desktop_costs_more_again": None if answer.costlier is None else _costlier_again_value(answer.costlier),
+        "break_even_utilization_percent": None if break_even_use is None else rounded_number(break_even_use * 100),
         "break_even_usd_per_hour": None if answer.break_even_price is None else usd(answer.break_even_price),
         "curve": [
-            _mark(costs_after(answer.case, time, answer.year), costs_after(sold, time, answer.year)) for time in times
+            _curve_point(costs_after(answer.case, time, answer.year), costs_after(sold, time, answer.year))
+            for time in curve_times
         ],
     }
 
 
-def _dearer_again_value(interval: CostlierInterval) -> DearerAgain:
-    return {"from_days": number(hours(interval.since) / 24), "until_days": _days(interval.until)}
+def _costlier_again_value(interval: CostlierInterval) -> DearerAgain:
+    return {"from_days": rounded_number(hours(interval.since) / 24), "until_days": _days(interval.until)}
 
 
-def _mark(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
+def _curve_point(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
     return {
-        "days": number(hours(time.elapsed) / 24),
+        "days": rounded_number(hours(time.elapsed) / 24),
         "cloud_usd": usd(time.cloud),
         "desktop_usd": usd(time.owned.total),
         "purchase_usd": usd(time.owned.purchase),
@@ -257,5 +265,5 @@ def _mark(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:
     }
 
 
-def _days(span: timedelta | None) -> float | None:
-    return None if span is None else number(hours(span) / 24)
+def _days(duration: timedelta | None) -> float | None:
+    return None if duration is None else rounded_number(hours(duration) / 24)

@@ -1,13 +1,15 @@
-"""Answers rent or buy for the requested years: both costs, the cheaper one, and from when on it is.
+"""The answer, rent or buy, for the requested years: both costs, the cheaper one, and since when it is.
 
 The desktop is sold at the end of these years for what a used one of its age brings; `break_even_sentence` of the same
-document counts it as it is paid.
+document does not count a sale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from fractions import Fraction
 
 from cloudgpu.core.advice.break_even import FIRST_HOUR, MAX_HORIZON
 from cloudgpu.core.advice.desktop import USED_LOSS, USED_SHARE, Depreciation
@@ -21,49 +23,51 @@ from cloudgpu.core.advice.rent_or_buy import (
 )
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.views.advice.compare_sentences import capital, count
+from cloudgpu.views.advice.compare_sentences import capitalized, count_text
 from cloudgpu.views.advice.rent_or_buy_sentences import amount_text, days, desktop_text, percent, years_text
 
-CENTS = Money.usd(100)  # below it amounts are shown with cents
+NO_CENTS_FROM = Money.usd(100)  # smaller amounts are shown with cents
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One use: what either costs over the years, from when on the desktop is cheaper, and when it is paid off unsold.
+    """One utilization: the costs of both over the years, and the break-even with and without a sale of the desktop.
 
-    `later` is from when on it is cheaper where that is not within the years; None for never.
+    `result` is as requested, `sold` counts that the desktop is sold, `unsold` that it never is.
     """
 
-    answer: RentOrBuyResult
-    over: LifetimeCosts
-    later: RentOrBuyResult
+    result: RentOrBuyResult
+    lifetime: LifetimeCosts
+    sold: RentOrBuyResult
     unsold: RentOrBuyResult
 
 
 def choices(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> list[Choice]:
-    """Return what is chosen for each use."""
+    """Return a choice for each utilization."""
     chosen = []
     for result in answers:
-        sold = calculation.with_resale(result.case)
-        kept = replace(calculation.desktop, resale=ZERO, depreciation=Depreciation.NONE)
-        unsold = evaluate_case(replace(result.case, desktop=kept))
-        chosen.append(Choice(result, lifetime_costs(sold, calculation.rent.horizon), evaluate_case(sold), unsold))
+        sold_case = calculation.with_resale(result.case)
+        unsold_desktop = replace(calculation.desktop, resale=ZERO, depreciation=Depreciation.NONE)
+        unsold = evaluate_case(replace(result.case, desktop=unsold_desktop))
+        chosen.append(
+            Choice(result, lifetime_costs(sold_case, calculation.rent.horizon), evaluate_case(sold_case), unsold)
+        )
     return chosen
 
 
 def verdict(choices: Sequence[Choice]) -> str:
-    """Return `buy` or `rent`, and `either` where that depends on how much it is used."""
-    verdicts = {"buy" if choice.over.desktop_is_cheaper else "rent" for choice in choices}
+    """Return `buy` or `rent`; `either` where that depends on the utilization."""
+    verdicts = {"buy" if choice.lifetime.desktop_is_cheaper else "rent" for choice in choices}
     return verdicts.pop() if len(verdicts) == 1 else "either"
 
 
 def sentence(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
     """Return the answer: the total of each over the years, who is cheaper, and by how much."""
-    if not choices[-1].answer.case.use:
-        desktop = _desktop(calculation, choices)
+    if not choices[-1].result.case.use:
+        desktop_name = _desktop(calculation, choices)
         return (
-            f"Rent: a machine that is not used costs nothing. {capital(desktop)} {_costs(desktop)} "
-            f"{amount(choices[-1].over.costs.owned.total, currency)} over {_years(calculation)} all the same."
+            f"Rent: a machine that is not used costs nothing. {capitalized(desktop_name)} {_costs(desktop_name)} "
+            f"{amount(choices[-1].lifetime.costs.owned.total, currency)} over {_years(calculation)} all the same."
         )
     return (
         _choice_sentence(calculation, choices[0], currency)
@@ -74,11 +78,13 @@ def sentence(calculation: Calculation, choices: Sequence[Choice], currency: Curr
 
 def crossing(calculation: Calculation, choices: Sequence[Choice]) -> str:
     """Return from when on the desktop is cheaper, sold when the work ends and unsold; empty where nothing is used."""
-    if not choices[-1].answer.case.use:
+    if not choices[-1].result.case.use:
         return ""
     if len(choices) == 1:
         return " ".join([*_crossing(calculation, choices[0]), *_beyond_bound_texts(calculation, choices[0])])
-    since = [f"{_since_text(one)} at {percent(one.answer.case.use)}" for one in choices if one.over.desktop_is_cheaper]
+    since = [
+        f"{_since_text(one)} at {percent(one.result.case.use)}" for one in choices if one.lifetime.desktop_is_cheaper
+    ]
     return f"Sold when you stop, the desktop is cheaper {', and '.join(since)}." if since else ""
 
 
@@ -89,18 +95,21 @@ def remarks(calculation: Calculation) -> list[str]:
 
 def amount(money: Money, currency: Currency | None) -> str:
     """Return an amount without its cents, where that says enough."""
-    return amount_text(money, currency, 2 if abs(money.nanos) < CENTS.nanos else 0)
+    return amount_text(money, currency, 2 if abs(money.nanos) < NO_CENTS_FROM.nanos else 0)
 
 
 def _choice_sentence(calculation: Calculation, choice: Choice, currency: Currency | None) -> str:
-    mark, more = choice.over.costs, amount(choice.over.difference, currency)
+    costs, difference = choice.lifetime.costs, amount(choice.lifetime.difference, currency)
     years, desktop, rent = _years(calculation), _desktop(calculation, [choice]), _renting(calculation)
-    cloud, owned = amount(mark.cloud, currency), amount(mark.owned.total, currency)
-    if not choice.over.difference:
+    cloud, owned = amount(costs.cloud, currency), amount(costs.owned.total, currency)
+    if not choice.lifetime.difference:
         return f"Buy or rent: over {years} {desktop} and {rent} cost the same, {owned}."
-    if choice.over.desktop_is_cheaper:
-        return f"Buy: over {years} {desktop} {_costs(desktop)} {owned}. {capital(rent)} costs {cloud}, {more} more."
-    return f"Rent: over {years} {rent} costs {cloud}. {capital(desktop)} {_costs(desktop)} {owned}, {more} more."
+    if choice.lifetime.desktop_is_cheaper:
+        buy = f"Buy: over {years} {desktop} {_costs(desktop)} {owned}."
+        return f"{buy} {capitalized(rent)} costs {cloud}, {difference} more."
+    return (
+        f"Rent: over {years} {rent} costs {cloud}. {capitalized(desktop)} {_costs(desktop)} {owned}, {difference} more."
+    )
 
 
 def _costs(desktop: str) -> str:
@@ -108,57 +117,57 @@ def _costs(desktop: str) -> str:
 
 
 def _both_costs(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
-    ways = ["buy" if choice.over.desktop_is_cheaper else "rent" for choice in choices]
-    uses = [percent(choice.answer.case.use) for choice in choices]
-    lead = capital(ways[0])
-    if ways[0] != ways[1]:
-        lead = f"{capital(ways[0])} at {uses[0]} of the time, {ways[1]} at {uses[1]}"
-    cloud = " to ".join(amount(choice.over.costs.cloud, currency) for choice in choices)
-    owned = " to ".join(amount(choice.over.costs.owned.total, currency) for choice in choices)
+    verdicts = ["buy" if choice.lifetime.desktop_is_cheaper else "rent" for choice in choices]
+    shares = [percent(choice.result.case.use) for choice in choices]
+    lead = capitalized(verdicts[0])
+    if verdicts[0] != verdicts[1]:
+        lead = f"{capitalized(verdicts[0])} at {shares[0]} of the time, {verdicts[1]} at {shares[1]}"
+    cloud = " to ".join(amount(choice.lifetime.costs.cloud, currency) for choice in choices)
+    owned = " to ".join(amount(choice.lifetime.costs.owned.total, currency) for choice in choices)
     return (
-        f"{lead}: over {_years(calculation)}, used {' to '.join(uses)} of the time, {_desktop(calculation, choices)} "
+        f"{lead}: over {_years(calculation)}, used {' to '.join(shares)} of the time, {_desktop(calculation, choices)} "
         f"{_costs(_desktop(calculation, choices))} {owned}. Renting costs {cloud}."
     )
 
 
 def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield from when on the desktop is cheaper: sold when the work ends, and unsold."""
-    both = calculation.counts_resale and calculation.desktop.depreciation is Depreciation.NONE
-    begin = "Sold when you stop, the desktop is" if both else "The desktop is"
-    if choice.over.desktop_is_cheaper:
+    has_both = calculation.counts_resale and calculation.desktop.depreciation is Depreciation.NONE
+    begin = "Sold when you stop, the desktop is" if has_both else "The desktop is"
+    if choice.lifetime.desktop_is_cheaper:
         yield f"{begin} cheaper {_since_text(choice)}."
-    elif choice.later.break_even is None:
+    elif choice.sold.break_even is None:
         yield f"{begin} never cheaper within {years_text(MAX_HORIZON)}."
-    elif choice.later.break_even > choice.over.elapsed:
-        yield f"{begin} cheaper only from {_day(choice.later.break_even)} on."
-    if not both:
+    elif choice.sold.break_even > choice.lifetime.elapsed:
+        yield f"{begin} cheaper only from {_day(choice.sold.break_even)} on."
+    if not has_both:
         return
-    kept = choice.unsold.break_even
-    if kept is not None and kept <= choice.over.elapsed:
-        yield f"Unsold, it has paid for itself after {days(kept)}."
+    unsold_break_even = choice.unsold.break_even
+    if unsold_break_even is not None and unsold_break_even <= choice.lifetime.elapsed:
+        yield f"Unsold, it has paid for itself after {days(unsold_break_even)}."
     else:
         yield f"Unsold, it has not paid for itself after {_years(calculation)}."
 
 
 def _since_text(choice: Choice) -> str:
-    since = choice.over.cheaper_from
+    since = choice.lifetime.cheaper_from
     return "from the first hour on" if since is None or since <= FIRST_HOUR else f"from {_day(since)} on"
 
 
-def _day(span: object) -> str:
-    text = days(span)  # type: ignore[arg-type]
+def _day(duration: timedelta) -> str:
+    text = days(duration)
     number, _, months = text.partition(" day")
     return f"day {number}{months.removeprefix('s')}"
 
 
 def _beyond_bound_texts(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield what holds on the other side of a bound."""
-    even, bound = choice.later.break_even_use, calculation.rent.use.bound
+    even, bound = choice.sold.break_even_use, calculation.rent.use.bound
     if calculation.rent.horizon != calculation.desktop.life or even is None:
         return
-    if bound is Bound.UNDER and choice.over.desktop_is_cheaper:
+    if bound is Bound.UNDER and choice.lifetime.desktop_is_cheaper:
         yield f"Used less than {percent(even)} of the time, rent."
-    if bound is Bound.OVER and not choice.over.desktop_is_cheaper:
+    if bound is Bound.OVER and not choice.lifetime.desktop_is_cheaper:
         yield f"Used more than {percent(even)} of the time, buy."
 
 
@@ -168,8 +177,8 @@ def _notes(calculation: Calculation) -> Iterator[str]:
     if rent.substitute_for is not None and rent.spec is not None:
         wanted = rent.substitute_for
         yield (
-            f"No cloud lists {an(wanted.name)}: {an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB) does its work, "
-            f"the hours counted by {calculation.speed_ratio.basis}."
+            f"No cloud lists {with_article(wanted.name)}: {with_article(rent.spec.name)} "
+            f"({rent.spec.memory_gib:g} GiB) does its work, the hours counted by {calculation.speed_ratio.basis}."
         )
         if gpu is not None and gpu.memory_gib < wanted.memory_gib:
             yield f"This holds if the work fits in {gpu.memory_gib:g} GiB."
@@ -179,24 +188,24 @@ def _notes(calculation: Calculation) -> Iterator[str]:
         memory = gpu.memory_gib * desktop.gpus
         yield (
             f"One {gpu.name} ({gpu.memory_gib:g} GiB) has {float(calculation.speed_ratio.ratio):.2f} of the speed of "
-            f"{an(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count(desktop.boxes)} have {memory:g} GiB."
-            f"{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
+            f"{with_article(rent.spec.name)} ({rent.spec.memory_gib:g} GiB): {count_text(desktop.boxes)} have "
+            f"{memory:g} GiB.{' For one card with 48 GiB: --desktop a6000.' if rent.gpus == 1 else ''}"
         )
     elif calculation.matched_memory_gib is not None:
         yield (
-            f"{capital(an(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card with "
-            f"{gpu.memory_gib:g} GiB."
+            f"{capitalized(with_article(rent.spec.name))} has {rent.spec.memory_gib:g} GiB, so the desktop has a card "
+            f"with {gpu.memory_gib:g} GiB."
         )
     elif gpu.memory_gib < rent.spec.memory_gib:
         yield (
-            f"This holds if the work fits in {gpu.memory_gib:g} GiB: {an(rent.spec.name)} has "
+            f"This holds if the work fits in {gpu.memory_gib:g} GiB: {with_article(rent.spec.name)} has "
             f"{rent.spec.memory_gib:g} GiB."
         )
 
 
 def resale_sentence(calculation: Calculation, choices: Sequence[Choice], currency: Currency | None) -> str:
     """Return for how much the desktop is sold at the end of the years, and by which rule; empty where it is not."""
-    worth = choices[-1].over.costs.owned.worth
+    worth = choices[-1].lifetime.costs.owned.worth
     if not worth:
         return ""
     desktop = calculation.desktop
@@ -224,17 +233,17 @@ def terms_sentence(calculation: Calculation) -> str:
     return f"Counted: {text}." if text else ""
 
 
-def _percent(share: object) -> str:
-    return f"{float(share) * 100:g}%"  # type: ignore[arg-type]
+def _percent(share: Fraction) -> str:
+    return f"{float(share) * 100:g}%"
 
 
-def an(name: str) -> str:
+def with_article(name: str) -> str:
     """Return a GPU's name with its article."""
     return f"{'an' if name[0] in 'AHLMRX' else 'a'} {name}"
 
 
 def _desktop(calculation: Calculation, choices: Sequence[Choice]) -> str:
-    return desktop_text(calculation.desktop, max(choice.answer.year.number for choice in choices))
+    return desktop_text(calculation.desktop, max(choice.result.year.number for choice in choices))
 
 
 def _renting(calculation: Calculation) -> str:

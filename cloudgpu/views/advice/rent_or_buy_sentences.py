@@ -1,4 +1,4 @@
-"""What a person would say of a price, a use and a desktop: the sentence, why break-evens differ, what is assumed."""
+"""Rent or buy in sentences: the break-even at a price and a utilization, why break-evens differ, what is assumed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cloudgpu.core.values.units import hours
 
 CENT = 10_000_000
 _COUNTS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine"}
-MAX_PRICE = Money.usd(100_000)  # an hour; no machine is, and no price above it is a help
-DAYS_ONLY_BELOW = 60  # days; from here on months are said beside them
+MAX_PRICE = Money.usd(100_000)  # an hour; no machine costs more, and a higher break-even price is not shown
+DAYS_ONLY_BELOW = 60  # days; from here on, months are shown, too
 
 
 def amount_text(amount: Money, currency: Currency | None, places: int = 2) -> str:
@@ -28,8 +28,8 @@ def amount_text(amount: Money, currency: Currency | None, places: int = 2) -> st
     return f"{currency.text(amount, places - 2 if places > 2 else 0)} {currency.code}"  # noqa: PLR2004  (cents)
 
 
-def an_hour(price: Money, currency: Currency | None) -> str:
-    """Return a price: whole cents as such, others with four digits."""
+def hourly_text(price: Money, currency: Currency | None) -> str:
+    """Return a price an hour: whole cents with two digits, others with four."""
     return amount_text(price, currency, 4 if price.nanos % CENT else 2)
 
 
@@ -48,9 +48,9 @@ def usage_text(share: Fraction) -> str:
     return f"a use of more than {percent(share)} of the time"
 
 
-def days(span: timedelta, places: int = 0) -> str:
+def days(duration: timedelta, places: int = 0) -> str:
     """Return `293 days (9.6 months)`."""
-    number = float(hours(span) / 24)
+    number = float(hours(duration) / 24)
     months = f" ({number / float(hours(MONTH) / 24):.1f} months)" if number >= DAYS_ONLY_BELOW else ""
     return f"{number:,.{places}f} day{'s' if f'{number:.{places}f}' != '1' else ''}{months}"
 
@@ -66,61 +66,68 @@ def desktop_text(desktop: Desktop, number: int = 1) -> str:
     )
 
 
-def years_text(span: timedelta) -> str:
+def years_text(duration: timedelta) -> str:
     """Return `4 years`."""
-    number = float(hours(span) / hours(YEAR))
+    number = float(hours(duration) / hours(YEAR))
     return f"{number:g} year{'s' * (number != 1)}"
 
 
 def sentence(calculation: Calculation, answers: Sequence[RentOrBuyResult], currency: Currency | None) -> str:
-    """Return what a person would say of it."""
+    """Return the break-even for people."""
     first, last = answers[0], answers[-1]
-    what = desktop_text(calculation.desktop, max(result.year.number for result in answers))
+    desktops_name = desktop_text(calculation.desktop, max(result.year.number for result in answers))
     if not last.case.use:
-        return f"A cloud machine that is not used costs nothing, and {what} costs even when it is off."
-    fits = _where_it_fits(calculation)
-    begin = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation)},{fits}"
-    exact = f"At {an_hour(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation, Bound.AT)},{fits}"
-    if not _steady(calculation, answers):
-        return f"{begin} {_per_offer_text(calculation, answers)}{_dearer_again_text(answers)}"
+        return f"A cloud machine that is not used costs nothing, and {desktops_name} costs even when it is off."
+    fits = _fit_condition(calculation)
+    condition = f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation)},{fits}"
+    exact_condition = (
+        f"At {hourly_text(calculation.rent.per_hour, currency)} an hour, {_use_text(calculation, Bound.AT)},{fits}"
+    )
+    if not _holds_beyond_bound(calculation, answers):
+        return f"{condition} {_per_use_text(calculation, answers)}{_costlier_again_text(answers)}"
     if last.break_even is None:
-        would = _otherwise_text(last, currency, several=len(answers) > 1)
-        begin = exact if calculation.rent.use.bound is Bound.OVER else begin  # used more, it may be otherwise
-        return f"{begin} the cloud stays cheaper than {what} for {years_text(MAX_HORIZON)}.{would}"
+        otherwise_text = _otherwise_text(last, currency, names_use=len(answers) > 1)
+        condition = (
+            exact_condition if calculation.rent.use.bound is Bound.OVER else condition
+        )  # used more, it may be otherwise
+        return (
+            f"{condition} the cloud stays cheaper than {desktops_name} for {years_text(MAX_HORIZON)}.{otherwise_text}"
+        )
     if first.break_even is None:
         return (
-            f"{begin} the cloud has cost as much as {what} after {days(last.break_even)} at the earliest, and never at "
-            f"{percent(first.case.use)}.{_dearer_again_text(answers)}"
+            f"{condition} the cloud has cost as much as {desktops_name} after {days(last.break_even)} at the "
+            f"earliest, and never at {percent(first.case.use)}.{_costlier_again_text(answers)}"
         )
     if first.break_even <= FIRST_HOUR:
         under = calculation.rent.use.bound is Bound.UNDER
-        return f"{exact if under else begin} {_at_once(calculation.desktop, what)}{_below_text(first) if under else ''}"
+        text = _first_hour_text(calculation.desktop, desktops_name)
+        return f"{exact_condition} {text}{_below_text(first)}" if under else f"{condition} {text}"
     when = _when_text(calculation, first, last)
-    return f"{begin} the cloud has cost as much as {what} {when}{_dearer_again_text(answers)}"
+    return f"{condition} the cloud has cost as much as {desktops_name} {when}{_costlier_again_text(answers)}"
 
 
-def _where_it_fits(calculation: Calculation) -> str:
+def _fit_condition(calculation: Calculation) -> str:
     """Return the condition of the sentence if the rented GPU has more memory, else an empty text."""
-    rent, own = calculation.rent, calculation.desktop_gpu
-    if own is None or rent.memory_gib is None or own.memory_gib >= rent.memory_gib:
+    rent, desktop_gpu = calculation.rent, calculation.desktop_gpu
+    if desktop_gpu is None or rent.memory_gib is None or desktop_gpu.memory_gib >= rent.memory_gib:
         return ""
-    return f" and if the work fits in {own.memory_gib:g} GiB{' a GPU' if calculation.desktop.gpus > 1 else ''},"
+    return f" and if the work fits in {desktop_gpu.memory_gib:g} GiB{' a GPU' if calculation.desktop.gpus > 1 else ''},"
 
 
-def _steady(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
-    """Say whether what holds at a bound holds on its other side: not where another use takes other desktops."""
+def _holds_beyond_bound(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> bool:
+    """Return whether the answer at a bound also holds beyond it: not if that takes another number of desktops."""
     first, last = answers[0].year.number, answers[-1].year.number
-    whole = answers[-1].case.speed
+    speed = answers[-1].case.speed
     return {
         Bound.AT: True,
         Bound.UNDER: last == 1,
-        Bound.OVER: whole * last >= 1,
+        Bound.OVER: speed * last >= 1,
         Bound.BETWEEN: first == last,
     }[calculation.rent.use.bound]
 
 
-def _per_offer_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
-    """Return what each use comes to, where they take different numbers of desktops."""
+def _per_use_text(calculation: Calculation, answers: Sequence[RentOrBuyResult]) -> str:
+    """Return the break-even of each utilization, where they take different numbers of desktops."""
     parts = []
     for result in answers:
         after = "never" if result.break_even is None else f"after {days(result.break_even)}"
@@ -139,7 +146,7 @@ def _use_text(calculation: Calculation, bound: Bound | None = None) -> str:
     return f"used {before}{' to '.join(shares)} of the time"
 
 
-def _at_once(desktop: Desktop, what: str) -> str:
+def _first_hour_text(desktop: Desktop, what: str) -> str:
     if desktop.depreciation is Depreciation.NONE:
         return f"the cloud costs more than {what} from the first hour on."
     return f"the cloud costs more from the first hour on than {what} loses in worth and takes to run."
@@ -163,8 +170,8 @@ def _below_text(answer: RentOrBuyResult) -> str:
     return f" Used less than {percent(answer.break_even_use)} of the time, the cloud stays cheaper."
 
 
-def _dearer_again_text(answers: Sequence[RentOrBuyResult]) -> str:
-    """Return from when to when a desktop that was bought anew is the dearer one once more; empty where it is not."""
+def _costlier_again_text(answers: Sequence[RentOrBuyResult]) -> str:
+    """Return from when to when a replaced desktop is more expensive again; empty where it is not."""
     for one in answers:
         if one.costlier is not None:
             since, until = (None if at is None else -(-at // DAY) for at in (one.costlier.since, one.costlier.until))
@@ -175,13 +182,13 @@ def _dearer_again_text(answers: Sequence[RentOrBuyResult]) -> str:
     return ""
 
 
-def _otherwise_text(answer: RentOrBuyResult, currency: Currency | None, *, several: bool) -> str:
-    """Return at what price, and at what use, it would be otherwise."""
+def _otherwise_text(answer: RentOrBuyResult, currency: Currency | None, *, names_use: bool) -> str:
+    """Return at what price, and at what utilization, the desktop would be cheaper."""
     if answer.break_even_price is None or answer.break_even_price > MAX_PRICE:
         return ""
     desktop = answer.case.desktop
     end = f" the desktop would cost less over its {years_text(desktop.life)}."
-    at = f" at {percent(answer.case.use)}" if several else ""
+    at = f" at {percent(answer.case.use)}" if names_use else ""
     text = f" From {amount_text(answer.break_even_price, currency, 4)} an hour on{at}{end}"
     if answer.break_even_use is not None and answer.break_even_use > answer.case.use:
         text = f"{text[:-1]}, or with {usage_text(answer.break_even_use)}."
@@ -189,36 +196,38 @@ def _otherwise_text(answer: RentOrBuyResult, currency: Currency | None, *, sever
 
 
 def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str | None:
-    """Return why published examples have another day than the curves.
+    """Return why published examples have another break-even than the curves.
 
     None where either never comes, where they have the same, and where what the desktop is worth is counted.
     """
     after = answer.after
     if after is None or answer.break_even is None or answer.flat is None:
         return None
-    worth = answer.case.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
-    if worth or abs(answer.break_even - answer.flat) < DAY / 20:
+    counts_resale = answer.case.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
+    if counts_resale or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
-    time = costs_after(answer.case, after, answer.year)
-    ways = "A whole year's electricity charged on its first day, as published examples do"
+    costs = costs_after(answer.case, after, answer.year)
+    example_text = "A whole year's electricity charged on its first day, as published examples do"
     by_day = (
-        "" if time.owned.total == time.flat else f", where by the day it is {amount_text(time.owned.total, currency)}"
+        ""
+        if costs.owned.total == costs.flat
+        else f", where by the day it is {amount_text(costs.owned.total, currency)}"
     )
     return (
-        f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {ways}, makes it "
-        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {amount_text(time.cloud, currency)} "
-        f"against {amount_text(time.flat, currency)}{by_day}."
+        f"Paid day by day the curves cross after {days(answer.break_even, 2)}. {example_text}, makes it "
+        f"{float(hours(answer.flat) / 24):,.1f} days: after {after.days:,} days {amount_text(costs.cloud, currency)} "
+        f"against {amount_text(costs.flat, currency)}{by_day}."
     )
 
 
 def assumptions(calculation: Calculation, currency: Currency | None) -> list[str]:
-    """Return what all of it rests on, each in a sentence."""
+    """Return all assumptions, each as a sentence."""
     return list(_assumptions(calculation, currency))
 
 
 def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterator[str]:
     rent, desktop_gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
-    yield from _fitting(calculation)
+    yield from _memory_texts(calculation)
     yield _speed_text(calculation)
     if desktop.gpus != rent.gpus:
         yield f"Work spreads over GPUs without loss: {desktop.gpus} of a desktop, {rent.gpus} of the rented machine."
@@ -228,11 +237,11 @@ def _assumptions(calculation: Calculation, currency: Currency | None) -> Iterato
     if desktop_gpu is None and rent.spec is not None:
         yield f"The memory and speed of {desktop.gpu} are not known here: whether the work fits was not checked."
     yield "The price stays, the machine is paid only while it is used, and disks and traffic are not in it."
-    yield from _of_desktop(desktop, currency)
+    yield from _desktop_texts(desktop, currency)
 
 
-def _fitting(calculation: Calculation) -> Iterator[str]:
-    """Say which memory does not fit: first that of one GPU, else that of all GPUs of a machine."""
+def _memory_texts(calculation: Calculation) -> Iterator[str]:
+    """Yield what does not fit into the desktop's memory: that of one GPU, else that of all GPUs of a machine."""
     rent, gpu, desktop = calculation.rent, calculation.desktop_gpu, calculation.desktop
     if gpu is None or rent.spec is None or rent.substitute_for is not None:
         return
@@ -248,18 +257,19 @@ def _fitting(calculation: Calculation) -> Iterator[str]:
         )
 
 
-def _of_desktop(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
+def _desktop_texts(desktop: Desktop, currency: Currency | None) -> Iterator[str]:
     if desktop.depreciation is Depreciation.NONE:
         resale = f", and sold for {amount_text(desktop.resale, currency)} at the end of it" if desktop.resale else ""
         yield f"The desktop is paid on the first day and again every {years_text(desktop.life)}{resale}."
     else:
         used = f"{percent(1 - USED_SHARE)} as soon as it is used, and then {percent(USED_LOSS)} of its worth a year"
-        way = {
+        loss = {
             Depreciation.STRAIGHT: "the same each day",
             Depreciation.MARKET: used,
         }.get(desktop.depreciation, f"{percent(desktop.yearly_loss)} of its worth a year")
         end = f"down to {amount_text(desktop.sold_for, currency)} after {years_text(desktop.life)}"
-        yield f"Of the desktop's price only what it loses is counted: {way}, {end}. The rest is what it would sell for."
+        counted = f"Of the desktop's price only what it loses is counted: {loss}, {end}."
+        yield f"{counted} The rest is what it would sell for."
     if desktop.idle_power.watts:
         yield f"It stays on, and takes {float(desktop.idle_power.watts):g} W while it waits."
     else:
@@ -279,9 +289,11 @@ def _speed_text(calculation: Calculation) -> str:
 
 
 def faster_text(calculation: Calculation) -> str:
-    """Return how fast the desktop's GPU is beside the rented one, and what that rests on."""
-    one = calculation.speed_ratio if calculation.known_ratio is None else calculation.known_ratio
+    """Return how fast the desktop's GPU is compared with the rented one, and what the ratio is based on."""
+    ratio = calculation.speed_ratio if calculation.known_ratio is None else calculation.known_ratio
     gpu = calculation.desktop.gpu if calculation.desktop_gpu is None else calculation.desktop_gpu.name
     other = "the rented GPU" if calculation.rent.spec is None else calculation.rent.spec.name
-    between = "" if one.low == one.high else f" ({float(one.low):.2f} to {float(one.high):.2f} by other figures)"
-    return f"By {one.basis} an hour of {gpu} does {float(one.ratio):.2f} hours of {other}{between}."
+    between = (
+        "" if ratio.low == ratio.high else f" ({float(ratio.low):.2f} to {float(ratio.high):.2f} by other figures)"
+    )
+    return f"By {ratio.basis} an hour of {gpu} does {float(ratio.ratio):.2f} hours of {other}{between}."

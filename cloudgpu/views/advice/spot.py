@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         TickMode,
     )
 
-_NOTHING = 1e-9  # what sums of floats leave of zero
+_ROUNDING_ERROR = 1e-9  # a smaller sum of floats is zero
 
 
 def backtest_value(
@@ -28,7 +28,7 @@ def backtest_value(
 ) -> SpotBacktestDocument:
     """Return a backtest as `-o json` prints it: hours, and amounts in the currency of the job's prices."""
     job = backtest.job
-    bests = [start.best for start in backtest.starts]
+    optima = [start.best for start in backtest.starts]
     return {
         "work_h": job.work_h,
         "deadline_h": job.deadline_h,
@@ -53,8 +53,8 @@ def backtest_value(
         "on_demand_only": _amount(job.on_demand_only),
         "optimum": {
             "cost": _amount(backtest.optimum),
-            "on_demand_hours": _amount(mean([best.on_demand_h for best in bests])),
-            "spot_hours": _amount(mean([best.spot_h for best in bests])),
+            "on_demand_hours": _amount(mean([optimum.on_demand_h for optimum in optima])),
+            "spot_hours": _amount(mean([optimum.spot_h for optimum in optima])),
         },
         "policies": [_policy(policy) for policy in backtest.policies],
         "timeline": _timeline(backtest),
@@ -78,15 +78,15 @@ def _policy(result: PolicyResult) -> SpotPolicyResult:
 
 
 def _timeline(backtest: Backtest) -> SpotTimeline:
-    shown, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
+    example, names = backtest.shown, [trace.name for trace in backtest.shown.traces]
     return {
         "traces": names,
-        "at_h": round(shown.at_s / 3600, 4),
-        "optimum": _amount(shown.best.cost),
-        "available": [list(map(bool, zone)) for zone in shown.zones(backtest.job)],
+        "at_h": round(example.at_s / 3600, 4),
+        "optimum": _amount(example.best.cost),
+        "available": [list(map(bool, zone)) for zone in example.zones(backtest.job)],
         "policies": [
-            _run_value(one.policy, run, backtest.job, names)
-            for one, run in zip(backtest.policies, backtest.timelines, strict=True)
+            _run_value(result.policy, run, backtest.job, names)
+            for result, run in zip(backtest.policies, backtest.timelines, strict=True)
         ],
     }
 
@@ -103,23 +103,23 @@ def _run_value(policy: str, run: Run, job: SpotJob, names: Sequence[str]) -> Spo
 
 def _stretches(ticks: Sequence[Tick], job: SpotJob, names: Sequence[str]) -> Iterable[SpotStretch]:
     """Yield each tick as one or two stretches: the changeover, and what follows it."""
-    for number, tick in enumerate(ticks):
-        since = number * job.tick_h
+    for index, tick in enumerate(ticks):
+        since = index * job.tick_h
         zone = None if tick.zone is None else names[tick.zone]
-        done = 1 - tick.work_left_h / job.work_h
+        work_done = 1 - tick.work_left_h / job.work_h
         if tick.mode == "wait":
-            yield _stretch("wait", None, None, since, since + tick.hours, done)
+            yield _stretch("wait", None, None, since, since + tick.hours, work_done)
             continue
-        works = since + tick.changeover_h
+        work_since = since + tick.changeover_h
         if tick.changeover_h > 0:
-            before = done - (tick.hours - tick.changeover_h) / job.work_h
-            yield _stretch("changeover", tick.mode, zone, since, works, before)
+            done_before = work_done - (tick.hours - tick.changeover_h) / job.work_h
+            yield _stretch("changeover", tick.mode, zone, since, work_since, done_before)
         if tick.hours > tick.changeover_h:
-            yield _stretch(tick.mode, tick.mode, zone, works, since + tick.hours, done)
+            yield _stretch(tick.mode, tick.mode, zone, work_since, since + tick.hours, work_done)
 
 
 def _stretch(
-    mode: TickMode, market: str | None, zone: str | None, since: float, until: float, done: float
+    mode: TickMode, market: str | None, zone: str | None, since: float, until: float, work_done: float
 ) -> SpotStretch:
     return {
         "mode": mode,
@@ -127,12 +127,12 @@ def _stretch(
         "zone": zone,
         "since_h": _amount(since),
         "until_h": _amount(until),
-        "work_done": _amount(done),
+        "work_done": _amount(work_done),
     }
 
 
 def _merge_stretches(stretches: Iterable[SpotStretch]) -> list[SpotStretch]:
-    """Return the stretches, each as long as it lasts: those of the same machine, one after the other, are one."""
+    """Return the stretches; consecutive ones of the same mode, market and zone become one."""
     merged: list[SpotStretch] = []
     for stretch in stretches:
         before = merged[-1] if merged else None
@@ -149,4 +149,4 @@ def _interval(interval: Interval) -> SpotInterval:
 
 
 def _amount(value: float) -> float:
-    return round(max(0.0, value) if abs(value) < _NOTHING else value, 4)
+    return round(max(0.0, value) if abs(value) < _ROUNDING_ERROR else value, 4)

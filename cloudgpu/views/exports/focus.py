@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.core.values.money import NANO, Money
 from cloudgpu.core.values.naming import tag_value
-from cloudgpu.views.cost import decimal, second
+from cloudgpu.views.cost import decimal, focus_time
 
 COLUMNS = (
     "AvailabilityZone BilledCost BillingAccountId BillingAccountName BillingCurrency BillingPeriodEnd "
@@ -34,7 +34,7 @@ OWN_COLUMNS = (
 ).split()
 
 # Provider, publisher and who issues the invoice, as the clouds' own exports name them.
-_NAMES = {
+_ISSUERS = {
     "aws": ("AWS", "Amazon Web Services, Inc."),
     "gcp": ("Google Cloud", "Google Cloud"),
     "azure": ("Microsoft", "Microsoft"),
@@ -73,8 +73,10 @@ _TYPES = {
     Resource.TRAFFIC: "Virtual machine",
     Resource.SLURM: "Slurm job",
 }
-_TIER = re.compile(r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE)  # Azure's disks are billed whole
-TAG_JOB = "cloudgpu-job"  # on no resource: a machine that was there before is for one job after another
+_AZURE_DISK_TIER = re.compile(
+    r"(Premium|Standard)?_?[PES]\d{1,2}\b.*", re.IGNORECASE
+)  # Azure bills such a disk by its tier, not by its size
+TAG_JOB = "cloudgpu-job"  # only in exports, on no resource: one machine runs many jobs
 _HOUR = 3_600_000_000  # microseconds
 _GB = 1_000_000_000  # bytes
 _PER_DOLLAR = PER_NANO * NANO
@@ -90,22 +92,24 @@ def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
 
 
 def sku_of(item: LineItem) -> str:
-    """Return what is bought, in one word of ours: provider, region, resource, the price list's word, market."""
-    use = item.charge.usage
-    market = use.market if use.resource is Resource.INSTANCE else ""
-    return "/".join(filter(None, (use.provider, item.machine.region, str(use.resource), use.kind or use.what, market)))
+    """Return our SKU: provider, region, resource, the price list's kind, market, with slashes between them."""
+    usage = item.charge.usage
+    market = usage.market if usage.resource is Resource.INSTANCE else ""
+    return "/".join(
+        filter(None, (usage.provider, item.machine.region, str(usage.resource), usage.kind or usage.what, market))
+    )
 
 
-def own_id(usage: Usage) -> str:
-    """Return the provider's own name of a resource: on a cloud, ours has the place before it."""
-    return usage.id.rpartition("/")[2] if usage.provider in _NAMES else usage.id
+def provider_resource_id(usage: Usage) -> str:
+    """Return the provider's id of a resource: on a cloud, our id of it has the location before it."""
+    return usage.id.rpartition("/")[2] if usage.provider in _ISSUERS else usage.id
 
 
 def _account(item: LineItem, ledger: str) -> dict[str, str]:
-    machine, use = item.machine, item.charge.usage
-    provider, issuer = _NAMES.get(use.provider, (f"cloudgpu {use.provider}", f"cloudgpu {use.provider}"))
+    machine, usage = item.machine, item.charge.usage
+    provider, issuer = _ISSUERS.get(usage.provider, (f"cloudgpu {usage.provider}", f"cloudgpu {usage.provider}"))
     return {
-        "BillingAccountId": f"{use.provider}/{machine.account}",
+        "BillingAccountId": f"{usage.provider}/{machine.account}",
         "BillingAccountName": str(machine.account),
         "ProviderName": provider,
         "PublisherName": issuer,
@@ -116,20 +120,20 @@ def _account(item: LineItem, ledger: str) -> dict[str, str]:
 
 def _tags(machine: Machine, ledger: str) -> dict[str, str]:
     """Return the cost allocation tags of a resource."""
-    known = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
-    known |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
-    return {key: tag_value(value) for key, value in known.items() if value}
+    tags = {TAG_ID: machine.id, TAG_NAME: machine.name, "cloudgpu-ledger": ledger, TAG_POLICY: machine.policy}
+    tags |= {TAG_OWNER: machine.owner, TAG_PROJECT: machine.project}
+    return {key: tag_value(value) for key, value in tags.items() if value}
 
 
 def _period(item: LineItem) -> dict[str, str]:
-    last = item.end - timedelta(microseconds=1)
-    month = last.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    begin, end = second(item.begin), second(item.end)
+    last_moment = item.end - timedelta(microseconds=1)
+    month = last_moment.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    begin, end = focus_time(item.begin), focus_time(item.end)
     return {
-        "BillingPeriodStart": second(month),
-        "BillingPeriodEnd": second(_next_month(month)),
+        "BillingPeriodStart": focus_time(month),
+        "BillingPeriodEnd": focus_time(_next_month(month)),
         "ChargePeriodStart": begin,
-        "ChargePeriodEnd": end if end > begin else second(item.begin + timedelta(seconds=1)),
+        "ChargePeriodEnd": end if end > begin else focus_time(item.begin + timedelta(seconds=1)),
     }
 
 
@@ -138,15 +142,15 @@ def _next_month(month: datetime) -> datetime:
 
 
 def _quantity(item: LineItem) -> dict[str, str]:
-    use = item.charge.usage
-    pricing, consumed = _units(use)
-    length = Fraction(use.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
+    usage = item.charge.usage
+    pricing, consumed = _units(usage)
+    billed_hours = Fraction(usage.quantity if consumed.startswith("GB-") else 1) * item.charge.billed_us / _HOUR
     quantities = {
-        "ConsumedQuantity": decimal(item.units if use.per is Per.GB else length),
+        "ConsumedQuantity": decimal(item.units if usage.per is Per.GB else billed_hours),
         "ConsumedUnit": consumed,
         "PricingQuantity": decimal(item.units),
         "PricingUnit": pricing,
-        "PricingCategory": "Dynamic" if use.market == "spot" and use.resource is Resource.INSTANCE else "Standard",
+        "PricingCategory": "Dynamic" if usage.market == "spot" and usage.resource is Resource.INSTANCE else "Standard",
     }
     price = "" if item.segment is None else decimal(Money(item.segment.nanos))
     return quantities | {"ListUnitPrice": price, "ContractedUnitPrice": price}
@@ -156,26 +160,28 @@ def _units(usage: Usage) -> tuple[str, str]:
     """Return the units of the price and of what was used, in the words of attributes/unit_format.md."""
     if usage.per is Per.GB:
         return ("GB", "GB") if rule_for(usage).gb_bytes == _GB else ("GiB", "GiB")
-    by_size = usage.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _TIER.fullmatch(usage.kind)
+    by_size = usage.resource in (Resource.DISK, Resource.SNAPSHOT, Resource.IMAGE) and not _AZURE_DISK_TIER.fullmatch(
+        usage.kind
+    )
     if usage.per is Per.HOUR:
         return ("GB-Hours", "GB-Hours") if by_size else ("Hours", "Hours")
     return ("GB-Months", "GB-Hours") if by_size else ("Unit-Months", "Hours")
 
 
 def _resource(item: LineItem) -> dict[str, str]:
-    machine, use = item.machine, item.charge.usage
+    machine, usage = item.machine, item.charge.usage
     sku = sku_of(item)
-    services = _SERVICES.get(use.provider) or {None: f"cloudgpu {use.provider}"}
-    own = own_id(use)
+    services = _SERVICES.get(usage.provider) or {None: f"cloudgpu {usage.provider}"}
+    resource_id = provider_resource_id(usage)
     return {
         "AvailabilityZone": machine.zone or "",
         "RegionId": machine.region or "",
         "RegionName": machine.region or "",
-        "ResourceId": own,
-        "ResourceName": machine.name if own and own != machine.name and _is_named(item) else "",
-        "ResourceType": _TYPES[use.resource] if own else "",
-        "ServiceCategory": _CATEGORIES.get(use.resource, "Storage"),
-        "ServiceName": services.get(use.resource, services[None]),
+        "ResourceId": resource_id,
+        "ResourceName": machine.name if resource_id and resource_id != machine.name and _is_named(item) else "",
+        "ResourceType": _TYPES[usage.resource] if resource_id else "",
+        "ServiceCategory": _CATEGORIES.get(usage.resource, "Storage"),
+        "ServiceName": services.get(usage.resource, services[None]),
         "SkuId": sku,
         "SkuPriceId": sku if item.segment is None else f"{sku}@{decimal(Money(item.segment.nanos))}",
         "ChargeDescription": _description(item),
@@ -187,17 +193,17 @@ def _is_named(item: LineItem) -> bool:
 
 
 def _description(item: LineItem) -> str:
-    use = item.charge.usage
+    usage = item.charge.usage
     if item.segment is None:
-        return f"{use.what}: no price is known, the cost is missing and not zero"
-    text = f"{use.what} at {Money(item.segment.nanos).text(6)} per {_units(use)[0].lower().removesuffix('s')}"
+        return f"{usage.what}: no price is known, the cost is missing and not zero"
+    text = f"{usage.what} at {Money(item.segment.nanos).text(6)} per {_units(usage)[0].lower().removesuffix('s')}"
     return f"{text}: free" if not item.charge.high and item.segment.nanos else text
 
 
 def _own_columns(item: LineItem) -> dict[str, str]:
-    price, found = item.segment, item.charge
-    on_demand = "" if found.list_cost is None else decimal(Fraction(found.list_cost, _PER_DOLLAR))
-    reasons = [*found.reasons, *(["it is billed still"] if item.running else [])]
+    price, charge = item.segment, item.charge
+    on_demand = "" if charge.list_cost is None else decimal(Fraction(charge.list_cost, _PER_DOLLAR))
+    reasons = [*charge.reasons, *(["it is still billed"] if item.running else [])]
     return {
         "x_Estimate": "true" if item.estimate else "false",
         "x_LowCost": decimal(item.low),

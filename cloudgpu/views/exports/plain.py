@@ -11,15 +11,13 @@ from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.values.money import NANO, Money, usd
 from cloudgpu.core.values.times import iso
-from cloudgpu.views.cost import decimal
-from cloudgpu.views.exports.focus import own_id
+from cloudgpu.views.cost import FORMULA_STARTS, decimal
+from cloudgpu.views.exports.focus import provider_resource_id
 
 COLUMNS = (
     "begin end id name resource resource_id what provider account region zone market owner project job seconds units "
     "per usd_per_unit usd low_usd high_usd on_demand_usd estimate price_source price_basis price_as_of reasons"
 ).split()
-# What a spreadsheet takes for a formula, and runs: OWASP, CSV injection.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def charge_value(item: LineItem) -> dict[str, Any]:
@@ -29,16 +27,18 @@ def charge_value(item: LineItem) -> dict[str, Any]:
     `units` is what `usd_per_unit` is for, `per` hour, month or gb. `reasons` say why the amount lies between `low_usd`
     and `high_usd`.
     """
-    row, use, price = item.machine, item.charge.usage, item.segment
-    value = {name: getattr(row, name) or None for name in "id name provider account region zone owner project".split()}
+    machine, usage, price = item.machine, item.charge.usage, item.segment
+    value = {
+        name: getattr(machine, name) or None for name in "id name provider account region zone owner project".split()
+    }
     value |= {
         "job": item.job or None,
         "begin": iso(item.begin),
         "end": iso(item.end),
         "seconds": item.charge.billed_us / 1_000_000,
     }
-    value |= {"resource": str(use.resource), "resource_id": own_id(use) or None, "what": use.what}
-    value |= {"market": use.market, "units": decimal(item.units), "per": str(use.per), "estimate": item.estimate}
+    value |= {"resource": str(usage.resource), "resource_id": provider_resource_id(usage) or None, "what": usage.what}
+    value |= {"market": usage.market, "units": decimal(item.units), "per": str(usage.per), "estimate": item.estimate}
     value |= {"usd_per_unit": price and usd(Money(price.nanos)), "usd": price and usd(item.amount)}
     value |= {"low_usd": price and usd(item.low), "high_usd": price and usd(item.high)}
     value |= {"on_demand_usd": _on_demand(item), "reasons": list(item.charge.reasons)}
@@ -54,9 +54,9 @@ def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, 
 
 
 def plain_cells(values: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield values as cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
+    """Yield values as CSV cells: null is empty, and a text that a spreadsheet would run has an apostrophe before it."""
     for value in values:
-        yield {name: _cell(found) for name, found in value.items()}
+        yield {name: _cell(content) for name, content in value.items()}
 
 
 def _cell(value: Any) -> str:
@@ -65,7 +65,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = "; ".join(value) if isinstance(value, list) else str(value)
-    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+    return f"'{text}" if text.startswith(FORMULA_STARTS) and not _is_number(text) else text
 
 
 def _is_number(text: str) -> bool:

@@ -20,7 +20,7 @@ from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.recommend_sentences import rented
+from cloudgpu.views.advice.recommend_sentences import rented_text
 from tests.examples import some
 
 RULES = shipped_rules()
@@ -170,7 +170,7 @@ def test_a_share_of_a_gpu_is_said_to_be_one():
     it = found("kaggle", provider="gcp", region="us-central1", max_price="0.6")
     shares = [one for one in it.machines if one.offer.type.gpu.share < 1]
     assert all(one.whole_gpus < 1 for one in shares)
-    assert rented(shares[0]).startswith("1/8 of an RTXPRO6000 (12 GiB) on Google at $0.5596 an hour")
+    assert rented_text(shares[0]).startswith("1/8 of an RTXPRO6000 (12 GiB) on Google at $0.5596 an hour")
 
 
 def test_a_sixth_of_a_gpu_is_a_sixth_though_the_list_says_0_1667():
@@ -237,8 +237,8 @@ def test_no_step_is_without_a_source_and_its_day(gpu, asked):
     compared = [step for step in said["steps"] if said["desktops"] or step["title"] != "Rent or buy"]
     assert all(step["sources"] for step in compared)
     assert all(source["as_of"] and source["basis"] for step in compared for source in step["sources"])
-    rented = said["machines"][0]["price"]["source"]
-    assert any(rented in source["text"] for source in said["steps"][2]["sources"])
+    rented_text = said["machines"][0]["price"]["source"]
+    assert any(rented_text in source["text"] for source in said["steps"][2]["sources"])
 
 
 def test_what_was_not_measured_comes_before_nothing_that_was_by_memory_beyond_an_h100s():

@@ -14,7 +14,14 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.views.advice.compare import MAX_POINTS, curve
 from cloudgpu.views.advice.compare_basis import assumptions
-from cloudgpu.views.advice.compare_sentences import AmountFormat, count, hours_text, own_sentence, pace_name, sentence
+from cloudgpu.views.advice.compare_sentences import (
+    AmountFormat,
+    count_text,
+    hours_text,
+    own_sentence,
+    pace_name,
+    sentence,
+)
 from tests.views.a_comparison import BEGIN, DESKTOP, NOW, WON, a_comparison, a_story
 
 DAY = timedelta(days=1)
@@ -23,8 +30,8 @@ DAY = timedelta(days=1)
 def of(history=None, desktop=DESKTOP, **more):
     story = a_story(desktop=desktop, unpriced=[], **more)
     past = history or story.history
-    goes_on = more.get("goes_on", True)
-    return replace(story, history=past, cases=comparisons(past, desktop, goes_on=goes_on))
+    is_ongoing = more.get("is_ongoing", True)
+    return replace(story, history=past, cases=comparisons(past, desktop, goes_on=is_ongoing))
 
 
 def said(story):
@@ -69,7 +76,7 @@ def test_that_the_desktop_is_bought_anew_is_said_where_it_is_the_dearer_one_agai
 
 
 def test_a_period_that_is_over_says_who_was_the_dearer_one():
-    text = said(of(goes_on=False, since=BEGIN, until=NOW))
+    text = said(of(is_ongoing=False, since=BEGIN, until=NOW))
     assert text.startswith("From 2026-10-01 until 2026-11-10 the cloud has cost $880.00; ")
     assert text.endswith("In that time the desktop was more expensive, by $6,170.95.")
     assert said(of(since=BEGIN, until=NOW + DAY)).startswith("Since 2026-10-01 the cloud has cost")
@@ -131,11 +138,11 @@ def test_hours_are_hours_and_less_is_minutes(seconds, text):
 
 def test_few_names_and_small_numbers_are_words():
     assert first_few(list("abcdef")) == "a, b, c, d and 2 more"
-    assert [count(number) for number in (1, 12, 13, 1234)] == ["one", "twelve", "13", "1,234"]
+    assert [count_text(number) for number in (1, 12, 13, 1234)] == ["one", "twelve", "13", "1,234"]
 
 
 def test_of_own_machines_is_said_what_nobody_knows():
-    (own,) = a_story().own
+    (own,) = a_story().own_machines
     known = own_sentence([replace(own, unknown=timedelta(0))], AmountFormat())
     assert known.startswith("Your own machine worked for 90.0 hours, with $3.00 of electricity; the same work")
     assert own_sentence([own], AmountFormat()) == f"{known[:-1]}; of 2.0 hours nobody knows."

@@ -167,7 +167,7 @@ def test_what_is_a_range_is_marked_with_its_ends_and_why(rows):
 def test_recalled_prices_and_what_runs_still_are_estimates(rows):
     korea = [row for row in rows if "korea" in (row["ResourceName"], row["ResourceId"])]
     assert {(row["x_PriceBasis"], row["x_Estimate"]) for row in korea} == {("recalled", "true")}
-    assert korea[-1]["x_Reason"] == "it is billed still"
+    assert korea[-1]["x_Reason"] == "it is still billed"
     sure = [row for row in rows if row["x_Estimate"] == "false"]
     assert len(sure) > 3
     assert {row["x_PriceBasis"] for row in sure} == {"listed"}
