@@ -36,9 +36,9 @@ def command(
     """End machines and everything that was created for them, and prove that they are gone.
 
     A parked machine's image is deleted with it. Volumes and saved images stay, and are listed with what they cost. A
-    cluster ends as a whole, its node 0 last. If `down` was interrupted, run it again; else the next run of `reap`
-    finishes it, unless you start, extend or hold the machine. Exit code 9 if the end of a machine could not be proved;
-    the others are ended.
+    cluster ends as a whole, its node 0 last. If `down` was interrupted or got no answer, run it again; else the next
+    run of `reap` finishes it, unless you start, extend or hold the machine. Exit code 9 if the end of a machine could
+    not be proved; the others are ended.
 
     --lost is for a machine whose computer or account will never answer again, such as a host that was reinstalled.
     Nothing is sent to the machine: the ledger records it as gone from now on, with your name and reason. Refused if the

@@ -24,8 +24,8 @@ from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
+from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_partner
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
-from cloudgpu.control.lifecycle.lifecycle import terminate_failed_launch, terminate_partner
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded

@@ -21,7 +21,7 @@ from cloudgpu.control.inventory.shared import delete_shared_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.parking import park, return_to_parked
+from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import count_before_end
@@ -40,7 +40,16 @@ from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest, LedgerUnavailable, RoleNeeded
+from cloudgpu.errors import (
+    AuthFailed,
+    CloudgpuError,
+    EndRefused,
+    InvalidRequest,
+    LedgerUnavailable,
+    NotReachableHere,
+    ProviderUnavailable,
+    RoleNeeded,
+)
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
@@ -288,46 +297,8 @@ def _resolve_and_end(session: Session, machine: Machine, why: str, request: Call
     return delete_shared_resources(session, timers.delete_timer(session, machine) if machine.timer else machine)
 
 
-def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a machine that did not come up. The caller raises `error`, which is made to say how this went.
-
-    One that was started from an image keeps that: nothing of what it held is lost.
-    """
-    machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
-    try:
-        if machine.retained:
-            with lock_machine(session, machine):
-                return_to_parked(session, machine, why=why)
-            error.message += " It was ended again; its image is kept."
-            error.next = f"Run: cloudgpu start {command_name(machine)}"
-        else:
-            terminate_with_resources(session, machine, why=why, failed=True)
-            error.message += " It was removed; nothing is left running."
-    except Unrecorded as second:
-        error.message += f" {second.message}"
-    except CloudgpuError as second:
-        error.message += f" It could not be removed ({second.message})."
-        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {command_name(machine)}"
-
-
-def terminate_partner(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
-
-    One that has ended already is left as it is.
-    """
-    machine = session.ledger.machine(machine.id) or machine
-    if machine.terminated_at is not None:
-        return
-    try:
-        terminate_with_resources(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
-        error.message += f" {machine.name} was ended with it."
-    except CloudgpuError as second:
-        error.message += f" {machine.name} could not be ended ({second.message})."
-        error.next = f"Run: cloudgpu down {command_name(machine)}"
-
-
 def _send_terminate(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
-    provider = session.provider_of(machine)
+    provider = _provider_or_request(session, machine, request)
     session.report(f"{machine.name}: ending")
     count_before_end(session, machine)
     machine, exists = _refresh_before_end(session, provider, machine)
@@ -343,6 +314,19 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
     record_spot_cost(session, machine)
     return timers.delete_timer(session, machine)
+
+
+def _provider_or_request(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Provider:
+    """Return a machine's provider; one that cannot be asked now leaves the request to the next run of the reaper."""
+    try:
+        return session.provider_of(machine)
+    except NotReachableHere:
+        raise
+    except (ProviderUnavailable, AuthFailed) as error:
+        if request is not None:
+            session.ledger.append([request(session, "terminate", machine)])
+            error.next = " ".join(filter(None, (error.next, unfinished_end(command_name(machine)))))
+        raise
 
 
 def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:

@@ -245,7 +245,7 @@ def test_an_end_that_we_asked_is_exact(lab):
 
 
 def test_a_machine_that_never_came_up_says_so(lab):
-    from cloudgpu.control.lifecycle.lifecycle import terminate_failed_launch
+    from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch
     from cloudgpu.errors import Unreachable
 
     row, well = lab.up().machine, lab.up(new=True).machine

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
-from cloudgpu.control.lifecycle.lifecycle import stop, terminate_failed_launch, terminate_with_resources
+from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch
+from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.core.alerts.findings import machine_findings
 from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.errors import EndRefused, LedgerUnavailable, ProviderUnavailable, Unreachable

@@ -229,3 +229,28 @@ def test_where_the_host_does_not_answer_down_says_that_it_is_not_known(cloudgpu,
     refused = cloudgpu("down", "amber-fox", timeout=90)  # nobody is asked: there is no terminal
     assert refused.code == 2
     assert "amber-fox: it is not known what still runs there: bigbox does not answer" in refused.err
+
+
+def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_run(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    down = cloudgpu("down", "amber-fox", "--yes", "-o", "json")
+    assert down.code == 8
+    error = down.json["error"]
+    assert "bigbox" in error["message"]
+    assert error["next"].endswith(
+        "The next run of cloudgpu reap finishes the end of amber-fox; cloudgpu start amber-fox takes it back."
+    )
+    listed = cloudgpu("ls")
+    assert "its end was requested and is not done; cloudgpu down amber-fox or the next run of" in " ".join(
+        listed.out.split()
+    )
+    assert cloudgpu("reap", timeout=90).code == 8
+    assert [one["pending_action"] for one in cloudgpu.machines()] == ["terminate"]
+    host.start()
+    reap = cloudgpu("reap", "-o", "json", timeout=90)
+    assert reap.code == 0, reap.err
+    assert [one["name"] for one in reap.json["ended"]] == ["amber-fox"], reap.out
+    assert host.processes() == []
+    assert not host.place.exists()
+    assert cloudgpu.machines() == []

@@ -1,0 +1,48 @@
+"""Ends a machine whose launch did not work out, and lets the error of the launch say how that went."""
+
+from __future__ import annotations
+
+from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
+from cloudgpu.control.lifecycle.lifecycle import lock_machine, terminate_with_resources
+from cloudgpu.control.lifecycle.parking import return_to_parked
+from cloudgpu.control.session.session import Session
+from cloudgpu.core.model.machine import Machine, command_name
+from cloudgpu.errors import CloudgpuError, EndRefused
+
+
+def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a machine that did not come up. The caller raises `error`, which is made to say how this went.
+
+    One that was started from an image keeps that: nothing of what it held is lost.
+    """
+    machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
+    try:
+        if machine.retained:
+            with lock_machine(session, machine):
+                return_to_parked(session, machine, why=why)
+            error.message += " It was ended again; its image is kept."
+            error.next = f"Run: cloudgpu start {command_name(machine)}"
+        else:
+            terminate_with_resources(session, machine, why=why, failed=True)
+            error.message += " It was removed; nothing is left running."
+    except Unrecorded as second:
+        error.message += f" {second.message}"
+    except CloudgpuError as second:
+        error.message += f" It could not be removed ({second.message})."
+        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {command_name(machine)}"
+
+
+def terminate_partner(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
+
+    One that has ended already is left as it is.
+    """
+    machine = session.ledger.machine(machine.id) or machine
+    if machine.terminated_at is not None:
+        return
+    try:
+        terminate_with_resources(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        error.message += f" {machine.name} was ended with it."
+    except CloudgpuError as second:
+        error.message += f" {machine.name} could not be ended ({second.message})."
+        error.next = f"Run: cloudgpu down {command_name(machine)}"
