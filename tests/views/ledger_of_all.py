@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from fractions import Fraction
 
 from cloudgpu.control.outage.opening import open_session
+from cloudgpu.core.billing.discounts import Discount
 from cloudgpu.core.events.log import Draft
+from cloudgpu.core.model.offers import Basis, Market, Price, price_to_json
+from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso
 from tests.ledger.lines import PRICE, intended, seen
 
@@ -89,6 +93,25 @@ def others():
         ),
         line("resource_observed", "vol-1", "2026-11-30T01:00:00Z", volume),
     ]
+
+
+def negotiated():
+    """Two hours of a machine at a quarter off, and of one at a fixed rate that no list has."""
+    facts = {"provider": "aws", "account": "lab", "zone": "us-east-1b", "region": "us-east-1"}
+    markets = frozenset({Market.ON_DEMAND})
+    found = []
+    for number, (percent, rate, listed) in enumerate([(Fraction(25), None, "0.526"), (None, Money.usd(2), None)]):
+        agreed = Discount("aws", "*", "*", "*", markets, percent, rate, None, None, f"config.toml discounts[{number}]")
+        public = listed and Price(Money.usd(listed), "a list", from_iso(AS_OF), Basis.LISTED)
+        price = price_to_json(agreed.apply(public, NOW))
+        machine, own = f"cg-8{number}", f"i-0123456789abcde8{number}"
+        facts |= {"name": f"agreed-{number}", "instance_type": f"g{number}.large", "market": "on_demand"}
+        found += [
+            launched(machine, "2026-12-01T10:00:00Z", **facts, price=price),
+            looked(machine, "2026-12-01T10:00:00Z", own=own),
+            looked(machine, "2026-12-01T12:00:00Z", "terminated", own=own),
+        ]
+    return found
 
 
 def filled(home, drafts=None, now=NOW):

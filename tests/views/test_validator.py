@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
-from tests.views.ledger_of_all import NOW, filled
+from tests.views.ledger_of_all import NOW, aws_spot, filled, negotiated, others
 
 PYTHON = Path(sys.prefix) / "focus" / "bin" / "python"
 # FOCUS 1.0 has ProviderName, PublisherName, InvoiceIssuerName, ResourceId and ChargeCategory; 0.5 had these.
@@ -29,7 +29,7 @@ SLIPS = {f"{name}_Required" for name in OLD_NAMES if name != "ChargeType"} | {"S
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     stream = io.StringIO()
-    session = filled(tmp_path_factory.mktemp("validated") / "home")
+    session = filled(tmp_path_factory.mktemp("validated") / "home", [*aws_spot(), *others(), *negotiated()])
     export(session, BillFormat.FOCUS, ExportPeriod(None, None, NOW), None, stream)
     return list(csv.DictReader(io.StringIO(stream.getvalue())))
 

@@ -51,12 +51,15 @@ class Discount:
         """Return what is paid in place of a listed price; None for a percentage of a price that nobody knows."""
         if self.rate is not None:
             against = f" (list: {listed.per_hour.text(4)}, {listed.source})" if listed else ""
-            return Price(self.rate, f"{self.source}: a fixed rate{against}", at, Basis.SETTING)
+            public = None if listed is None else listed.per_hour
+            source = f"{self.source}: a fixed rate{against}"
+            return Price(self.rate, source, at, Basis.SETTING, is_negotiated=True, listed=public)
         if listed is None or self.percent is None:
             return None
         paid = listed.per_hour.scaled(1 - self.percent / 100)
         less = f"{float(self.percent):g}% off {listed.per_hour.text(4)}"
-        return Price(paid, f"{self.source}: {less}; {listed.source}", listed.as_of, Basis.SETTING)
+        source = f"{self.source}: {less}; {listed.source}"
+        return Price(paid, source, listed.as_of, Basis.SETTING, is_negotiated=True, listed=listed.per_hour)
 
 
 def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:

@@ -14,6 +14,7 @@ from cloudgpu.core.events.metering_resources import (
     Metered,
     Record,
     end_uses,
+    hourly_segment,
     open_use,
     resource_observed,
     resource_vanished,
@@ -118,7 +119,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
     price = line.body["price"]
     if price is None:
         return
-    segment = segment_of(price, line.occurred_at) | {"nanos": price["nanos_per_hour"]}
+    segment = hourly_segment(price, line.occurred_at)
     segment["maybe_from"] = line.body.get("maybe_from")
     state["prices"].append(segment)
     if "instance" in state["open"]:
@@ -198,7 +199,7 @@ def _resized(state: Meter, line: Line, at: str, since: str | None) -> Iterator[M
     """End the run at the price of before, and take up the new prices; none where they are not known."""
     now = line.body["resized"]
     at = at if since is None else line.occurred_at
-    new = [segment_of(price, at) | {"nanos": price["nanos_per_hour"]} for price in now["prices"]]
+    new = [hourly_segment(price, at) for price in now["prices"]]
     for segment in new[1:]:
         segment["at"] = max(at, segment["as_of"])
     before = state["open"]["instance"]["segments"][-1:] if since is not None else []

@@ -18,7 +18,14 @@ Record = dict[str, Any]
 def segment_of(price: Mapping[str, Any], at: str) -> Metered:
     """Return a price as it held from `at` on: `nanos` for one of what is billed."""
     known = {name: price.get(name) for name in ("nanos", "source", "as_of", "basis")}
-    return {"at": at, "maybe_from": None, **known}
+    return {"at": at, "maybe_from": None, "list_nanos": known["nanos"], **known}
+
+
+def hourly_segment(price: Mapping[str, Any], at: str) -> Metered:
+    """Return a machine's price (a `PriceRecord`) as it held from `at` on."""
+    nanos = price["nanos_per_hour"]
+    listed = price.get("list_nanos_per_hour") if price.get("is_negotiated") else nanos
+    return segment_of(price, at) | {"nanos": nanos, "list_nanos": listed}
 
 
 def use_of(record: Record, **facts: Any) -> Metered:

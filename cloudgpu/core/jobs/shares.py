@@ -172,7 +172,7 @@ def tariff_uses(job: Job, provider: str, market: str) -> tuple[Usage, ...]:
         if run.begin is None or (end is not None and end <= run.begin):
             continue
         begin = iso(run.begin)
-        prices = (PriceInterval(begin, price or 0, "usd_per_gpu_hour", None, BASIS),)
+        prices = (PriceInterval(begin, price or 0, "usd_per_gpu_hour", None, BASIS, list_nanos=price),)
         what, until = f"GPUs of Slurm job {run.id}", None if end is None else iso(end)
         found.append(Usage(Resource.SLURM, run.id, what, provider, market, "gpu", gpus, Per.HOUR, begin, until, prices))
     return tuple(found)

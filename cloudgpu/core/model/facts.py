@@ -35,21 +35,24 @@ class MachineAddress(NamedTuple):
 
 
 class HourlyPrice(NamedTuple):
-    """What an hour costs, in nano-dollars, and who says so since when."""
+    """What an hour costs, in nano-dollars, and who says so since when: `Price` as a machine's record has it."""
 
     nanos_per_hour: int
     source: str
     as_of: str
     basis: str
+    is_negotiated: bool | None = None
+    list_nanos_per_hour: int | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the value of a record."""
-        return cls(record["nanos_per_hour"], record["source"], record["as_of"], record["basis"])
+        known = (record["nanos_per_hour"], record["source"], record["as_of"], record["basis"])
+        return cls(*known, record.get("is_negotiated"), record.get("list_nanos_per_hour"))
 
     def record(self) -> PriceRecord:
         """Return it as a ledger event stores it."""
-        return cast("PriceRecord", self._asdict())
+        return cast("PriceRecord", record_of(self))
 
 
 class MachineGpus(NamedTuple):

@@ -49,12 +49,17 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price per hour with where it came from and when that was true."""
+    """A price per hour with where it came from and when that was true.
+
+    `is_negotiated`: it is this user's alone. Then `listed` is what the public list says, None where nobody knows that.
+    """
 
     per_hour: Money
     source: str
     as_of: datetime
     basis: Basis
+    is_negotiated: bool = False
+    listed: Money | None = None
 
 
 class Trust(StrEnum):
@@ -153,18 +158,31 @@ def accelerator_to_json(gpu: Accelerator) -> AcceleratorRecord:
 
 def price_to_json(price: Price) -> PriceRecord:
     """Return a price as a ledger event stores it."""
-    return {
+    record: PriceRecord = {
         "nanos_per_hour": price.per_hour.nanos,
         "source": price.source,
         "as_of": iso(price.as_of),
         "basis": str(price.basis),
     }
+    if price.is_negotiated:
+        record["is_negotiated"] = True
+    if price.listed is not None:
+        record["list_nanos_per_hour"] = price.listed.nanos
+    return record
 
 
 def price_from_json(data: Mapping[str, Any]) -> Price:
     """Return the price that `price_to_json` or `attempt_to_json` wrote."""
     nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
-    return Price(Money(nanos), data["source"], from_iso(data["as_of"]), Basis(data["basis"]))
+    listed = data["list_nanos_per_hour"] if "list_nanos_per_hour" in data else (data.get("listed") or {}).get("nanos")
+    return Price(
+        Money(nanos),
+        data["source"],
+        from_iso(data["as_of"]),
+        Basis(data["basis"]),
+        is_negotiated=bool(data.get("is_negotiated")),
+        listed=None if listed is None else Money(listed),
+    )
 
 
 class NoteKind(StrEnum):

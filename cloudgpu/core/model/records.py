@@ -22,12 +22,17 @@ class AddressRecord(TypedDict):
 
 
 class PriceRecord(TypedDict):
-    """What an hour costs, in nano-dollars, and who says so since when."""
+    """What an hour costs, in nano-dollars, and who says so since when.
+
+    `is_negotiated`: the price is this user's alone; `list_nanos_per_hour` is the public list's, where that is known.
+    """
 
     nanos_per_hour: int
     source: str
     as_of: str
     basis: str
+    is_negotiated: NotRequired[bool]
+    list_nanos_per_hour: NotRequired[int]
 
 
 class AcceleratorRecord(TypedDict):

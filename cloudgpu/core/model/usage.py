@@ -32,7 +32,8 @@ class Per(StrEnum):
 class PriceInterval(NamedTuple):
     """A price that held from `at` (ledger time) on: nano-dollars per unit of the usage.
 
-    `maybe_from`: it may have held since then already; nobody saw when it changed.
+    `maybe_from`: it may have held since then already; nobody saw when it changed. `list_nanos` is the public list's
+    price, which is another one where this is negotiated; None where nobody knows it.
     """
 
     at: str
@@ -41,6 +42,7 @@ class PriceInterval(NamedTuple):
     as_of: str | None
     basis: str
     maybe_from: str | None = None
+    list_nanos: int | None = None
 
 
 class Usage(NamedTuple):
@@ -93,8 +95,8 @@ def usage_of_record(record: Mapping[str, Any]) -> Usage:
 
 
 def _interval(record: Mapping[str, Any]) -> PriceInterval:
-    at, nanos, source, as_of, basis, maybe_from = _price(record)
-    return PriceInterval(at, nanos, _once(source), _once(as_of), _once(basis), maybe_from)
+    at, nanos, source, as_of, basis, maybe_from, list_nanos = _price(record)
+    return PriceInterval(at, nanos, _once(source), _once(as_of), _once(basis), maybe_from, list_nanos)
 
 
 @lru_cache(maxsize=4096)

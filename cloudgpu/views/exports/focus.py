@@ -86,7 +86,8 @@ def focus_row(item: LineItem, ledger: str) -> dict[str, str]:
     """Return one line of the bill under `COLUMNS` and `OWN_COLUMNS`; an empty text is null, as CSV has no other."""
     cost = decimal(item.amount)
     row = dict.fromkeys((*COLUMNS, *OWN_COLUMNS), "")
-    row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), cost)
+    row |= dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost"), cost)
+    row["ListCost"] = _list_cost(item)
     row |= {"BillingCurrency": "USD", "ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based"}
     return row | _account(item, ledger) | _period(item) | _quantity(item) | _resource(item) | _own_columns(item)
 
@@ -152,8 +153,24 @@ def _quantity(item: LineItem) -> dict[str, str]:
         "PricingUnit": pricing,
         "PricingCategory": "Dynamic" if usage.market == "spot" and usage.resource is Resource.INSTANCE else "Standard",
     }
-    price = "" if item.segment is None else decimal(Money(item.segment.nanos))
-    return quantities | {"ListUnitPrice": price, "ContractedUnitPrice": price}
+    price, listed = item.segment, _list_nanos(item)
+    return quantities | {
+        "ListUnitPrice": "" if listed is None else decimal(Money(listed)),
+        "ContractedUnitPrice": "" if price is None else decimal(Money(price.nanos)),
+    }
+
+
+def _list_nanos(item: LineItem) -> int | None:
+    """Return the public price of one unit, without what was negotiated; None where it is not known."""
+    return None if item.segment is None else item.segment.list_nanos
+
+
+def _list_cost(item: LineItem) -> str:
+    """Return the cost at the public price. Where that is not known, it is the billed cost, as the text wants."""
+    listed = _list_nanos(item)
+    if item.segment is None or listed is None or listed == item.segment.nanos:
+        return decimal(item.amount)
+    return decimal(Money(round(item.units * listed)))
 
 
 def _units(usage: Usage) -> tuple[str, str]:
@@ -183,7 +200,7 @@ def _resource(item: LineItem) -> dict[str, str]:
         "ServiceCategory": _CATEGORIES.get(usage.resource, "Storage"),
         "ServiceName": services.get(usage.resource, services[None]),
         "SkuId": sku,
-        "SkuPriceId": sku if item.segment is None else f"{sku}@{decimal(Money(item.segment.nanos))}",
+        "SkuPriceId": sku if (listed := _list_nanos(item)) is None else f"{sku}@{decimal(Money(listed))}",
         "ChargeDescription": _description(item),
     }
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.discounts import AccountSpend, Credit, Discount, agreed_price, credits_used
-from cloudgpu.core.model.offers import Available, Basis, Market, Price
+from cloudgpu.core.model.facts import HourlyPrice
+from cloudgpu.core.model.offers import Available, Basis, Market, Price, price_from_json, price_to_json
 from cloudgpu.core.values.money import ZERO, Money
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -133,3 +134,15 @@ def test_no_credit_is_overdrawn_and_nothing_is_lost(given_credits, charged):
     assert found.after == found.before - used
     assert all(ZERO <= use.used <= use.credit.amount and use.used + use.left == use.credit.amount for use in found.uses)
     assert credits_used(given_credits, list(reversed(charged))).after == found.after
+
+
+def test_a_negotiated_price_keeps_the_public_one_wherever_it_is_stored():
+    for found, public in (
+        (paid(discount()), LISTED.per_hour),
+        (paid(discount(percent=None, rate=Money.usd(2))), LISTED.per_hour),
+        (paid(discount(percent=None, rate=Money.usd(2)), listed=None), None),
+    ):
+        assert (found.is_negotiated, found.listed) == (True, public)
+        assert price_from_json(price_to_json(found)) == found
+        assert HourlyPrice.of(price_to_json(found)).record() == price_to_json(found)
+    assert (LISTED.is_negotiated, LISTED.listed) == (False, None)

@@ -13,7 +13,7 @@ import pytest
 
 from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
 from cloudgpu.core.billing.charges import money, period_charges, total
-from tests.views.ledger_of_all import NOW, filled
+from tests.views.ledger_of_all import NOW, filled, negotiated
 
 # FOCUS_Spec, tag v1.0, specification/columns: those that must not be null, and those that must not for use.
 NEVER_NULL = (
@@ -111,6 +111,16 @@ def test_a_unit_price_times_its_quantity_is_the_cost_to_a_nano_dollar(rows):
 def test_a_sku_price_is_one_price_of_one_sku(rows):
     pairs = {(row["SkuPriceId"], row["SkuId"], row["ListUnitPrice"]) for row in rows}
     assert len({first for first, *_ in pairs}) == len(pairs)
+
+
+def test_a_negotiated_price_is_beside_the_public_one_and_null_where_nobody_knows_that(tmp_path):
+    text, _ = exported(filled(tmp_path / "home", negotiated()))
+    names = ("BilledCost", "ListCost", "ContractedUnitPrice", "ListUnitPrice", "PricingQuantity")
+    less, fixed = ({name: row[name] for name in (*names, "SkuPriceId")} for row in rows_of(text))
+    assert [less[name] for name in names] == ["0.789", "1.052", "0.3945", "0.526", "2.0"]
+    assert [fixed[name] for name in names] == ["4.0", "4.0", "2.0", "", "2.0"]  # as the text wants for a null
+    assert less["SkuPriceId"].endswith("/g0.large/on_demand@0.526")
+    assert fixed["SkuPriceId"].endswith("/g1.large/on_demand")
 
 
 def test_units_and_categories_are_those_of_the_text(rows):
