@@ -176,8 +176,9 @@ class Circuit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PowerSupply:
-    """`draw` is the sum of what the parts take, before a supply's losses; a supply of `low` to `high` has room for it.
+    """`draw` is the sum of what the parts take; a supply, rated for what it gives, of `low` to `high` has room for it.
 
+    `wall` is the draw with the supply's losses, which is what a circuit has to supply.
     `continuous` is what the circuit carries for three hours and more, `breaker` what it carries at all. `limited` is
     the draw with every card's limit lowered by the figures' watts.
     """
@@ -186,6 +187,7 @@ class PowerSupply:
     draw: Power
     low: Power
     high: Power
+    wall: Power
     limited: Power
     continuous: Power
     breaker: Power
@@ -204,20 +206,22 @@ def power_supply(cards: int, card: Power, rest: Power, figures: Figures) -> Powe
     breaker = Power(figures.circuit_volts.value * figures.circuit_amperes.value)
     continuous = breaker.times(figures.continuous_percent.value / 100)
     low, high = (draw.times(1 + one.value / 100) for one in (figures.supply_low_percent, figures.supply_high_percent))
+    wall = Power(draw.watts * 100 / figures.supply_efficiency_percent.value)
     excess = max(Fraction(0), card.watts - figures.limit_watts.value)
     return PowerSupply(
         cards=cards,
         draw=draw,
         low=low,
         high=high,
+        wall=wall,
         limited=Power(excess).times(cards) + rest,
         continuous=continuous,
         breaker=breaker,
-        circuit=_circuit(draw, continuous, breaker),
+        circuit=_circuit(wall, continuous, breaker),
     )
 
 
-def _circuit(draw: Power, continuous: Power, breaker: Power) -> Circuit:
-    if draw > breaker:
+def _circuit(wall: Power, continuous: Power, breaker: Power) -> Circuit:
+    if wall > breaker:
         return Circuit.NOT
-    return Circuit.NOT_FOR_LONG if draw > continuous else Circuit.CARRIES
+    return Circuit.NOT_FOR_LONG if wall > continuous else Circuit.CARRIES

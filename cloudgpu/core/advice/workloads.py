@@ -75,6 +75,7 @@ class Figures:
     base_machine_usd: Figure
     supply_low_percent: Figure
     supply_high_percent: Figure
+    supply_efficiency_percent: Figure
     limit_watts: Figure
     limit_cost_percent: Figure
     circuit_volts: Figure

@@ -184,6 +184,7 @@ def _supply(supply: PowerSupply) -> PowerSupplyPart:
         "draw_watts": _rounded(supply.draw.watts),
         "low_watts": _rounded(supply.low.watts),
         "high_watts": _rounded(supply.high.watts),
+        "wall_watts": _rounded(supply.wall.watts),
         "limited_watts": _rounded(supply.limited.watts),
         "circuit_watts": _rounded(supply.continuous.watts),
         "circuit": str(supply.circuit),

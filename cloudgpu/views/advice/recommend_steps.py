@@ -296,11 +296,13 @@ def _supply_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[S
     if supply.circuit is not Circuit.CARRIES:
         yield (
             (
-                f"A circuit of {figures.circuit_volts.value} V and {figures.circuit_amperes.value} A, as in US homes, "
-                f"{supply.circuit}: it supplies {watts_text(supply.continuous.watts)} for hours and "
+                f"Its losses make them {watts_text(supply.wall.watts)} at the wall (at "
+                f"{figures.supply_efficiency_percent.value}% efficiency). "
+                f"A circuit of {figures.circuit_volts.value} V and {figures.circuit_amperes.value} A, as in US "
+                f"homes, {supply.circuit}: it supplies {watts_text(supply.continuous.watts)} for hours and "
                 f"{watts_text(supply.breaker.watts)} at most. At 230 V a circuit supplies about twice as much."
             ),
-            (figures.continuous_percent.source,),
+            (figures.continuous_percent.source, figures.supply_efficiency_percent.source),
         )
 
 

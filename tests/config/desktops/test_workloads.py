@@ -41,7 +41,7 @@ def test_everything_says_what_it_rests_on():
     rules = shipped_rules()
     figures = [getattr(rules.figures, field.name) for field in fields(rules.figures)]
     sources = [one.source for one in (*figures, *rules.kinds.values(), *rules.notes.values())]
-    assert all(source.text and date(2019, 1, 1) < source.as_of <= date(2026, 11, 22) for source in sources)
+    assert all(source.text and date(2019, 1, 1) < source.as_of <= date(2026, 11, 27) for source in sources)
     assert {source.quality for source in sources} == set(SourceQuality)
     assert all((source.quality is SourceQuality.ASSUMED) == ("own assumption" in source.text) for source in sources)
 

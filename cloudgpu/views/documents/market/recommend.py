@@ -122,6 +122,8 @@ class PowerSupply(TypedDict):
     """The smallest power supply."""
     high_watts: float
     """One with more room."""
+    wall_watts: float
+    """The sum of watts, and the losses of the power supply."""
     limited_watts: float
     """The sum with every card limited to 50 W less."""
     circuit_watts: float
