@@ -119,8 +119,7 @@ def _note_price(state: Meter, line: Line) -> Iterator[Metered]:
     price = line.body["price"]
     if price is None:
         return
-    segment = hourly_segment(price, line.occurred_at)
-    segment["maybe_from"] = line.body.get("maybe_from")
+    segment = hourly_segment(price, line.occurred_at) | {"maybe_from": line.body.get("maybe_from")}
     state["prices"].append(segment)
     if "instance" in state["open"]:
         state["open"]["instance"]["segments"].append(segment)
