@@ -9,11 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import ssl
 import subprocess
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
+from select import POLLIN, poll
 from typing import IO, Any
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -101,6 +103,33 @@ def _work(
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
     theirs.close()
     work(*args)
+
+
+def fork() -> int:
+    """Fork this process with all that it has made, and return as `os.fork` does.
+
+    A child inherits locks that other threads hold at that moment, OpenSSL's too, and would wait for them for ever. So
+    one that cannot make what every client of a cloud makes is killed, and another one made: it has done nothing yet.
+    """
+    for _ in range(10):
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            os.write(theirs, b"1")
+            os.close(theirs)
+            os.close(ours)
+            return 0
+        os.close(theirs)
+        answer = poll()
+        answer.register(ours, POLLIN)
+        is_usable = bool(answer.poll(20_000)) and os.read(ours, 1) == b"1"
+        os.close(ours)
+        if is_usable:
+            return child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise RuntimeError("ten forks in a row inherited a lock that somebody held")
 
 
 def until_closed(ours: Connection) -> None:

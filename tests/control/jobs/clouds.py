@@ -23,6 +23,7 @@ from cloudgpu.ledger.book import Book
 from cloudgpu.testing import write_plugin
 from tests.control.jobs import ssh_cloud
 from tests.control.jobs.bench import Bench
+from tests.forked import fork
 
 ZONES = ("north-a", "north-b", "south-a", "south-b")
 SAYS = """
@@ -118,7 +119,7 @@ class Rented(Bench):
         """
         steps = self.root / "steps"
         steps.unlink(missing_ok=True)
-        number = os.fork()
+        number = fork()
         if number == 0:
             _child(self, job, at, until, steps, most_s)
         _, status = os.waitpid(number, 0)

@@ -7,6 +7,7 @@ read from the model itself, never by the product.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -25,10 +26,11 @@ from tests.clouds.aws.plain import client, role_of_timers
 from tests.clouds.azure.power import BILLED
 from tests.control.jobs.bench import Bench
 from tests.control.jobs.clouds import SAYS, Rented
+from tests.forked import fork
 from tests.soak.crash_azure import is_read as azure_is_read
 
 CALLER = "203.0.113.7/32"
-MOST_S = 120.0  # that a watcher may take to the end of a job
+MOST_S = 100.0  # that a watcher may take to the end of a job
 MOST_WATCHERS = 150
 
 
@@ -155,7 +157,7 @@ class OnModel(Rented):
     def child(self, job, done=None, *, until=None, most_s=MOST_S):
         """Carry a job on in a process of its own, killed as `Strike` says; return at which moment it was."""
         self.server.on_call = strike = Strike(self.is_read, done, self.judge)
-        number = os.fork()
+        number = fork()
         if number == 0:
             _child(self, job, until, most_s)
         strike.watcher.set_result(number)
@@ -317,6 +319,7 @@ def _document(name, **filled):
 def _child(world, job, until, most_s):
     """Carry the job on as a process of its own does."""
     code = 1
+    faulthandler.dump_traceback_later(most_s / 2, file=sys.__stderr__)
     try:
         world.session = world.opened()
         end = time.monotonic() + most_s

@@ -22,6 +22,7 @@ from cloudgpu.errors import ProviderUnavailable
 from cloudgpu.ledger.sqlite.backup import restore, write_backup
 from tests.control.jobs import clouds
 from tests.control.jobs.clouds import ZONES, Rented
+from tests.forked import fork
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_a_cloud_that_is_away_is_asked_again_for_the_first_machine(world):
 
 def test_two_watchers_at_once_do_nothing_twice(world):
     job = world.asked()
-    number = os.fork()
+    number = fork()
     if number == 0:
         clouds._child(world, job, None, None, world.root / "others", 20)
     world.child(job)

@@ -18,6 +18,7 @@ from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.control.jobs import models
 from tests.control.jobs.bench import Bench
 from tests.control.jobs.models import OnGcp
+from tests.forked import fork
 from tests.postgres import Server
 
 __all__ = ["gcp", "gcp_process"]
@@ -88,7 +89,7 @@ def test_two_computers_that_follow_a_job_at_once_do_nothing_twice(ada, lab):
     job = ada.asked(pause=3)
     ada.child(job, until=runs)
     let_in(ada, lab, job)
-    number = os.fork()
+    number = fork()
     if number == 0:
         models._child(lab, job, None, models.MOST_S)
     ada.child(job)
