@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync_some import explain_terminated
-from cloudgpu.control.network.authorized_keys import label_of, let_in, own_key
-from cloudgpu.control.network.reachability import CallerUnknown, caller_cidr, doorkeeper, refuse_unkept
+from cloudgpu.control.network.authorized_keys import address_label, own_key, share_for_us
+from cloudgpu.control.network.reachability import ClientAddressUnknown, client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of, check_may
 from cloudgpu.core.model.checks import gravest
@@ -75,10 +75,10 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
                 before = keeper.allowed(
                     not_none(machine.provider_id)
                 )  # the cloud first: without it no address is needed
-                cidr = cidr or caller_cidr(session, option="--from")
+                cidr = cidr or client_cidr(session, option="--from")
                 with on_abort(f"Who may reach {machine.name} may have changed already. Run the same command again."):
                     moves.machines.append(_moved(machine, keeper, _label(session, machine), cidr, before, known))
-        except CallerUnknown:
+        except ClientAddressUnknown:
             raise
         except (InvalidRequest, InstanceNotFound) as error:
             if name:
@@ -97,7 +97,9 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
 def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
     authorization = authorization_of(session)
-    ours = [machine for machine in machines if authorization.owns(machine) or let_in(session, machine) is not None]
+    ours = [
+        machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None
+    ]
     return ours, [
         {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
         for machine in machines
@@ -116,10 +118,10 @@ def _named(session: Session, name: str, cidr: str | None) -> list[Machine]:
 
 
 def _checked(session: Session, machine: Machine, cidr: str | None) -> Machine:
-    if let_in(session, machine) is None:  # a colleague it is shared with moves their own address, and no other
+    if share_for_us(session, machine) is None:  # a colleague it is shared with moves their own address, and no other
         check_may(session, machine, "let anybody in to")
-    if doorkeeper(session, machine) is None:
-        raise refuse_unkept(session, machine, "name")
+    if firewall_of(session, machine) is None:
+        raise no_firewall_error(session, machine, "name")
     if is_behind(machine) and cidr is None:
         raise InvalidRequest(
             f"{machine.name} is reached from inside its network, so your public address does not matter.",
@@ -137,7 +139,7 @@ def _kept(
     found: list[tuple[Machine, Reachable]] = []
     for machine in machines:
         try:
-            keeper = doorkeeper(session, machine)
+            keeper = firewall_of(session, machine)
         except CloudgpuError as error:
             moves.faults.append(error)
             continue
@@ -154,7 +156,7 @@ def _kept(
 
 def _label(session: Session, machine: Machine) -> str:
     """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
-    return label_of(machine, own_key(session)) if let_in(session, machine) else CALLER
+    return address_label(machine, own_key(session)) if share_for_us(session, machine) else CALLER
 
 
 def _moved(

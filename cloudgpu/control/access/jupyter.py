@@ -16,7 +16,7 @@ from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Tunnel, TunnelChange, Tunn
 from cloudgpu.control.access.reach import check_reachable, find_moved, reached
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
-from cloudgpu.control.network.reachability import closed
+from cloudgpu.control.network.reachability import access_blocked_error
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, ProviderUnavailable, Unreachable
@@ -175,7 +175,7 @@ class JupyterTunnel:
     def _tell_closed(self) -> None:
         """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
         with self._session.for_thread() as session:
-            fault = closed(session, self._machine)
+            fault = access_blocked_error(session, self._machine)
         if fault:
             self._session.report(f"{fault.message} {fault.next} (the tunnel then continues)")
 

@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.retention import record_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
-from cloudgpu.control.network.reachability import closed
+from cloudgpu.control.network.reachability import access_blocked_error
 from cloudgpu.control.pricing.traffic import count
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
@@ -167,7 +167,8 @@ def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machin
 
 def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
-    return (closed(session, machine) if retryable(error) else None) or guest.explain_other_home(session, machine, error)
+    blocked = access_blocked_error(session, machine) if retryable(error) else None
+    return blocked or guest.explain_other_home(session, machine, error)
 
 
 def reachable_address(session: Session, machine: Machine) -> Machine:
@@ -222,7 +223,7 @@ def _asked_again(session: Session, machine: Machine) -> Machine:
         try:
             machine = refresh(session, machine)
         except AuthFailed:
-            if not guest.let_in(session, machine):  # a colleague's account need not open here
+            if not guest.share_for_us(session, machine):  # a colleague's account need not open here
                 raise
     check_reachable(session, machine)
     return machine

@@ -11,8 +11,8 @@ from cloudgpu.access.ssh.authorized_keys import GuestKey, add_key, remove_key
 from cloudgpu.control.access.allowlist import lock_rules
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import explain_terminated
-from cloudgpu.control.network.authorized_keys import label_of
-from cloudgpu.control.network.reachability import caller_cidr, doorkeeper, refuse_unkept
+from cloudgpu.control.network.authorized_keys import address_label
+from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_behind, not_none
@@ -49,9 +49,9 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable, RoleNeeded where it is not theirs.
     """
     check_may(session, machine, "share")
-    keeper = doorkeeper(session, machine)
+    keeper = firewall_of(session, machine)
     if keeper is None and from_ is not None:
-        raise refuse_unkept(session, machine, "--from")
+        raise no_firewall_error(session, machine, "--from")
     kept = keeper is not None and (from_ is not None or not is_behind(machine))  # else they come the way that you come
     with explain_terminated(session, machine):
         before = keeper.allowed(not_none(machine.provider_id)) if keeper and kept else {}
@@ -61,9 +61,9 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
             changed = add_key(connection, key)
             target = connection.target
         if network is not None and keeper is not None:
-            changed |= before.get(label_of(machine, key)) != network
+            changed |= before.get(address_label(machine, key)) != network
             with explain_terminated(session, machine), lock_rules(session, machine):
-                keeper.allow(not_none(machine.provider_id), label_of(machine, key), network)
+                keeper.allow(not_none(machine.provider_id), address_label(machine, key), network)
         host_key = client_files.pinned(session.home.known_hosts, target.id)
         _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
     return {
@@ -128,7 +128,7 @@ def _hand_over(session: Session, machine: Machine, key: GuestKey, data: dict[str
 def _network(session: Session, machine: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
     """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
     if typed is not None:
-        return caller_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
+        return client_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
     if not before:
         return None
     raise InvalidRequest(
@@ -141,14 +141,14 @@ def _network(session: Session, machine: Machine, typed: str | None, before: Mapp
 
 def _closed(session: Session, machine: Machine, key: GuestKey | None) -> bool:
     """Take the address of a key (of every shared one, for None) out; return whether there was one."""
-    keeper = doorkeeper(session, machine)
+    keeper = firewall_of(session, machine)
     if keeper is None:
         return False
     with lock_rules(session, machine):
         labels = [
             label for label in keeper.allowed(not_none(machine.provider_id)) if label.startswith(f"{machine.id}.")
         ]
-        gone = [label for label in labels if key is None or label == label_of(machine, key)]
+        gone = [label for label in labels if key is None or label == address_label(machine, key)]
         for label in gone:
             keeper.allow(not_none(machine.provider_id), label, None)
     return bool(gone)

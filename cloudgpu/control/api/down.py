@@ -113,13 +113,13 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
 
     Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
     """
-    from cloudgpu.control.outage.outage import mine, named, tagged
+    from cloudgpu.control.outage.outage import find_by_tags, own_machines, select_by_name
     from cloudgpu.control.team.roles import last_role
 
-    found = tagged(session, fault)
+    found = find_by_tags(session, fault)
     if not all_:
-        return MachinesToEnd([row for name in names or (None,) for row in named(session, found, name, "down")])
-    own = mine(session, found)
+        return MachinesToEnd([row for name in names or (None,) for row in select_by_name(session, found, name, "down")])
+    own = own_machines(session, found)
     unread = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {fault.message}",
         field="ledger",
@@ -131,7 +131,7 @@ def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *
     silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
     away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, AccountElsewhere)]
     return MachinesToEnd(
-        own, [*_gaps(silent), *away, unread], others=[machine for machine in found.rows if machine not in own]
+        own, [*_gaps(silent), *away, unread], others=[machine for machine in found.machines if machine not in own]
     )
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from cloudgpu.control.inventory.shared import delete_shared_resources, delete_unused_shared
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
-from cloudgpu.control.network.host_keys import pin_given
+from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.control.pricing.price_history import own_price_events
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import by
@@ -143,7 +143,7 @@ def send(
     attempt is closed as refused. A machine that a refused launch left, and that the provider has ended, is recorded as
     made and ended: then NoCapacity is raised, too.
     """
-    pin_given(session, attempt)
+    pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
     name = attempt.request.name

@@ -16,7 +16,7 @@ from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_for_clean
 from cloudgpu.control.inventory.shared import delete_unused_shared
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.lifecycle.lifecycle import end_locked
-from cloudgpu.control.network.host_keys import makes_its_own, pin_given
+from cloudgpu.control.network.host_keys import generates_host_key, pin_launch_key
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.control.session.identity import registered_identity
 from cloudgpu.control.session.session import Session
@@ -175,7 +175,7 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
     An empty one where the image takes none: it is read through the API before the first connection.
     """
-    if makes_its_own(resolved.call):
+    if generates_host_key(resolved.call):
         return HostKey("", "")
     provider = session.provider(offer.available.account)
     public_key = provider.host_key(offer.available) if isinstance(provider, KnowsHostKeys) else None
@@ -240,7 +240,7 @@ def _send_together(
 ) -> None:
     first = attempts[0]
     for attempt in attempts:
-        pin_given(session, attempt)
+        pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(first.request.key))  # another client may have settled it for dead
     cluster = first.request.cluster

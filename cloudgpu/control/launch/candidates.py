@@ -10,7 +10,7 @@ from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
 from cloudgpu.control.inventory.retention import named_resources
 from cloudgpu.control.launch.containers import check_container, with_disk_size
-from cloudgpu.control.policies.resolve import ResolvedPolicy, agreed
+from cloudgpu.control.policies.resolve import ResolvedPolicy, resolve_policy
 from cloudgpu.control.session.accounts import account_of, cloud_accounts, is_any_provider
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -174,7 +174,7 @@ def candidate(session: Session, request: UpRequest, template: Template, account:
     """
     provider = session.provider(account)
     launch, terms = _request(session, request, provider, template)
-    return Candidate(provider, launch, terms.spans, terms.policy, terms.remarks)
+    return Candidate(provider, launch, terms.lifetime, terms.policy, terms.remarks)
 
 
 def _request(
@@ -193,7 +193,7 @@ def _request(
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    terms = agreed(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
+    terms = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
     keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
     return LaunchRequest(
@@ -206,10 +206,10 @@ def _request(
         owner=owner,
         project=project,
         policy=terms.policy.name,
-        lease_s=int(terms.spans.lease.total_seconds()),
-        renew_s=int(terms.spans.renew_until.total_seconds()),
+        lease_s=int(terms.lifetime.lease.total_seconds()),
+        renew_s=int(terms.lifetime.renew_until.total_seconds()),
         setup=_setup(request.setup, template, keep_disk=keep_disk),
-        policy_by=terms.by,
+        policy_by=terms.chosen_by,
         terms=terms.terms.record(),
         cluster=cluster,
     ), terms

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.network.reachability import caller_cidr
+from cloudgpu.control.network.reachability import client_cidr
 from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, join, ranked
 from cloudgpu.core.model.launch import LaunchRequest, Setup
@@ -156,7 +156,7 @@ def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
     closed_accounts = {one.account for one in candidates.items if _needs_caller(one.provider, one.request.setup)}
     if not closed_accounts:
         return candidates
-    caller = caller_cidr(session)  # the same for all accounts
+    caller = client_cidr(session)  # the same for all accounts
     opened = (_open_candidate(one, caller) if one.account in closed_accounts else one for one in candidates.items)
     return replace(candidates, items=tuple(opened))
 

@@ -30,7 +30,7 @@ from cloudgpu.control.launch.offers import (
     open_to_caller,
     with_constraint,
 )
-from cloudgpu.control.network.reachability import network_again
+from cloudgpu.control.network.reachability import relaunch_network
 from cloudgpu.control.policies.resolve import policy_of
 from cloudgpu.control.session.guarding import run_of_launch
 from cloudgpu.control.session.session import Session
@@ -206,7 +206,7 @@ def prepare_restore(
     provider, template = session.provider(request.account), session.find_template(request.template)
     request = with_constraint(provider, request)
     offers: Sequence[Offer] = offers_unless_launched(session, provider, request.want, None)
-    request = replace(request, setup=replace(request.setup, network=network_again(session, request.setup.network)))
+    request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
     found = OffersFound(tuple(offers), open_to_caller(session, Candidates((target,))))

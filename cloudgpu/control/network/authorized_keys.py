@@ -1,8 +1,9 @@
-"""A machine that was launched from another home: whether this home's key was let in there, and what to do if not.
+"""A machine that was launched from another home: whether this home's key may log in there, and what to do if not.
 
-`share` writes into the ledger whose key was let in, and the machine's host key: that is pinned here before the first
-connection. In a team only the lines of those who may share it count, by the name that the database signs them with.
-What this home launched itself is never replaced by it; what came with an earlier share is, by a later one's.
+`share` writes into the ledger whose key may log in, and the machine's host key, which is pinned here before the first
+connection. In a team only the lines of those who may share the machine count, by the name that the database signs them
+with. A host key that this home pinned at its own launch is never replaced by a shared one; a later share replaces the
+key of an earlier share.
 """
 
 from __future__ import annotations
@@ -25,81 +26,85 @@ from cloudgpu.ledger import saved_calls as saved
 
 
 def own_key(session: Session) -> GuestKey:
-    """Return the public half of this home's key, as `share` takes it; made on first use."""
+    """Return the public half of this home's SSH key, as `share` takes it; the key is made on first use."""
     return guest_key(client_key(session.home.keys).public_line)
 
 
-def label_of(machine: Machine, key: GuestKey) -> str:
-    """Return what a key's address is called among those that a machine is open to, wherever it is."""
+def address_label(machine: Machine, key: GuestKey) -> str:
+    """Return the label of a key holder's address among the addresses that a machine's SSH is open to."""
     return f"{machine.id}.{digest(key.line)[:8]}"
 
 
 def is_launched_here(session: Session, machine: Machine) -> bool:
-    """Say whether this home has the call that launched it: that is kept until the end is proved."""
+    """Say whether this home launched it: the saved launch call is kept until the machine is proved to be gone."""
     return machine.token in {token for token, _ in saved.unresolved(session.home.attempts)}
 
 
-def let_in(session: Session, machine: Machine) -> SharedKey | None:
-    """Return what the ledger says of this home's key on a machine that was launched elsewhere; None: nothing."""
+def share_for_us(session: Session, machine: Machine) -> SharedKey | None:
+    """Return how a machine from another home was shared with this home's key; None where it was not."""
     if not machine.shared or is_launched_here(session, machine):
         return None
     return machine.shared.get(own_key(session).fingerprint)
 
 
 def pin_shared(session: Session, machine: Machine) -> bool:
-    """Pin the host key that came with a share where none is pinned, or an earlier share's; say whether one is pinned.
+    """Pin the host key of the latest share where none, or that of an earlier share, is pinned; say whether one is.
 
-    A machine that was brought back has another host key: whoever shares it anew hands that over.
+    A machine that was restored from its image has a new host key, which comes with the next share.
     """
     pinned = client_files.pinned(session.home.known_hosts, machine.id)
-    allowed_key = let_in(session, machine)
-    if allowed_key is None or not allowed_key.host_key or allowed_key.host_key == pinned:
+    share = share_for_us(session, machine)
+    if share is None or not share.host_key or share.host_key == pinned:
         return pinned is not None
-    keys = _handed_over(session, machine)
-    if keys and (pinned is None or pinned in keys[:-1]):
-        client_files.pin(session.home.known_hosts, machine.id, keys[-1])
+    host_keys = _shared_host_keys(session, machine)
+    if host_keys and (pinned is None or pinned in host_keys[:-1]):
+        client_files.pin(session.home.known_hosts, machine.id, host_keys[-1])
         return True
     return pinned is not None
 
 
-def _handed_over(session: Session, machine: Machine) -> list[str]:
-    """Return the host keys that came with the shares for this home's key, the latest last: of those who may share it.
+def _shared_host_keys(session: Session, machine: Machine) -> list[str]:
+    """Return the host keys that were shared together with access for this home's key, the latest last.
 
-    In a team: its owner, whoever launched it, and payers. Whose it is says its first line: a later one may be forged.
+    In a team only the shares of the machine's owner, of whoever launched it, and of payers count. The machine's first
+    line in the ledger says who owns it: a later one may be forged.
     """
-    lines, mine, authorization = (
-        list(session.ledger.events(machine.id)),
-        own_key(session).fingerprint,
-        authorization_of(session),
-    )
-    shares = [one for one in lines if one.kind == "machine_shared" and one.body["key"] == mine and one.body["host_key"]]
+    events, fingerprint = list(session.ledger.events(machine.id)), own_key(session).fingerprint
+    shares = [
+        event
+        for event in events
+        if event.kind == "machine_shared" and event.body["key"] == fingerprint and event.body["host_key"]
+    ]
+    authorization = authorization_of(session)
     if authorization.role is not Role.ALONE:
-        first = next((one for one in lines if one.kind in ("launch_intended", "machine_adopted")), None)
-        may = {*session.ledger.payers()}
-        if first is not None and first.kind == "launch_intended":
-            may.add(first.actor)
-        owner = first.body["owner"] if first is not None else None
-        shares = [one for one in shares if one.actor in may or authorization.people.owns(one.actor, owner)]
-    return [one.body["host_key"] for one in shares]
+        origin = next((event for event in events if event.kind in ("launch_intended", "machine_adopted")), None)
+        sharers = {*session.ledger.payers()}
+        if origin is not None and origin.kind == "launch_intended":
+            sharers.add(origin.actor)
+        owner = origin.body["owner"] if origin is not None else None
+        shares = [event for event in shares if event.actor in sharers or authorization.people.owns(event.actor, owner)]
+    return [event.body["host_key"] for event in shares]
 
 
 def explain_other_home(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
-    """Return the fault of a connection in the words for a machine that was launched from another home."""
+    """Return the error of a failed connection, with what to do where the machine was launched from another home."""
     if is_launched_here(session, machine):
         return error
     if isinstance(error, LoginRefused):
-        return error if isinstance(error, AccessBlocked) else not_let_in(session, machine)
+        return error if isinstance(error, AccessBlocked) else not_shared_error(session, machine)
     if isinstance(error, WrongHostKey):
-        if let_in(session, machine):
-            error.next = f"Nothing was sent to it. If its host key was changed on purpose: {_ask(session, machine)}"
+        if share_for_us(session, machine):
+            step = _share_instructions(session, machine)
+            error.next = f"Nothing was sent to it. If its host key was changed on purpose: {step}"
     elif machine.provider == "local":
         error.next = f"It answers only on the computer that it runs on ({account_text(machine)}): run this there."
-    elif let_in(session, machine) and may_let_us_in(machine) and not is_behind(machine):
-        error.next = f"If it runs, its cloud may keep your address out. {_ask(session, machine)} --from YOUR-ADDRESS"
+    elif share_for_us(session, machine) and may_let_us_in(machine) and not is_behind(machine):
+        step = _share_instructions(session, machine)
+        error.next = f"If it runs, its cloud may keep your address out. {step} --from YOUR-ADDRESS"
     return error
 
 
-def not_let_in(session: Session, machine: Machine) -> LoginRefused:
+def not_shared_error(session: Session, machine: Machine) -> LoginRefused:
     """Return the error for a machine that was launched from another home and not shared with this one."""
     mine = machine.owner in ("", None, session.settings.owner)
     whose = "was launched from another home" if mine else f"is {machine.owner}'s"
@@ -107,15 +112,15 @@ def not_let_in(session: Session, machine: Machine) -> LoginRefused:
         f"{machine.name} {whose}, and the key of this home was not let in there.",
         field="name",
         value=machine.name,
-        next=_ask(session, machine),
+        next=_share_instructions(session, machine),
     )
 
 
-def _ask(session: Session, machine: Machine) -> str:
-    """Return what lets this home in: who runs which command, with which file."""
+def _share_instructions(session: Session, machine: Machine) -> str:
+    """Return how this home gets access, as a sentence: who has to run which command, with which file."""
     with suppress(OSError):
         own_key(session)  # made now, so that the file is there
-    who = machine.owner if machine.owner not in ("", None, session.settings.owner) else None
+    colleague = machine.owner if machine.owner not in ("", None, session.settings.owner) else None
     file = session.client_key_file.with_suffix(".pub")
-    there = f"Send {who} {file}; they run" if who else f"Copy {file} to that home and run there"
-    return f"{there}: cloudgpu share {machine.name} --key {file.name}"
+    step = f"Send {colleague} {file}; they run" if colleague else f"Copy {file} to that home and run there"
+    return f"{step}: cloudgpu share {machine.name} --key {file.name}"

@@ -1,6 +1,6 @@
-"""Pins the host key of a machine that makes its own: read through the provider's API, before the first connection.
+"""Pins the host key of a machine that generates its own: read through the provider's API, before the first connection.
 
-Nothing is ever trusted because it was shown first. A launch that gives a machine its key has pinned that already.
+No key is ever trusted on first use. A launch that gives a machine its host key has pinned that already.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from cloudgpu.access.ssh import client_files
-from cloudgpu.control.network.authorized_keys import is_launched_here, not_let_in, pin_shared
+from cloudgpu.control.network.authorized_keys import is_launched_here, not_shared_error, pin_shared
 from cloudgpu.control.pricing.price_history import available
 from cloudgpu.control.session.identity import names_of
 from cloudgpu.control.session.session import Session
@@ -27,16 +27,22 @@ from cloudgpu.errors import (
 )
 from cloudgpu.providers.abilities import KnowsHostKeys, ReadsHostKeys
 
-KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")  # best first
+KEY_TYPES = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "ssh-rsa",
+)  # best first
 
 
-def makes_its_own(call: Mapping[str, Any]) -> bool:
-    """Say whether a launch that was looked up (`Resolved.call`) can give its machine no host key."""
+def generates_host_key(call: Mapping[str, Any]) -> bool:
+    """Say whether the machine of a resolved launch (`Resolved.call`) generates its host key itself."""
     return bool(call.get("host_key") == "reads")
 
 
-def pin_given(session: Session, attempt: Attempt) -> None:
-    """Pin the key that the launch gives its machine; where it gives none, forget what an earlier machine showed."""
+def pin_launch_key(session: Session, attempt: Attempt) -> None:
+    """Pin the host key that the launch gives its machine; where it gives none, unpin that of an earlier attempt."""
     file, key = session.home.known_hosts, attempt.boot.host_public_key
     if key:
         client_files.pin(file, attempt.machine, key)
@@ -45,55 +51,55 @@ def pin_given(session: Session, attempt: Attempt) -> None:
 
 
 def pin_known_key(session: Session, machine: Machine) -> None:
-    """Make sure that a key is pinned where one can be had: for whoever connects now, and waits for nothing.
+    """Pin the machine's host key before a connection, without waiting for the machine to report one.
 
-    The key comes with a share, or its provider tells it. Raises Unreachable where the machine has told none yet, and
-    where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
+    The key comes with a share, or from the provider's API. Raises Unreachable where the machine has reported none yet,
+    and where it was launched from another home and not shared with this one; InstanceNotFound, ProviderUnavailable.
     """
     pin_confirmed(session, machine)
     if pin_shared(session, machine):
         return
     try:
-        if not is_known(session, machine):
-            keys = _reader(session, machine).host_keys(not_none(machine.provider_id))
-            if not _pinned(session, machine, keys, keys):
-                raise _untold(machine)
+        if not needs_no_key_query(session, machine):
+            keys = _key_reader(session, machine).host_keys(not_none(machine.provider_id))
+            if not _pin_best(session, machine, keys, keys):
+                raise _no_host_key_yet(machine)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as error:
         if is_launched_here(session, machine):
             raise
-        raise not_let_in(session, machine) from error
+        raise not_shared_error(session, machine) from error
     if client_files.pinned(session.home.known_hosts, machine.id) is None and not is_launched_here(session, machine):
-        raise not_let_in(session, machine)
+        raise not_shared_error(session, machine)
 
 
 def pin_confirmed(session: Session, machine: Machine) -> bool:
-    """Pin an own host's new key for a machine that was launched before, and say whether there was one to pin.
+    """Pin the new host key of an on-premises host for a machine that was launched before; say whether it was pinned.
 
-    Its user has confirmed that key for the host (`cloudgpu init`, or the own known_hosts), and the host has to show it
-    and be the computer of the launch by its own word: no key is taken because somebody shows it.
+    The user has confirmed that key for the host (`cloudgpu init`, or their own known_hosts). The host has to present
+    it, and to identify itself as the computer of the launch.
     """
     file, identity = session.home.known_hosts, machine.identity
-    before = client_files.pinned(file, machine.id)
-    if before is None or identity is None or identity.kind != BY_REGION:
+    pinned_key = client_files.pinned(file, machine.id)
+    if pinned_key is None or identity is None or identity.kind != BY_REGION:
         return False
-    confirmed = [_confirmed(session, name, machine) for name in names_of(session, machine)]
-    if before in confirmed or not any(confirmed):
+    configured_keys = [_configured_host_key(session, name, machine) for name in names_of(session, machine)]
+    if pinned_key in configured_keys or not any(configured_keys):
         return False
     try:
-        key = _confirmed(session, session.account_here(machine), machine)
+        key = _configured_host_key(session, session.account_here(machine), machine)
     except LedgerUnavailable:
         raise
-    except CloudgpuError:  # it is no host of this home, or not one that can be asked: the key stays as it is
+    except CloudgpuError:  # no host of this home, or one that does not answer: the pinned key stays
         return False
-    if key is None or key == before:
+    if key is None or key == pinned_key:
         return False
     client_files.pin(file, machine.id, key)
     session.report(f"{machine.name}: its host has another key than at the launch, which you have confirmed; pinned it")
     return True
 
 
-def _confirmed(session: Session, account: str, machine: Machine) -> str | None:
-    """Return the host key that the settings of an account have for the host of a machine; None for no such host."""
+def _configured_host_key(session: Session, account: str, machine: Machine) -> str | None:
+    """Return the host key that an account's settings have for the host of a machine; None where they lack it."""
     try:
         provider = session.provider(account)
         key = provider.host_key(available(machine)) if isinstance(provider, KnowsHostKeys) else None
@@ -103,58 +109,63 @@ def _confirmed(session: Session, account: str, machine: Machine) -> str | None:
 
 
 def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None:
-    """Ask until the machine has told its host key, and pin it. Raises Unreachable where it has told none in time.
+    """Ask until the machine has reported its host key, and pin it. Raises Unreachable where none came by the deadline.
 
-    A machine tells its keys one after the other: one of a lesser kind is taken when it stands there a second time.
+    A machine reports its keys one after the other: one of a less preferred type is pinned when it is reported twice.
     """
-    if is_known(session, machine):
+    if needs_no_key_query(session, machine):
         return
     session.report(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
-    before: Sequence[str] = ()
-    while not _pinned(session, machine, lines := _reported_keys(session, machine), before):
+    previous: Sequence[str] = ()
+    while not _pin_best(session, machine, reported := _reported_keys(session, machine), previous):
         if session.clock() >= deadline:
-            raise _untold(machine)
-        before = lines
+            raise _no_host_key_yet(machine)
+        previous = reported
         session.pause(pause)
         pause = min(5.0, pause * 1.5)
 
 
-def is_known(session: Session, machine: Machine) -> bool:
-    """Say whether a key is pinned, or nobody could tell one: who connects then says so."""
+def needs_no_key_query(session: Session, machine: Machine) -> bool:
+    """Say whether a key is pinned, or the provider can read none: the connection reports that then."""
     if client_files.pinned(session.home.known_hosts, machine.id) is not None:
         return True
     return not isinstance(session.provider_of(machine), ReadsHostKeys)
 
 
-def _reader(session: Session, machine: Machine) -> ReadsHostKeys:
+def _key_reader(session: Session, machine: Machine) -> ReadsHostKeys:
     return cast("ReadsHostKeys", session.provider_of(machine))
 
 
 def _reported_keys(session: Session, machine: Machine) -> Sequence[str]:
-    """Ask once; a provider that does not answer is asked again until the deadline."""
+    """Return the keys that the provider reports now; none where it does not answer."""
     try:
-        return _reader(session, machine).host_keys(not_none(machine.provider_id))
+        return _key_reader(session, machine).host_keys(not_none(machine.provider_id))
     except ProviderUnavailable as error:
         session.report(f"{machine.name}: {error.message}; asking again")
         return ()
 
 
-def _pinned(session: Session, machine: Machine, lines: Sequence[str], before: Sequence[str]) -> bool:
-    """Pin the best of the keys that were told, and say whether there was one to pin."""
-    keys = [line for line in lines if client_files.is_public_key(line) and _kind(line) in KINDS]
-    good = [line for line in keys if line in before or _kind(line) == KINDS[0]]
-    if not good:
+def _pin_best(session: Session, machine: Machine, reported: Sequence[str], previous: Sequence[str]) -> bool:
+    """Pin the preferred one of the reported keys, and say whether there was one to pin.
+
+    A key of a less preferred type has to be in `previous`, too.
+    """
+    keys = [line for line in reported if client_files.is_public_key(line) and _key_type(line) in KEY_TYPES]
+    eligible = [line for line in keys if line in previous or _key_type(line) == KEY_TYPES[0]]
+    if not eligible:
         return False
-    client_files.pin(session.home.known_hosts, machine.id, min(good, key=lambda line: KINDS.index(_kind(line))))
+    client_files.pin(
+        session.home.known_hosts, machine.id, min(eligible, key=lambda line: KEY_TYPES.index(_key_type(line)))
+    )
     return True
 
 
-def _kind(line: str) -> str:
+def _key_type(line: str) -> str:
     return line.split(" ", 1)[0]
 
 
-def _untold(machine: Machine) -> Unreachable:
+def _no_host_key_yet(machine: Machine) -> Unreachable:
     return Unreachable(
         f"{machine.name} has not reported its host key yet, so cloudgpu cannot verify it and did not connect.",
         field="known_hosts",

@@ -1,7 +1,7 @@
-"""Says whether SSH on a machine is open to this client, and finds the address by which it reaches the internet.
+"""Says whether SSH on a machine is open to this client, and finds this client's public address.
 
-That address is for the one SSH rule that a machine has. It is laid beside the networks that the machine's provider lets
-in.
+The address goes into the firewall rule for SSH of a launch, and is compared with the networks that a machine's provider
+lets in.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Network
     from cloudgpu.providers.abilities import Reachable
 
-WAIT_S = 5
-MAX_BYTES = 200  # bytes of an answer that can be an address
+ADDRESS_TIMEOUT_S = 5
+MAX_ADDRESS_BYTES = 200  # a longer answer is no address
 
 
-class CallerUnknown(InvalidRequest):
-    """No address service told this client's address: nothing is wrong with the machine or account that it was for."""
+class ClientAddressUnknown(InvalidRequest):
+    """No address service returned this client's address: nothing is wrong with the machine or its account."""
 
 
-def caller_cidr(session: Session, *, option: str = "--ssh-from") -> str:
+def client_cidr(session: Session, *, option: str = "--ssh-from") -> str:
     """Return this client's public IPv4 address as a CIDR of one address.
 
     Asks the address services of the settings in turn: third parties, so ask them last, when the address is needed.
-    Raises CallerUnknown when none answers with an address; it names the `option` with which the user can.
+    Raises ClientAddressUnknown when none answers with an address; it names the `option` by which the user gives it.
     """
     for url in session.settings.address_services:
-        found = _asked(url)
-        if found is not None:
-            return found
+        cidr = _query_address_service(url)
+        if cidr is not None:
+            return cidr
     services = ", ".join(session.settings.address_services) or "none is configured"
-    raise CallerUnknown(
+    raise ClientAddressUnknown(
         f"Your public address could not be found, so it is not known who may open SSH (asked: {services}).",
         field=option,
         value=None,
@@ -54,43 +54,43 @@ def caller_cidr(session: Session, *, option: str = "--ssh-from") -> str:
     )
 
 
-def network_again(session: Session, then: Network) -> Network:
+def relaunch_network(session: Session, earlier: Network) -> Network:
     """Return the network of an earlier launch, open to where the user is now if it was open to one address alone.
 
-    Where no address service answers, it is open to the address of then.
+    Where no address service answers, the earlier address stays.
     """
-    if len(then.ssh_from) != 1 or not then.ssh_from[0].endswith("/32"):
-        return then
+    if len(earlier.ssh_from) != 1 or not earlier.ssh_from[0].endswith("/32"):
+        return earlier
     try:
-        return replace(then, ssh_from=(caller_cidr(session),))
-    except CallerUnknown:
-        session.report(f"your public address could not be found; SSH is opened to {then.ssh_from[0]}, as before")
-        return then
+        return replace(earlier, ssh_from=(client_cidr(session),))
+    except ClientAddressUnknown:
+        session.report(f"your public address could not be found; SSH is opened to {earlier.ssh_from[0]}, as before")
+        return earlier
 
 
-def _asked(url: str) -> str | None:
+def _query_address_service(url: str) -> str | None:
     # Not through a proxy of the environment: SSH takes no proxy, so the proxy's address would be the wrong one.
-    straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with straight.open(url, timeout=WAIT_S) as answer:
-            text = answer.read(MAX_BYTES + 1).decode("ascii")
+        with opener.open(url, timeout=ADDRESS_TIMEOUT_S) as answer:
+            text = answer.read(MAX_ADDRESS_BYTES + 1).decode("ascii")
     except (urllib.error.URLError, HTTPException, OSError, ValueError):
         return None
     try:
-        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= MAX_BYTES else None
+        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= MAX_ADDRESS_BYTES else None
     except ValueError:
         return None
 
 
-def doorkeeper(session: Session, machine: Machine) -> Reachable | None:
-    """Return the provider that says who may connect to this machine; None where it does not, or nothing is there."""
+def firewall_of(session: Session, machine: Machine) -> Reachable | None:
+    """Return the provider that controls who may connect to this machine; None for no firewall, or no machine yet."""
     from cloudgpu.providers.abilities import Reachable
 
     provider = session.provider_of(machine)
     return provider if isinstance(provider, Reachable) and machine.provider_id else None
 
 
-def closed(session: Session, machine: Machine) -> AccessBlocked | None:
+def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | None:
     """Return the error that says that SSH is open to others than this client; None where it is open, or not known.
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
@@ -98,69 +98,69 @@ def closed(session: Session, machine: Machine) -> AccessBlocked | None:
     if is_behind(machine) or not may_let_us_in(machine):
         return None
     try:
-        keeper = doorkeeper(session, machine)
-        open_to = keeper.allowed(not_none(machine.provider_id)) if keeper else {}
-        return _compared(machine, open_to, caller_cidr(session)) if open_to else None
+        firewall = firewall_of(session, machine)
+        open_to = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
+        return _blocked_error(machine, open_to, client_cidr(session)) if open_to else None
     except CloudgpuError:
-        return None  # the fault that was there first is the one to be told
+        return None  # the failed connection is the error to be reported
 
 
-def _compared(machine: Machine, open_to: Mapping[str, str], here: str) -> AccessBlocked | None:
+def _blocked_error(machine: Machine, open_to: Mapping[str, str], own_cidr: str) -> AccessBlocked | None:
     from cloudgpu.access.ssh.target import AccessBlocked
 
-    if any(covers(network, here) for network in open_to.values()):
+    if any(covers(network, own_cidr) for network in open_to.values()):
         return None
-    name, address = machine.name, network_text(here)
+    name, address = machine.name, network_text(own_cidr)
     return AccessBlocked(
-        f"Your address is {address} now, and SSH on {name} is open to {_listed(open_to.values())}.",
+        f"Your address is {address} now, and SSH on {name} is open to {_networks_text(open_to.values())}.",
         field="name",
         value=address,
         next=f"Run: cloudgpu allow {name}",
     )
 
 
-def _listed(networks: Iterable[str]) -> str:
-    """Return networks as words of a sentence."""
+def _networks_text(networks: Iterable[str]) -> str:
+    """Return networks as a part of a sentence."""
     return ", ".join(sorted({network_text(network) for network in networks})) or "nobody"
 
 
 def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:
-    """Yield for every running machine whose provider says who may connect whether this client is among them."""
-    here: str | None = None
-    for machine in _running(session, accounts):
+    """Yield a check for each running machine behind a firewall: whether SSH is open to this client."""
+    own_cidr: str | None = None
+    for machine in _running_machines(session, accounts):
         name = f"ssh to {machine.name}"
         try:
-            keeper = doorkeeper(session, machine)
-            open_to = keeper.allowed(not_none(machine.provider_id)) if keeper else {}
+            firewall = firewall_of(session, machine)
+            open_to = firewall.allowed(not_none(machine.provider_id)) if firewall else {}
             if open_to:
-                here = here or caller_cidr(session)
-                yield _check(name, here, _compared(machine, open_to, here))
+                own_cidr = own_cidr or client_cidr(session)
+                yield _check(name, own_cidr, _blocked_error(machine, open_to, own_cidr))
         except CloudgpuError as error:
             yield Check(name, Verdict.WARN, f"it is not known whether it is open to you: {error.message}", error.next)
 
 
-def _running(session: Session, accounts: Collection[str]) -> list[Machine]:
-    """Return the machines that an address of ours may have been let in to; none where the ledger cannot be read."""
+def _running_machines(session: Session, accounts: Collection[str]) -> list[Machine]:
+    """Return the running machines of these accounts that have a firewall; none where the ledger cannot be read."""
     try:
         machines = session.ledger.machines()
     except LedgerUnavailable:
-        return []  # a check of its own says so
-    seen = [
+        return []  # another check reports that
+    running = [
         machine
         for machine in machines
         if machine.terminated_at is None and machine.state == "running" and machine.account in accounts
     ]
-    return reachable(session, [machine for machine in seen if may_let_us_in(machine) and not is_behind(machine)])
+    return reachable(session, [machine for machine in running if may_let_us_in(machine) and not is_behind(machine)])
 
 
-def _check(name: str, here: str, fault: AccessBlocked | None) -> Check:
-    if fault is None:
-        return Check(name, Verdict.OK, f"open to your address, {network_text(here)}")
-    return Check(name, Verdict.FAIL, fault.message, fault.next, fault.exit_code)
+def _check(name: str, own_cidr: str, error: AccessBlocked | None) -> Check:
+    if error is None:
+        return Check(name, Verdict.OK, f"open to your address, {network_text(own_cidr)}")
+    return Check(name, Verdict.FAIL, error.message, error.next, error.exit_code)
 
 
-def refuse_unkept(session: Session, machine: Machine, field: str) -> InvalidRequest:
-    """Return the error for a machine whose provider lets whoever has a key connect."""
+def no_firewall_error(session: Session, machine: Machine, field: str) -> InvalidRequest:
+    """Return the error for a machine whose provider has no firewall."""
     kind = session.provider_of(machine).kind
     return InvalidRequest(
         f"The {kind} provider has no firewall for {machine.name}: a key is enough to connect.",

@@ -1,4 +1,4 @@
-"""Opens a user's working place: the settings, the ledger, and what was done while the ledger was away."""
+"""Opens a session: the settings and the ledger, with what was done while the ledger was away."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def open_session(
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
     ledger.tell, ledger.has_own_clock = tell, clock is utc_now
-    now = ledger.now if ledger.has_own_clock else clock
-    session = Session(home, settings, ledger, now, tell, clock_ahead=ledger.clock_ahead)
+    session_clock = ledger.now if ledger.has_own_clock else clock
+    session = Session(home, settings, ledger, session_clock, tell, clock_ahead=ledger.clock_ahead)
     if ledger.has_outbox:
         from cloudgpu.control.outage.outage import replay
 

@@ -1,4 +1,4 @@
-"""Goes on without the ledger where it is away: finds machines, and does what ends a bill, which is recorded later.
+"""Works without the ledger while it is away: finds machines, and stops them; that is recorded later.
 
 Where the ledger cannot be read, machines are found by the tags at their clouds, and by the saved calls of this home.
 """
@@ -72,25 +72,25 @@ def continue_without_ledger(
 
 @contextmanager
 def read_without_ledger(session: Session) -> Iterator[None]:
-    """Have an empty ledger stand in for one that cannot be read, for whoever has more to look at and writes nothing."""
-    behind, known = session.ledger, ""
+    """Replace a ledger that cannot be read by an empty one in this block, for callers that write nothing."""
+    ledger, ledger_id = session.ledger, ""
     try:
-        behind.head()
+        ledger.head()
     except LedgerUnavailable as error:
         with suppress(LedgerUnavailable):
-            known = behind.remembered_id()
-        session.ledger = StandInLedger(behind, known, error)
+            ledger_id = ledger.remembered_id()
+        session.ledger = StandInLedger(ledger, ledger_id, error)
     try:
         yield
     finally:
-        session.ledger = behind
+        session.ledger = ledger
 
 
-def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], T], done: Callable[[T], str]) -> T:
-    """Return `act(row)`; where the ledger is away, do it without the ledger and prove it.
+def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], T], describe: Callable[[T], str]) -> T:
+    """Return `act(machine)`; where the ledger is away, do it without the ledger.
 
-    Raises Unrecorded where the ledger still takes no line then: it does where only this computer's disk is full.
-    `done` says what was done, in a sentence without its full stop.
+    Raises Unrecorded where the ledger still takes no line then. `describe` turns the result into a sentence about what
+    was done, without its full stop.
     """
     try:
         return act(machine)
@@ -102,7 +102,7 @@ def without_ledger(session: Session, machine: Machine, act: Callable[[Machine], 
             result = act(machine)
             if stand_in.offer():
                 return result
-        raise unrecorded_error(done(result), stand_in) from error
+        raise unrecorded_error(describe(result), stand_in) from error
 
 
 def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
@@ -116,42 +116,42 @@ def unrecorded_error(done: str, stand_in: StandInLedger) -> Unrecorded:
 
 
 def ledger_remedy(stand_in: StandInLedger) -> str:
-    """Return what has to be done so that the ledger knows what was done without it."""
+    """Return what the user has to do so that the ledger records what was done without it."""
     if isinstance(stand_in.fault, LedgerMovedAway):
         if stand_in.unwritten is not None:
             return f"Run: {FOLLOW}, then run: cloudgpu ls --refresh"
         return f"Run: {FOLLOW} (it takes along what waits in {stand_in.outbox.path})"
     if stand_in.refused:
         return f"The ledger refuses a part of it ({stand_in.refused[0].rstrip('.')}). Run: cloudgpu ls --refresh"
-    way = outage_remedy(stand_in.fault)
+    remedy = outage_remedy(stand_in.fault)
     if stand_in.unwritten is not None:
-        return f"{way}, then run: cloudgpu ls --refresh"
+        return f"{remedy}, then run: cloudgpu ls --refresh"
     if isinstance(stand_in.fault, LedgerAway) and stand_in.fault.lasts:
-        return f"{way}. The next cloudgpu command after that writes what waits in {stand_in.outbox.path}"
-    return f"{way}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
+        return f"{remedy}. The next cloudgpu command after that writes what waits in {stand_in.outbox.path}"
+    return f"{remedy}: the next cloudgpu command writes it (until then it is in {stand_in.outbox.path})"
 
 
 def outage_remedy(error: CloudgpuError) -> str:
     """Return what brings the ledger back, without a full stop: some faults end by themselves, and others do not."""
     if isinstance(error, LedgerAway) and not error.lasts:
-        held = "End the command that holds its lock (it may be suspended: see `jobs`)"
-        return "Free some space there" if error.full else held if error.held else "Wait until the ledger is back"
+        lock_remedy = "End the command that holds its lock (it may be suspended: see `jobs`)"
+        return "Free some space there" if error.full else lock_remedy if error.held else "Wait until the ledger is back"
     return (error.next or "Put that right").rstrip(".")
 
 
 def replay(session: Session) -> None:
-    """Write what waits in the outbox into the ledger, in its order; a line that stands is not written a second time.
+    """Write what waits in the outbox into the ledger, in its order; a line that is there is not written a second time.
 
-    Nothing is said while the ledger is away: whoever needs it says so. Where it has moved, `ledger move --follow` takes
-    along what waits. What the ledger refuses is set aside, and said once.
+    Reports nothing while the ledger is away: the command that needs it does. Where it has moved, `ledger move --follow`
+    takes along what waits. What the ledger refuses is set aside, and reported once.
     """
     ledger, written, outbox = session.ledger, 0, session.ledger.outbox
     try:
-        for outbox in (ledger.outbox, *_elsewhere(ledger)):
+        for outbox in (ledger.outbox, *_outboxes_of_other_names(ledger)):
             offered = offer(ledger, outbox, ledger.id)
             if offered is not None:
                 written += offered.written
-                tell_refused(session, offered)
+                report_refused(session, offered)
     except (LedgerAway, LedgerMoved):
         return
     except (LedgerUnavailable, OSError) as error:
@@ -162,8 +162,8 @@ def replay(session: Session) -> None:
         session.report(f"the ledger is back: {lines} about what was done meanwhile were written")
 
 
-def tell_refused(session: Session, offered: OfferResult) -> None:
-    """Say which lines the ledger refuses, why, and where they are kept."""
+def report_refused(session: Session, offered: OfferResult) -> None:
+    """Report which lines the ledger refuses, why, and where they are kept."""
     if offered.refused:
         session.report(
             f"{refused_sentence(session, offered.refused)} What was refused is kept in {offered.at}. {SYNC_LATER}"
@@ -173,111 +173,116 @@ def tell_refused(session: Session, offered: OfferResult) -> None:
 def refused_sentence(session: Session, refused: Sequence[tuple[Draft, str]]) -> str:
     """Return how many lines the ledger refuses, about what, and why, as a sentence."""
     machines = {machine.id: machine.name for machine in session.ledger.machines()}
-    about = ", ".join(dict.fromkeys(machines.get(one.subject, one.subject) for one, _ in refused))
+    about = ", ".join(dict.fromkeys(machines.get(draft.subject, draft.subject) for draft, _ in refused))
     lines = "1 line" if len(refused) == 1 else f"{len(refused)} lines"
     return f"The ledger refuses {lines} about {about}: {refused[0][1].rstrip('.')}."
 
 
-def _elsewhere(ledger: Ledger) -> Iterator[Outbox]:
+def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
     """Yield the outboxes in which lines wait for this ledger under another name of its place."""
     if isinstance(ledger, Book):
-        mine = ledger.id
-        yield from (one for one in ledger.outbox.others() if one.waiting(mine) and ledger.is_of(one))
+        ledger_id = ledger.id
+        yield from (outbox for outbox in ledger.outbox.others() if outbox.waiting(ledger_id) and ledger.is_of(outbox))
 
 
 def _id_of(session: Session, fault: LedgerAway) -> str:
-    """Return the ledger's id, by the ledger or by what this home remembers."""
-    known = ""
+    """Return the ledger's id, from the ledger or from what this home remembers."""
+    ledger_id = ""
     with suppress(LedgerUnavailable):
-        known = session.ledger.remembered_id()
+        ledger_id = session.ledger.remembered_id()
     with suppress(LedgerUnavailable):
-        known = known or session.ledger.id
-    if not known:
+        ledger_id = ledger_id or session.ledger.id
+    if not ledger_id:
         raise fault
-    return known
+    return ledger_id
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMachines:
-    """The machines of this ledger that were found without it, what did not answer, and what this home has launched."""
+    """The machines of this ledger that were found without it, what did not answer, and which ids this home launched."""
 
-    rows: list[Machine]
+    machines: list[Machine]
     unanswered: Sequence[Unanswered]
     fault: LedgerAway
     launched: Collection[str] = ()
 
 
 def find_to_stop(session: Session, name: str | None) -> tuple[Machine, ...]:
-    """Return the row of the machine called `name`, or those of all nodes of the cluster, as `Session.find_all_nodes`.
+    """Return the machine called `name`, or all nodes of the cluster, as `Session.find_all_nodes`.
 
-    By their tags where the ledger cannot be read.
+    They are found by their tags where the ledger cannot be read.
     """
     try:
         return session.find_all_nodes(name, "stop")
     except LedgerAway as error:
-        return named(session, tagged(session, error), name, "stop")
+        return select_by_name(session, find_by_tags(session, error), name, "stop")
 
 
-def tagged(session: Session, fault: LedgerAway) -> FoundMachines:
+def find_by_tags(session: Session, fault: LedgerAway) -> FoundMachines:
     """Ask every account of the settings, and those of this home's saved calls, for machines of this ledger.
 
     Raises `fault` where this home does not know the ledger's id.
     """
     session.report(f"{fault.message} Machines are looked for by their tags")
-    with continue_without_ledger(session, fault) as aside:
-        calls = _saved_calls(session, aside.id)
+    with continue_without_ledger(session, fault) as stand_in:
+        calls = _saved_calls(session, stand_in.id)
         accounts = sorted({*used_accounts(session), *(one.request.account for one in calls.values())})
         listings = list_accounts(session, accounts)
-        found = [one for each in listings for one in each.instances if one.tags.get(TAG_LEDGER) == aside.id]
-        gaps = [gap for each in listings for gap in each.unanswered]
-        machines, seen = list[Machine](), {one.tags[TAG_ID] for one in found if TAG_ID in one.tags}
-        living, untold = _by_id(one for one in found if one.state is not State.TERMINATED)
-        gaps += untold
-        for gap in untold:
+        instances = [
+            one for listing in listings for one in listing.instances if one.tags.get(TAG_LEDGER) == stand_in.id
+        ]
+        gaps = [gap for listing in listings for gap in listing.unanswered]
+        machines, seen = list[Machine](), {one.tags[TAG_ID] for one in instances if TAG_ID in one.tags}
+        living, unidentified = _by_machine_id(one for one in instances if one.state is not State.TERMINATED)
+        gaps += unidentified
+        for gap in unidentified:
             session.report(f"{gap.scope} is left alone: {gap.why}")
         for machine, one in living.items():
-            _add(machines, gaps, one.account, partial(_machine_of, session, one, calls.get(machine)))
+            _add_machine(machines, gaps, one.account, partial(_machine_of, session, one, calls.get(machine)))
         for call in (call for machine, call in calls.items() if machine not in seen):
-            _add(machines, gaps, call.request.account, partial(_unresolved_machine, session, call))
+            _add_machine(machines, gaps, call.request.account, partial(_unresolved_machine, session, call))
         return FoundMachines(machines, gaps, fault, calls.keys())
 
 
-def _by_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
-    """Return the living machines by their ids, and a gap for each whose tags do not say which one it is."""
-    found, untold = dict[str, Instance](), list[Unanswered]()
-    for one in living:
-        known = found.setdefault(one.tags[TAG_ID], one) if TAG_ID in one.tags else None
-        if known is None:
-            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is gone"))
-        elif known is not one:
-            untold.append(Unanswered(f"{one.id} in {one.account}", f"its tag {TAG_ID} is that of {known.id}, too"))
-    return found, untold
+def _by_machine_id(living: Iterable[Instance]) -> tuple[dict[str, Instance], list[Unanswered]]:
+    """Return the living machines by their ids, and a gap for each whose tags do not identify it."""
+    by_id, unidentified = dict[str, Instance](), list[Unanswered]()
+    for instance in living:
+        scope = f"{instance.id} in {instance.account}"
+        first = by_id.setdefault(instance.tags[TAG_ID], instance) if TAG_ID in instance.tags else None
+        if first is None:
+            unidentified.append(Unanswered(scope, f"its tag {TAG_ID} is gone"))
+        elif first is not instance:
+            unidentified.append(Unanswered(scope, f"its tag {TAG_ID} is that of {first.id}, too"))
+    return by_id, unidentified
 
 
-def _add(machines: list[Machine], gaps: list[Unanswered], account: str, row: Callable[[], Machine | None]) -> None:
-    """Add what is known of a machine, unless its account does not say which one it is."""
+def _add_machine(
+    machines: list[Machine], gaps: list[Unanswered], account: str, read_machine: Callable[[], Machine | None]
+) -> None:
+    """Add what is known of a machine; add a gap where its account cannot be asked."""
     try:
-        found = row()
-        if found is not None:
-            machines.append(found)
+        machine = read_machine()
+        if machine is not None:
+            machines.append(machine)
     except NotReachableHere as error:
         gaps.append(AccountElsewhere(account, error.message))
     except CloudgpuError as error:
         gaps.append(Unanswered(account, error.message))
 
 
-def named(session: Session, tagged: FoundMachines, name: str | None, verb: str) -> tuple[Machine, ...]:
-    """Return the one machine, or the nodes of the one cluster, that is meant for this verb.
+def select_by_name(session: Session, found: FoundMachines, name: str | None, verb: str) -> tuple[Machine, ...]:
+    """Return the one machine called `name`, or the nodes of the cluster, for `verb`.
 
-    Raises InvalidRequest where several bear the name, with their ids, and where one node of a cluster is named.
+    Raises InvalidRequest where several have the name, with their ids, and where one node of a cluster is named.
     """
-    machines = tagged.rows if name is not None else mine(session, tagged)
-    same = {machine.id: machine for machine in machines if name == machine.name}
-    same |= {machine.gang.id: machine for machine in machines if machine.gang and name == machine.gang.name}
-    if len(same) > 1:
-        ids = ", ".join(f"{one} ({machine.owner or 'nobody'})" for one, machine in same.items())
+    machines = found.machines if name is not None else own_machines(session, found)
+    matches = {machine.id: machine for machine in machines if name == machine.name}
+    matches |= {machine.gang.id: machine for machine in machines if machine.gang and name == machine.gang.name}
+    if len(matches) > 1:
+        ids = ", ".join(f"{id_} ({machine.owner or 'nobody'})" for id_, machine in matches.items())
         raise InvalidRequest(
-            f"{len(same)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
+            f"{len(matches)} machines are called {name!r}, and the ledger, which tells them apart, cannot be read.",
             field="name",
             value=name,
             next=f"Name one by its id: {ids}",
@@ -285,43 +290,43 @@ def named(session: Session, tagged: FoundMachines, name: str | None, verb: str) 
     try:
         return find_all_nodes(machines, name, verb, session.clock())
     except InstanceNotFound as unknown:
-        silent = "".join(f" {unanswered_sentence(gap)}" for gap in tagged.unanswered)
-        what = f"machine called {name!r}" if name is not None else "machine of yours"
+        gap_sentences = "".join(f" {unanswered_sentence(gap)}" for gap in found.unanswered)
+        wanted = f"machine called {name!r}" if name is not None else "machine of yours"
         raise LedgerUnavailable(
-            f"No {what} was found by its tags, and the ledger cannot be read.{silent} {tagged.fault.message}",
+            f"No {wanted} was found by its tags, and the ledger cannot be read.{gap_sentences} {found.fault.message}",
             field="name",
             value=name,
-            next=tagged.fault.next,
+            next=found.fault.next,
         ) from unknown
 
 
-def mine(session: Session, tagged: FoundMachines) -> list[Machine]:
+def own_machines(session: Session, found: FoundMachines) -> list[Machine]:
     """Return those of these machines that are this user's, by the role that they last had."""
-    known = last_role(session)
-    return [machine for machine in tagged.rows if known.owns(machine, tagged.launched)]
+    role = last_role(session)
+    return [machine for machine in found.machines if role.owns(machine, found.launched)]
 
 
 def unanswered_sentence(gap: Unanswered) -> str:
-    """Return what a part that did not answer leaves open, as a sentence."""
+    """Return what did not answer and why, as a sentence."""
     return gap.why if isinstance(gap, AccountElsewhere) else f"{gap.scope} did not answer: {gap.why}"
 
 
 def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
-    """Return the latest call that this home has saved of each machine of the ledger; what cannot be read is left."""
-    found: dict[str, Attempt] = {}
+    """Return the latest saved call of each machine of the ledger, by its id; files that cannot be read are skipped."""
+    latest: dict[str, Attempt] = {}
     for path in session.home.attempts.glob("*.*.json"):
         try:
-            one = attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
+            call = attempt_from_json(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, KeyError, TypeError, ValueError):
             continue
-        known = found.get(one.machine)
-        if one.ledger == ledger and (known is None or known.number < one.number):
-            found[one.machine] = one
-    return found
+        saved = latest.get(call.machine)
+        if call.ledger == ledger and (saved is None or saved.number < call.number):
+            latest[call.machine] = call
+    return latest
 
 
 def _machine_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
-    """Return what is known of a machine. Its state is left open: the ledger has to be told it by a look of its own."""
+    """Return what is known of a machine. Its state is left unknown: a later sync records it in the ledger."""
     machine = _observed_machine(session, instance, call)
     return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
 
@@ -336,24 +341,24 @@ def _observed_machine(session: Session, instance: Instance, call: Attempt | None
             "guards": launch_safeguards(provider, Resolved({})).to_json(),
         }
         identity = provider.identity(instance.region)
-        return _folded(
+        return _machine_from(
             [machine_adopted(instance, None, now, able=able, identity=identity), instance_observed(instance, now)]
         )
-    made = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
-    return _folded([_intent(session, call), made, instance_observed(instance, now)])
+    settled = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
+    return _machine_from([_launch_intended(session, call), settled, instance_observed(instance, now)])
 
 
 def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:
-    """Return what is known of a launch that no listing shows: None once a listing would show it.
+    """Return the machine of a launch that no listing shows; None once a listing would show it.
 
-    It was never made then, or has ended, or is parked: only the ledger knows. Raises NotReachableHere.
+    It was never created then, or was terminated, or is parked: only the ledger knows. Raises NotReachableHere.
     """
-    row = _folded([_intent(session, call)])
-    rule = session.provider_of(row).token_rule
-    return row if session.clock() - call.made_at < rule.listing_proves_after else None
+    machine = _machine_from([_launch_intended(session, call)])
+    rule = session.provider_of(machine).token_rule
+    return machine if session.clock() - call.made_at < rule.listing_proves_after else None
 
 
-def _intent(session: Session, call: Attempt) -> Draft:
+def _launch_intended(session: Session, call: Attempt) -> Draft:
     item = call.offer.available
     identity = call.identity or session.provider(item.account).identity(item.region)
     return launch_intended(
@@ -361,11 +366,11 @@ def _intent(session: Session, call: Attempt) -> Draft:
     )
 
 
-def _folded(drafts: Sequence[Draft]) -> Machine:
+def _machine_from(drafts: Sequence[Draft]) -> Machine:
     lines = [
-        EventSummary(at, iso(one.occurred_at), one.kind, one.subject, one.dedupe, one.body)
-        for at, one in enumerate(drafts, 1)
+        EventSummary(number, iso(draft.occurred_at), draft.kind, draft.subject, draft.dedupe, draft.body)
+        for number, draft in enumerate(drafts, 1)
     ]
-    row = machine_of(lines)
-    assert row is not None  # noqa: S101  (for the type checker: each of these begins a row)
-    return row
+    machine = machine_of(lines)
+    assert machine is not None  # noqa: S101  (for the type checker: each of these begins a machine)
+    return machine

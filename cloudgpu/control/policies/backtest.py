@@ -1,4 +1,4 @@
-"""Replays what this home knows of the past under a policy: the ledger's lines and the samples that are kept here."""
+"""Replays a policy on the past as this home knows it: by the ledger's lines and the samples that are kept here."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from cloudgpu.views.advice.backtest import BacktestedPolicy, backtest_value
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import BacktestDocument
 
-SINCE, EVERY = "30d", "10m"
-SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=1)  # between two passes
-NEAR = timedelta(minutes=30)  # so long before its end a machine was asked to end, where that is why it ended
-_ASKED = ("stop_requested", "park_requested", "terminate_requested")
+DEFAULT_SINCE, DEFAULT_EVERY = "30d", "10m"
+MIN_INTERVAL, MAX_INTERVAL = timedelta(minutes=1), timedelta(days=1)  # between two runs of the reaper
+REQUEST_WINDOW = timedelta(minutes=30)  # a request this long before an end is its cause
+_STOP_REQUESTS = ("stop_requested", "park_requested", "terminate_requested")
 
 
 def backtest_document(
     session: Session,
     policy: str,
     *,
-    since: Moment = SINCE,
+    since: Moment = DEFAULT_SINCE,
     machine: str | None = None,
-    every: str | timedelta = EVERY,
+    every: str | timedelta = DEFAULT_EVERY,
 ) -> BacktestDocument:
-    """Return what a policy (a name, or a YAML file) would have done since then: what `policy backtest` prints.
+    """Return what a policy (a name, or a YAML file) would have done since `since`: what `policy backtest` prints.
 
     With `machine`, to that one alone. A cluster is evaluated as one: it is in use when any node is. Reads the ledger
-    and the samples kept here; asks nobody and changes nothing.
+    and the samples kept here; asks no provider and changes nothing.
     Raises InvalidRequest for a fault in the policy or the options, InstanceNotFound for an unknown machine.
     """
     now = session.clock()
@@ -60,13 +60,11 @@ def backtest_document(
             next="Name a time in the past: --since 30d",
         )
     found = _policy(session, policy)
-    within = limit_policy(found.policy, limits_of(session))
-    pasts = _pasts(session, machine, begin, now)
-    tested = [backtest(one, within.policy, begin, now, interval=interval) for one in pasts]
-    cuts = (*within.cuts, *_samples_gone(begin, now))
-    return backtest_value(
-        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
-    )
+    limited = limit_policy(found.policy, limits_of(session))
+    histories = _histories(session, machine, begin, now)
+    tested = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
+    cuts = (*limited.cuts, *_missing_samples(begin, now))
+    return backtest_value(BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested)
 
 
 def _policy(session: Session, name: str) -> Found:
@@ -86,38 +84,38 @@ def _policy(session: Session, name: str) -> Found:
 
 
 def _interval(every: str | timedelta) -> timedelta:
-    found = duration(every, "--every")
-    if found is None or not SHORTEST <= found <= LONGEST:
+    interval = duration(every, "--every")
+    if interval is None or not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise InvalidRequest(
             f"--every is {every}; the reaper runs at least once a day and at most once a minute.",
             field="--every",
             value=str(every),
             next="Leave it out for 10m, which cron install uses.",
         )
-    return found
+    return interval
 
 
-def _samples_gone(begin: datetime, now: datetime) -> tuple[str, ...]:
+def _missing_samples(begin: datetime, now: datetime) -> tuple[str, ...]:
     if now - begin <= RETENTION:
         return ()
     return (f"Samples are kept for {RETENTION.days} days: nothing is known of how machines were used before that.",)
 
 
-def _pasts(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
-    machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
+def _histories(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
+    machines, usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
     machines = [row for row in machines if not row.is_named_resource]
     if machine is not None:
         machines = _named(machines, machine, now)
     ended: dict[str, list[Usage]] = {row.id: [] for row in machines}
-    for subject, use in uses:
+    for subject, usage in usages:
         if subject in ended:
-            ended[subject].append(use)
-    wholes: dict[str, list[MachineHistory]] = {}
+            ended[subject].append(usage)
+    by_unit: dict[str, list[MachineHistory]] = {}
     for row in machines:
-        past = _past(session, row, ended[row.id], begin, now)
-        if past.recorded.runs:
-            wholes.setdefault(row.id if row.gang is None else row.gang.id, []).append(past)
-    return [_whole(some) for some in wholes.values()]
+        history = _history(session, row, ended[row.id], begin, now)
+        if history.recorded.runs:
+            by_unit.setdefault(row.id if row.gang is None else row.gang.id, []).append(history)
+    return [_joined_history(nodes) for nodes in by_unit.values()]
 
 
 def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
@@ -131,41 +129,48 @@ def _named(machines: list[Machine], name: str, now: datetime) -> list[Machine]:
     ]
 
 
-def _whole(nodes: Sequence[MachineHistory]) -> MachineHistory:
-    """Return the past of a cluster as one by those of its nodes; that of a machine of its own as it is."""
-    nodes = sorted(nodes, key=lambda one: node_of(one.machine) if one.machine.gang else 0)
+def _joined_history(nodes: Sequence[MachineHistory]) -> MachineHistory:
+    """Return the histories of a cluster's nodes as one; that of a machine outside a cluster as it is."""
+    nodes = sorted(nodes, key=lambda node: node_of(node.machine) if node.machine.gang else 0)
     first, *others = nodes
     if first.machine.gang is None:
         return first
     recorded = replace(
         first.recorded,
-        runs=joined_runs(run for one in nodes for run in one.recorded.runs),
-        others=tuple(one.recorded for one in others),
+        runs=joined_runs(run for node in nodes for run in node.recorded.runs),
+        others=tuple(node.recorded for node in others),
     )
-    uses = tuple(use for one in nodes for use in one.uses)
-    return MachineHistory(first.machine._replace(name=first.machine.gang.name), recorded, uses, first.ends)
+    usages = tuple(usage for node in nodes for usage in node.uses)
+    return MachineHistory(first.machine._replace(name=first.machine.gang.name), recorded, usages, first.ends)
 
 
-def _past(session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime) -> MachineHistory:
-    known = [use for use in (*ended, *machine.open_usage) if only_while_it_runs(machine, use)]
-    uses = tuple(use for use in known)
-    runs = runs_of(uses, begin, now)
+def _history(
+    session: Session, machine: Machine, ended: Sequence[Usage], begin: datetime, now: datetime
+) -> MachineHistory:
+    usages = tuple(usage for usage in (*ended, *machine.open_usage) if only_while_it_runs(machine, usage))
+    runs = runs_of(usages, begin, now)
     if not runs:
         return MachineHistory(machine, Recorded((), (), ()), ())
     lines = list(session.ledger.events(machine.id))
     first = runs[0].begin.timestamp()
     samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
-    return MachineHistory(machine, Recorded(lines, runs, samples), uses, tuple(_true_ends(uses, lines, begin, now)))
+    return MachineHistory(
+        machine, Recorded(lines, runs, samples), usages, tuple(_actual_ends(usages, lines, begin, now))
+    )
 
 
-def _true_ends(
-    uses: Iterable[Usage], lines: Sequence[Any], begin: datetime, now: datetime
+def _actual_ends(
+    usages: Iterable[Usage], lines: Sequence[Any], begin: datetime, now: datetime
 ) -> Iterable[tuple[datetime, str]]:
-    """Yield when runs ended in truth, and why: what was asked of it shortly before, else the provider's word."""
-    for use in uses:
-        if use.resource is not Resource.INSTANCE or use.end is None or not begin <= from_iso(use.end) <= now:
+    """Yield when runs really ended, and why: the request shortly before, else the reason that the provider gave."""
+    for usage in usages:
+        if usage.resource is not Resource.INSTANCE or usage.end is None or not begin <= from_iso(usage.end) <= now:
             continue
-        end = from_iso(use.end)
-        asked = [line for line in lines if line.kind in _ASKED and iso(end - NEAR) <= line.occurred_at <= iso(end)]
-        why = asked[-1].body["why"] if asked else use.reason
+        end = from_iso(usage.end)
+        requests = [
+            line
+            for line in lines
+            if line.kind in _STOP_REQUESTS and iso(end - REQUEST_WINDOW) <= line.occurred_at <= iso(end)
+        ]
+        why = requests[-1].body["why"] if requests else usage.reason
         yield end, str(why or "nobody asked for it, and its provider gave no reason")

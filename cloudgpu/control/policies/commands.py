@@ -1,4 +1,4 @@
-"""Answers `policy`: which there are, what each says, which one holds for a machine and why, and what is wrong."""
+"""Answers `policy`: which policies there are, what each says, which one holds for a machine, and what is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import FILE, limits_from, policy_from, policy_paths
-from cloudgpu.control.policies.resolve import limits_of, policies_known, policy_named, policy_of, unused_file
+from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, unused_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
 from cloudgpu.core.values.naming import did_you_mean, near
@@ -31,27 +31,27 @@ SHIPPED = "shipped"
 
 
 def list_policies(session: Session) -> PoliciesDocument:
-    """Return every policy there is, and the limits; one that cannot be read has its fault instead of what it says."""
+    """Return every policy there is, and the limits; one that cannot be read has its error instead of its rules."""
     limits = limits_of(session)
     return {
-        "policies": [_line(session, name, limits) for name in policies_known(session)],
+        "policies": [_summary(session, name, limits) for name in all_policy_names(session)],
         "limits": limits_value(limits),
     }
 
 
 def show_policy(session: Session, name: str) -> PolicyDocument:
-    """Return what a policy says, inside the limits; raise InvalidRequest for none such, or a fault in its file."""
+    """Return what a policy says, inside the limits; raise InvalidRequest where it is missing or its file is invalid."""
     found = policy_named(session, name)
     limits = limits_of(session)
-    within, now = limit_policy(found.policy, limits), session.clock()
+    limited, now = limit_policy(found.policy, limits), session.clock()
     return policy_value(
-        within.policy,
-        rules_of(within.policy, now),
+        limited.policy,
+        rules_of(limited.policy, now),
         source=_source(found.path, found.origin),
         published=_published(session, name),
         chosen_by=_chosen_by(session, name),
         allowed=limits.allows(name),
-        limited_by=within.cuts,
+        limited_by=limited.cuts,
     )
 
 
@@ -61,52 +61,52 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
     Raises InstanceNotFound for no such machine. A policy that cannot be resolved is no error: `error` says it.
     """
     machine, now = session.find(name, ended=True), session.clock()
-    held = policy_of(session, machine)
+    chosen = policy_of(session, machine)
     return {
         "machine": machine.name,
         "id": machine.id,
         "state": machine.state,
-        "policy": held.name,
-        "source": None if held.place is None else _source(held.place, held.origin),
-        "why": held.why,
-        "error": held.fault or None,
-        "limited_by": list(held.cuts),
-        "limits": limits_value(held.limits),
-        "rules": rule_values(rules_in_force(held.policy, machine, now)),
+        "policy": chosen.name,
+        "source": None if chosen.place is None else _source(chosen.place, chosen.origin),
+        "why": chosen.why,
+        "error": chosen.fault or None,
+        "limited_by": list(chosen.cuts),
+        "limits": limits_value(chosen.limits),
+        "rules": rule_values(rules_in_force(chosen.policy, machine, now)),
     }
 
 
 def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocument:
-    """Return what was read: these files, or without any all that are not shipped, and the names that settings use.
+    """Check these files; without any, all policy files that are not shipped, and the policy names in config.toml.
 
-    Raises InvalidRequest for a fault, the first of several; the others are told.
+    Returns the paths that were read. Raises InvalidRequest for the first error; the others are reported.
     """
     paths = [Path(file) for file in files] if files else list(_own_files(session))
-    faults = [fault for fault in map(_fault_of, paths) if fault is not None]
-    faults += [] if files or faults else list(_unknown_names(session))
-    for fault in faults[1:]:
-        session.report(f"{fault.message} {fault.next or ''}".strip())
-    if faults:
-        raise faults[0]
+    errors = [error for error in map(_file_error, paths) if error is not None]
+    errors += [] if files or errors else list(_unknown_names(session))
+    for error in errors[1:]:
+        session.report(f"{error.message} {error.next or ''}".strip())
+    if errors:
+        raise errors[0]
     return {"checked": [str(path) for path in paths]}
 
 
-def _line(session: Session, name: str, limits: Limits) -> PolicySummary:
-    allowed, chosen_by, by = limits.allows(name), _chosen_by(session, name), _published(session, name)
+def _summary(session: Session, name: str, limits: Limits) -> PolicySummary:
+    allowed, chosen_by, published = limits.allows(name), _chosen_by(session, name), _published(session, name)
     try:
         found = policy_named(session, name)
     except InvalidRequest as error:
-        return unreadable_value(name, error.message, published=by, chosen_by=chosen_by, allowed=allowed)
+        return unreadable_value(name, error.message, published=published, chosen_by=chosen_by, allowed=allowed)
     policy, source = limit_policy(found.policy, limits).policy, _source(found.path, found.origin)
-    return summary_value(policy, source=source, published=by, chosen_by=chosen_by, allowed=allowed)
+    return summary_value(policy, source=source, published=published, chosen_by=chosen_by, allowed=allowed)
 
 
 def _chosen_by(session: Session, name: str) -> list[str]:
     """Return which lines of config.toml choose a policy."""
-    return [key for key, chosen in _uses(session) if chosen == name]
+    return [key for key, chosen in _policy_settings(session) if chosen == name]
 
 
-def _uses(session: Session) -> Iterator[tuple[str, str]]:
+def _policy_settings(session: Session) -> Iterator[tuple[str, str]]:
     """Yield each key of config.toml that names a policy, with the name."""
     yield "policy", session.settings.policy
     choices = session.settings.policies
@@ -116,12 +116,12 @@ def _uses(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def _published(session: Session, name: str) -> Publication | None:
-    """Return who has published this for the lab, and when, and which file of this home does not count for that."""
-    one = session.published().get(name)
-    if one is None:
+    """Return who published a policy for the lab, when, and which file of this home it replaces."""
+    publication = session.published().get(name)
+    if publication is None:
         return None
     unused = unused_file(session, name)
-    return {"by": one.by, "at": one.at, "unused": None if unused is None else str(unused)}
+    return {"by": publication.by, "at": publication.at, "unused": None if unused is None else str(unused)}
 
 
 def _source(path: Path, origin: str = "") -> str:
@@ -135,12 +135,12 @@ def _own_files(session: Session) -> Iterator[Path]:
         yield from sorted(directory.glob("*.yaml"))
 
 
-def _fault_of(path: Path) -> InvalidRequest | None:
+def _file_error(path: Path) -> InvalidRequest | None:
     try:
         table = read_yaml(path)
         if table is None:
-            way_out = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
-            return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=way_out)
+            remedy = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
+            return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=remedy)
         if path.name == FILE:
             limits_from(table)
         else:
@@ -151,17 +151,17 @@ def _fault_of(path: Path) -> InvalidRequest | None:
 
 
 def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
-    """Yield a fault for each policy that is named and that nobody has, or that the limits do not allow there."""
-    names, limits = policies_known(session), limits_of(session)
+    """Yield an error for each policy name in settings and limits that does not exist, or that the limits forbid."""
+    names, limits = all_policy_names(session), limits_of(session)
     allowed = [name for name in names if limits.allows(name)]
-    uses = [(f"config.toml: {key}", name) for key, name in _uses(session)]
-    for field, name in [*uses, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
+    settings = [(f"config.toml: {key}", name) for key, name in _policy_settings(session)]
+    for field, name in [*settings, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
         if name not in names:
-            yield _named(field, name, "is not a policy" + did_you_mean(near(name, names), "."), names)
+            yield _bad_name_error(field, name, "is not a policy" + did_you_mean(near(name, names), "."), names)
         elif name not in allowed:
-            yield _named(field, name, "is not allowed by the limits.", allowed)
+            yield _bad_name_error(field, name, "is not allowed by the limits.", allowed)
 
 
-def _named(field: str, name: str, says: str, names: Sequence[str]) -> InvalidRequest:
-    message = f"{field}: {name!r} {says}"
+def _bad_name_error(field: str, name: str, problem: str, names: Sequence[str]) -> InvalidRequest:
+    message = f"{field}: {name!r} {problem}"
     return InvalidRequest(message, field=field, value=name, next=f"Use one of: {', '.join(names)}.")

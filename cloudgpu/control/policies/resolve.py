@@ -1,4 +1,4 @@
-"""Joins a machine with its policy: which one is meant, inside which limits, and how long the machine may live by it."""
+"""Resolves the policy of a machine: which one holds, inside which limits, and how long the machine may live by it."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ from cloudgpu.core.policies.policy import (
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-_NOTHING = PolicyText()
+_NOT_GIVEN = PolicyText()
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPolicy:
-    """What a launch is under: the policy inside the limits, how long it lets the machine live, and who chose it.
+    """The policy of a launch inside the limits, how long it lets the machine live, and who chose the policy.
 
     `remarks` are sentences for the plan: what the limits took away. `terms` are the texts behind it
     (`config.policies.find`).
     """
 
     policy: Policy
-    spans: Lifetime
-    by: str
+    lifetime: Lifetime
+    chosen_by: str
     remarks: tuple[str, ...]
     terms: Terms
 
 
 def find_policy(session: Session, name: str | None) -> Policy:
-    """Return the policy called `name` (None: the usual one); say where an own one lies.
+    """Return the policy called `name` (None: the default of the settings); report where it is from, if not shipped.
 
     Raises InvalidRequest as `load_policy` does.
     """
-    return _found(session, name or session.settings.policy).policy
+    return _find_and_report(session, name or session.settings.policy).policy
 
 
 def policy_named(session: Session, name: str) -> Found:
@@ -78,24 +78,24 @@ def policy_named(session: Session, name: str) -> Found:
     return published_policy(session.published(), name) or load_policy(name, search=search, tz=session.settings.tz)
 
 
-def policies_known(session: Session) -> tuple[str, ...]:
+def all_policy_names(session: Session) -> tuple[str, ...]:
     """Return the names of all policies there are, published ones too, sorted."""
-    ours = set(session.published()) - {LIMITS_NAME}
-    return tuple(sorted(ours | set(policy_names(search=policy_paths(session.home)))))
+    published = set(session.published()) - {LIMITS_NAME}
+    return tuple(sorted(published | set(policy_names(search=policy_paths(session.home)))))
 
 
 def unused_file(session: Session, name: str) -> Path | None:
-    """Return the file of this home, or of the directory, that does not count once this name is published."""
+    """Return the file of this home, or of the project, that a published policy of this name replaces."""
     files = (path / f"{name}.yaml" for path in policy_paths(session.home))
     return next((file for file in files if file.is_file()), None)
 
 
-def _found(session: Session, name: str) -> Found:
+def _find_and_report(session: Session, name: str) -> Found:
     found = policy_named(session, name)
     if found.origin:
         unused = unused_file(session, name)
         session.report(f"the policy {name} is from {found.origin}" + (f"; {unused} does not count" if unused else ""))
-    elif found.path.parent != data_dir("policies"):  # a project's is not what the user may think of by this name
+    elif found.path.parent != data_dir("policies"):  # one of a project may surprise the user
         session.report(f"the policy {found.policy.name} is from {found.path}")
     return found
 
@@ -108,79 +108,81 @@ def limits_of(session: Session) -> Limits:
     return narrowest_limits((lab_limits(session.published()), load_limits(policy_paths(session.home))))
 
 
-def agreed(
-    session: Session, typed: str | None, policy_text: PolicyText, facts: Mapping[str, str | None]
+def resolve_policy(
+    session: Session, policy_option: str | None, lifetime_options: PolicyText, facts: Mapping[str, str | None]
 ) -> ResolvedPolicy:
-    """Return what a launch with these facts is under; `typed` is the policy that was named for it.
+    """Return the policy and lifetime of a launch with these facts; `policy_option` is the policy that was named for it.
 
     Raises InvalidRequest for a policy that cannot be found or is not allowed, for what is typed beyond the limits,
-    and for what contradicts.
+    and for a lease that contradicts renew_until.
     """
-    chosen = choose(typed, facts, session.settings.policies, session.settings.policy)
+    chosen = choose(policy_option, facts, session.settings.policies, session.settings.policy)
     limits = limits_of(session)
     check_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
     policy = found.policy
-    wished = lifetime_of(policy, session.settings, policy_text)
-    lasting, shorter = cut_lifetime(wished, limits)
-    check_typed_limits(lasting, limits)
-    within = limit_policy(policy, limits)
+    requested = lifetime_of(policy, session.settings, lifetime_options)
+    limited_lifetime, lifetime_cuts = cut_lifetime(requested, limits)
+    check_typed_limits(limited_lifetime, limits)
+    limited = limit_policy(policy, limits)
     published = session.published() if found.origin else {}
     terms = terms_of(session.home_terms, found, published)
-    return ResolvedPolicy(within.policy, lasting, chosen.why, (*shorter, *within.cuts), terms)
+    return ResolvedPolicy(limited.policy, limited_lifetime, chosen.why, (*lifetime_cuts, *limited.cuts), terms)
 
 
 def _chosen_policy(session: Session, chosen: Chosen) -> Found:
     try:
-        return _found(session, chosen.name)
+        return _find_and_report(session, chosen.name)
     except InvalidRequest as error:
         if chosen.why not in (BY_OPTION, DEFAULT) and error.field == "policy":
             error.field = f"config.toml: {chosen.why.removesuffix(' of config.toml')}"
         raise
 
 
-def policy_of(session: Session, machine: Machine, named: str | None = None) -> ChosenPolicy:
+def policy_of(session: Session, machine: Machine, policy_name: str | None = None) -> ChosenPolicy:
     """Return the policy that holds for a machine. Raises InvalidRequest for a fault in the limits alone."""
-    return policies_of(session, [machine], named)[machine.id]
+    return policies_of(session, [machine], policy_name)[machine.id]
 
 
-def policies_of(session: Session, machines: Iterable[Machine], named: str | None = None) -> dict[str, ChosenPolicy]:
+def policies_of(
+    session: Session, machines: Iterable[Machine], policy_name: str | None = None
+) -> dict[str, ChosenPolicy]:
     """Return the policy that holds for each machine, by its id; each file is read once.
 
     It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
-    would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
-    alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    would be under now. `policy_name`: this one, for all. For a member, what their home says counts for their own
+    machines alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
     """
-    return chosen_policies(machines, named, authorization_of(session), session.published(), session.home_terms)
+    return chosen_policies(machines, policy_name, authorization_of(session), session.published(), session.home_terms)
 
 
-def lifetime_of(policy: Policy, settings: Settings, typed: PolicyText = _NOTHING) -> Lifetime:
+def lifetime_of(policy: Policy, settings: Settings, options: PolicyText = _NOT_GIVEN) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
-    `lease` and `renew_until` of config.toml stand beside its `policy` and change that one only: another policy, named
-    for one machine, is nearer than the file and counts as it is. Raises InvalidRequest for what contradicts.
+    `lease` and `renew_until` of config.toml change only the default `policy` of that file: another policy, named for one
+    machine, counts as it is. Raises InvalidRequest for a lease that contradicts renew_until.
     """
-    usual = policy.name == settings.policy
-    found = lifetime(policy, typed, PolicyText(settings.lease, settings.renew_until) if usual else _NOTHING)
-    if found.contradict:
-        raise _contradiction(policy, found)
-    return found
+    is_default = policy.name == settings.policy
+    resolved = lifetime(policy, options, PolicyText(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN)
+    if resolved.contradict:
+        raise _contradiction(policy, resolved)
+    return resolved
 
 
 def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | None) -> Lifetime:
     """Return how long a machine may live from its start on, by the policy of its launch.
 
-    Raises InvalidRequest where that policy cannot be read any more, with the way out.
+    Raises InvalidRequest where that policy cannot be read any more, with the remedy.
     """
     try:
         name = chosen_for(session.home_terms, machine).name
-        return lifetime_of(_of_start(session, machine, name), session.settings, PolicyText(lease))
+        return lifetime_of(_policy_for_start(session, machine, name), session.settings, PolicyText(lease))
     except InvalidRequest as error:
         error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
         raise
 
 
-def _of_start(session: Session, machine: Machine, name: str) -> Policy:
+def _policy_for_start(session: Session, machine: Machine, name: str) -> Policy:
     if not (machine.policy and machine.terms):
         return find_policy(session, name)
     home = session.home_terms
@@ -201,20 +203,22 @@ def check_renewable(lease: timedelta, renew_until: timedelta) -> None:
 
 def _contradiction(policy: Policy, lifetime: Lifetime) -> InvalidRequest:
     """Return the error for a `renew_until` before the end of the lease; it names the nearer of the two."""
-    at_renew = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
-    origin = lifetime.renew_from if at_renew else lifetime.lease_from
-    name = "renew_until" if at_renew else "lease"
+    is_renew_nearer = lifetime.renew_from is Origin.TYPED or lifetime.lease_from is Origin.POLICY
+    origin = lifetime.renew_from if is_renew_nearer else lifetime.lease_from
+    name = "renew_until" if is_renew_nearer else "lease"
     field = "--renew-until" if origin is Origin.TYPED else f"config.toml: {name}"
-    lease, renew = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
+    lease, renew_until = duration_text(lifetime.lease), duration_text(lifetime.renew_until)
     by_policy = f" of the policy {policy.name}"
-    if at_renew:
-        says = f"is {renew}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
+    if is_renew_nearer:
+        problem = (
+            f"is {renew_until}, shorter than the lease{by_policy * (lifetime.lease_from is Origin.POLICY)}, {lease}"
+        )
     else:
-        says = f"is {lease}, longer than renew_until{by_policy}, {renew}"
+        problem = f"is {lease}, longer than renew_until{by_policy}, {renew_until}"
     return InvalidRequest(
-        f"{field} {says}: a machine could not live to the end of its lease.",
+        f"{field} {problem}: a machine could not live to the end of its lease.",
         field=field,
-        value=renew if at_renew else lease,
+        value=renew_until if is_renew_nearer else lease,
         next="Make --renew-until at least as long as --lease."
         if origin is Origin.TYPED
         else "Make renew_until at least as long as lease, in config.toml or in the policy.",

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.access.reach import reachable_address, reached, refresh, wait_until_ready
-from cloudgpu.control.network.host_keys import pin_given
+from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.errors import ProviderUnavailable, Unreachable, WrongHostKey
@@ -145,5 +145,5 @@ def test_the_key_of_an_earlier_machine_of_the_same_id_is_forgotten(own):
     attempt = saved.load(own.session.home.attempts, row.token)
     own.says(row)
     wait_until_ready(own.session, row)
-    pin_given(own.session, attempt)
+    pin_launch_key(own.session, attempt)
     assert own.pinned(row) is None

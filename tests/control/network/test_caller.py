@@ -16,7 +16,7 @@ from tests.address_service import AddressService
 def asked_of(tmp_path):
     def ask(*urls):
         (tmp_path / "config.toml").write_text(f"address_services = {list(urls)!r}\n")
-        return caller.caller_cidr(open_session({"CLOUDGPU_HOME": str(tmp_path), "USER": "ada"}))
+        return caller.client_cidr(open_session({"CLOUDGPU_HOME": str(tmp_path), "USER": "ada"}))
 
     return ask
 
@@ -55,7 +55,7 @@ def test_a_service_that_is_not_there_is_passed_over(asked_of):
 
 
 def test_a_service_that_is_silent_is_not_waited_for_long(asked_of, monkeypatch):
-    monkeypatch.setattr(caller, "WAIT_S", 0.2)
+    monkeypatch.setattr(caller, "ADDRESS_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, AddressService() as good:
         assert asked_of(f"http://127.0.0.1:{silent.getsockname()[1]}/", good.url) == "203.0.113.7/32"
 
