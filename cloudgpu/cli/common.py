@@ -69,10 +69,10 @@ def warn_if_overdue() -> None:
 
 
 def _warn_overdue(session: Session) -> None:
-    from cloudgpu.control.session.last_run import overdue, unguarded
+    from cloudgpu.control.session.last_run import overdue_sentence, unguarded_sentence
 
     with suppress(LedgerUnavailable):  # a verb that needs the ledger says so itself
-        message = session.moved_away() or unguarded(session) or overdue(session)
+        message = session.moved_away() or unguarded_sentence(session) or overdue_sentence(session)
         if message:
             tell(message)
 

@@ -63,7 +63,7 @@ def command(
     from cloudgpu.control.jobs.watch import continue_jobs
     from cloudgpu.control.reaper.notify import notify_where_away
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
-    from cloudgpu.control.session.base import silent
+    from cloudgpu.control.session.base import report_nothing
     from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
 
     session = open_session(warn=False)
@@ -76,7 +76,7 @@ def command(
     if cron and nightly and not sweep:
         return
     if not verbose:
-        session.report, session.tell_waits = silent, session.report
+        session.report, session.report_waits = report_nothing, session.report
     most = MAX_IDLE_STOPS if max_stops is None else max_stops
     interval = _interval(every)
     request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=interval)

@@ -26,9 +26,9 @@ def list_machines(
 
     session = open_session(os.environ, tell=tell)
     if not refresh:  # with it, the account is among those that did not answer, and why
-        from cloudgpu.control.session.base import table_faults
+        from cloudgpu.control.session.base import account_table_errors
 
-        for sentence in table_faults(session.settings):
+        for sentence in account_table_errors(session.settings):
             tell(sentence)
     queues = None
     if refresh and any(machine.gang for machine in session.ledger.present_machines()):

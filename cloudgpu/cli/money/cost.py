@@ -77,7 +77,7 @@ def command(
     with rare_garbage_collection():
         session = open_session()
         if verify:
-            session.check_begun(os.environ)
+            session.check_ledger_exists(os.environ)
             _verify(session, output, yes=yes)
             return
         request = parse_cost(session.settings, session.clock(), **options)

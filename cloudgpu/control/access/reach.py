@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network import authorized_keys as guest
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import access_blocked_error
-from cloudgpu.control.pricing.traffic import count
+from cloudgpu.control.pricing.traffic import read_counter
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.launch.attempt import setup_from_json
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_PROJECT
@@ -128,7 +128,7 @@ def reached(session: Session, machine: Machine, *, timeout: float = 10) -> Itera
     connection = open_connection(session, machine, timeout=timeout)
     try:
         yield connection
-        count(session, machine, connection)
+        read_counter(session, machine, connection)
     finally:
         connection.close()
 

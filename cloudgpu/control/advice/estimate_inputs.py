@@ -17,7 +17,7 @@ from cloudgpu.catalog.rules import PROVIDERS
 from cloudgpu.catalog.storage import PriceClass, price_class_of, storage_kinds
 from cloudgpu.control.activity.utilization import utilization_of
 from cloudgpu.control.advice.estimate_request import Address, EstimateQuery
-from cloudgpu.control.session.session import Session, find_any, one_of
+from cloudgpu.control.session.session import Session, find_any, single_machine
 from cloudgpu.core.advice.estimate import AttachedCostEstimate, PaidPer, Precision, WorkHours, peak_tflops
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus
 from cloudgpu.core.model.facts import MachineGpus
@@ -164,7 +164,7 @@ def past_run(session: Session, name: str) -> PastMachine:
     """
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
     matches = find_any([one for one in machines if not one.is_named_resource], name, session.clock(), ended=True)
-    machine = one_of(matches, name, "a past run")
+    machine = single_machine(matches, name, "a past run")
     spec, accelerator = _gpu_of(machine)
     usages = [(subject, use) for subject, use in uses if subject == machine.id]
     hours = utilization_of(session, [machine], usages).get(machine.id, ())

@@ -383,9 +383,9 @@ def _alert_state(session: Session) -> AlertState:
     last = session.ledger.last(SUBJECT)
     if last is None:
         return AlertState()
-    known = session.alerts_told
+    known = session.alert_state_cache
     if known is None or known[0] != last:  # its hash before stands for all lines before
-        known = session.alerts_told = (last, alert_state(session.ledger.events(SUBJECT)))
+        known = session.alert_state_cache = (last, alert_state(session.ledger.events(SUBJECT)))
     return known[1]
 
 

@@ -15,7 +15,7 @@ from cloudgpu.control.api.capability import OpenSession
 from cloudgpu.control.api.jobs import Jobs
 from cloudgpu.control.api.machines import Machines
 from cloudgpu.control.api.money import Money
-from cloudgpu.control.session.base import silent, utc_now
+from cloudgpu.control.session.base import report_nothing, utc_now
 from cloudgpu.control.session.session import Session
 
 
@@ -87,4 +87,4 @@ def open_client(
     chosen = dict(os.environ if environ is None else environ)
     if home is not None:
         chosen["CLOUDGPU_HOME"] = str(Path(home))  # "" becomes ".", which is refused: never the usual home by mistake
-    return Cloudgpu(chosen, tell or silent, clock or utc_now)
+    return Cloudgpu(chosen, tell or report_nothing, clock or utc_now)

@@ -55,7 +55,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     machine that is not theirs to end.
     """
     from cloudgpu.control.outage.outage import outage_remedy
-    from cloudgpu.control.session.session import present
+    from cloudgpu.control.session.session import present_machines
     from cloudgpu.control.team.authorization import authorization_of, check_may
 
     if all_ and names:
@@ -70,7 +70,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
     try:
         if all_:
-            authorization, known = authorization_of(session), present(session.ledger.machines())
+            authorization, known = authorization_of(session), present_machines(session.ledger.machines())
         else:
             machines = _named(session, names)
             authorization = authorization_of(session)
@@ -81,7 +81,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
         return _to_end_by_tags(session, names, error, all_=all_)
     try:
         look = sync_reported(session)
-        machines = present(session.ledger.machines())
+        machines = present_machines(session.ledger.machines())
         ours, others = (
             [machine for machine in machines if authorization.owns(machine)],
             [machine for machine in machines if not authorization.owns(machine)],

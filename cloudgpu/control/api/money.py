@@ -143,7 +143,7 @@ class Money(Capability):
         """
         from cloudgpu.control.setup.ledger_admin import verify_document
 
-        self._session.check_begun(self._opened.environ)
+        self._session.check_ledger_exists(self._opened.environ)
         return verify_document(self._session, agree=self._session.report)
 
     def owners(self) -> OwnersDocument:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from cloudgpu.config.files.user_files import zone_of
-from cloudgpu.control.session.last_run import are_made
+from cloudgpu.control.session.last_run import are_runs_current
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
@@ -195,7 +195,7 @@ def counted_prices(session: Session) -> Prices:
     return Prices(
         lambda subject: listed(subject.provider, subject.instance_type, subject.region),
         cache(_attached_price),
-        reaper_runs=are_made(session.ledger, session.clock()),
+        reaper_runs=are_runs_current(session.ledger, session.clock()),
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.base import absences, is_mine, reachable
-from cloudgpu.control.session.last_run import LastRun, overdue, read_last_run, unguarded
-from cloudgpu.control.session.session import Session, living_machines, present
+from cloudgpu.control.session.base import is_mine, known_reachability, missing_settings
+from cloudgpu.control.session.last_run import LastRun, overdue_sentence, read_last_run, unguarded_sentence
+from cloudgpu.control.session.session import Session, living_machines, present_machines
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
@@ -87,10 +87,18 @@ def list_machines(
         session.report(f"the ledger is in doubt, so machines may be missing here: {integrity_problem}")
     machines = session.ledger.machines() if ended else session.ledger.present_machines()
     last_run = read_last_run(session.ledger)
-    warning = session.moved_away() or unguarded(session, machines, last_run) or overdue(session, machines, last_run)
+    warning = (
+        session.moved_away()
+        or unguarded_sentence(session, machines, last_run)
+        or overdue_sentence(session, machines, last_run)
+    )
     if warning is not None:
         session.report(warning)
-    shown = [machine for machine in (machines if ended else present(machines)) if not mine or is_mine(session, machine)]
+    shown = [
+        machine
+        for machine in (machines if ended else present_machines(machines))
+        if not mine or is_mine(session, machine)
+    ]
     synced_at = last_synced_at(session, machines)
     accounts = queried_accounts_value(sync.queried, sync.not_queried) if sync else queried_accounts_value()
     values = machine_documents(session, shown, sync.gpus_now if sync else {}, reached=synced_at)
@@ -153,15 +161,15 @@ def machine_documents(
     """
     now, gpu_users = session.clock(), gpus_now or {}
     reached = last_synced_at(session, machines) if reached is None else reached
-    reachable_here = reachable(session, machines)
-    absent = absences(session, machines, reachable_here)
+    reachable_here = known_reachability(session, machines)
+    absent = missing_settings(session, machines, reachable_here)
     machines = [_with_seen_at(machine, reached) for machine in machines]
     return [
         machine_value(
             machine,
             now,
             reachable=known,
-            absent=None if gone is None else f"{gone.why} {gone.way}",
+            absent=None if gone is None else f"{gone.why} {gone.remedy}",
             gpu_users=gpu_users.get(machine.id, ()),
         )
         for machine, known, gone in zip(machines, reachable_here, absent, strict=True)

@@ -308,7 +308,7 @@ def resource_events(
     rows = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
     drafts: list[Draft] = []
     for resource in (one for one in listing.items if is_ours(one, ledger.id)):
-        identity = scope.of(resource.region)
+        identity = scope.identity(resource.region)
         if identity is not None:
             drafts += observation_event(resource, identity, rows.pop(subject_of(resource, identity), None), now)
     unseen = []

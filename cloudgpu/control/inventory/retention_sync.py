@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.retention import is_silent
-from cloudgpu.control.session.accounts import unanswered_of
+from cloudgpu.control.session.accounts import account_gap
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.launch_lines import machine_adopted_by_resource
@@ -30,7 +30,7 @@ def list_resources(session: Session, account: str) -> ResourceListing:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
     except CloudgpuError as error:
-        gap = unanswered_of(account, error)
+        gap = account_gap(account, error)
     except Exception as bug:  # noqa: BLE001  (as of a listing)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return ResourceListing((), (gap,))
@@ -114,7 +114,7 @@ def _adopt(session: Session, scope: AccountScope, items: tuple[ProviderResource,
     for resource in items:
         machine = resource.tags.get(TAG_ID)
         ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
-        identity = scope.of(resource.region)
+        identity = scope.identity(resource.region)
         if machine is None or machine in recorded or not ours or resource.attached_to is not None or identity is None:
             continue
         recorded.add(machine)

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.shared import delete_shared_resources, delete_un
 from cloudgpu.control.inventory.stop_proof import request_until_confirmed
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.network.host_keys import pin_launch_key
-from cloudgpu.control.pricing.price_history import own_price_events
+from cloudgpu.control.pricing.price_history import reported_price_events
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.launch_lines import launch_settled
@@ -172,7 +172,7 @@ def _send(
     now = session.clock()
     settled = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
-        price = own_price_events(session, session.ledger.machine(attempt.machine), instance, now)
+        price = reported_price_events(session, session.ledger.machine(attempt.machine), instance, now)
         session.ledger.append([settled, *price, *_observed_events(attempt.machine, instance, now)])
     except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
         machine = session.ledger.machine(attempt.machine)

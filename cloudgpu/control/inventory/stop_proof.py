@@ -15,7 +15,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from cloudgpu.control.pricing.price_history import history_of, item_of, list_price, own_price_events, record_spot_cost
+from cloudgpu.control.pricing.price_history import (
+    item_of_instance,
+    list_price,
+    record_spot_cost,
+    reported_price_events,
+    spot_price_history,
+)
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by
 from cloudgpu.core.events.bodies import Resized
@@ -102,7 +108,7 @@ def request_until_confirmed(
     """
     deadline, pause, last_state, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
     retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
-    waiting = Waiting(session.waits, session.clock, f"{machine.name}: not proved yet", deadline)
+    waiting = Waiting(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
             if not arrived or (last_state == "running" and session.clock() >= retry_at):
@@ -259,7 +265,7 @@ def change_events(
     `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
     price in the line: one that nobody knows is missing there, and never the price of before.
     """
-    priced = own_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
+    priced = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
         return priced
     before = observe_before_end(session.ledger, machine, instance, watched=watched)
@@ -269,7 +275,7 @@ def change_events(
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
     """Return what the machine is now, at which prices, and when it was last seen to be as before."""
-    item, last_seen = item_of(instance), last_seen_at(session.ledger, machine)
+    item, last_seen = item_of_instance(instance), last_seen_at(session.ledger, machine)
     prices = _prices(session, instance, last_seen)
     on_demand = prices[-1] if prices else None
     if instance.market is Market.SPOT:
@@ -289,10 +295,10 @@ def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequ
     since = instance.since or (from_iso(last_seen) if last_seen else None)
     if instance.market is Market.SPOT and since is not None:
         try:
-            history = history_of(session, instance.account, [item_of(instance)], since)[0]
+            history = spot_price_history(session, instance.account, [item_of_instance(instance)], since)[0]
         except CloudgpuError:
             history = ()
         if history:
             return history
-    price = list_price(session, item_of(instance))
+    price = list_price(session, item_of_instance(instance))
     return () if price is None else (price,)

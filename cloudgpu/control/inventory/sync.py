@@ -225,7 +225,7 @@ def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed: Se
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     ids = {*listed, *answer.priced.history, *answer.priced.now}
     candidates = (machine for machine in by_id.values() if machine.id in ids or is_reachable_here(machine))
-    return {machine.id: machine for machine in answer.scope.own(candidates)}
+    return {machine.id: machine for machine in answer.scope.select(candidates)}
 
 
 def _is_ours(
@@ -239,12 +239,12 @@ def _is_ours(
     machine = instance.tags[TAG_ID]
     if machine in machines:
         return True
-    identity = answer.scope.of(instance.region)
+    identity = answer.scope.identity(instance.region)
     if machine in by_id and identity is not None:
         other_account = account_text(by_id[machine])
         why = f"{instance.id} in {identity.words} bears its tags, and the ledger has it in {other_account}"
         sync.unanswered.append(Unanswered(by_id[machine].name or machine, why))
-    elif identity is None and machine not in by_id and (error := answer.scope.fault_of(instance.region)) is not None:
+    elif identity is None and machine not in by_id and (error := answer.scope.error_of(instance.region)) is not None:
         sync.unanswered.append(Unanswered(answer.account, error.message))
     return machine not in by_id and identity is not None
 
@@ -253,7 +253,7 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     """Return the subjects under which the sync is written: the accounts for which it speaks, by their identities."""
     ids = {not_none(machine.identity).id for machine in machines}
     if not ids:
-        default_identity = answer.scope.of(None)
+        default_identity = answer.scope.identity(None)
         ids = {answer.account if default_identity is None else default_identity.id}
     return [scope_of(answer.kind, one) for one in sorted(ids)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.pricing import price_history as pricing
-from cloudgpu.control.session.accounts import unanswered_of
+from cloudgpu.control.session.accounts import account_gap
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.observations import Priced
@@ -70,7 +70,7 @@ def ask_accounts(
     resources_by_account = {one: _to_resources(one, next(answers)) for one in accounts if one in retained_accounts}
     prices_by_account = {one: _read_prices(session, scopes[one], next(answers), to_price) for one in accounts}
     for one, found in listings_by_account.items():
-        scopes[one].take({} if isinstance(found, Silent) else found.identities)
+        scopes[one].record({} if isinstance(found, Silent) else found.identities)
     return [
         Answer(
             account=one,
@@ -117,7 +117,7 @@ def _list_once(session: Session, account: str) -> Listing | Silent:
     except Silent as error:
         return error
     except CloudgpuError as error:
-        gap = unanswered_of(account, error)
+        gap = account_gap(account, error)
     except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
         gap = Unanswered(account, f"it could not be read ({type(bug).__name__}: {bug})")
     return Listing((), (gap,))
@@ -143,14 +143,14 @@ def _read_identity_and_prices(
     session: Session, scope: AccountScope, regions: Collection[str], to_price: pricing.PricesDue
 ) -> Priced:
     """Query an account's identity, and then the prices of its own machines."""
-    return pricing.ask(session, scope.account, *to_price.of(scope.ask(regions)))
+    return pricing.query_prices(session, scope.account, *to_price.due_in(scope.query(regions)))
 
 
 def _read_prices(session: Session, scope: AccountScope, prices: Priced | Silent, to_price: pricing.PricesDue) -> Priced:
     """Return the prices read. Without an answer the account's identity is unknown, too."""
     if not isinstance(prices, Silent):
         return prices
-    if not scope.is_told:
-        scope.be_silent(prices)
-    may_cost = to_price.may_be_of(_kind(session, scope.account))
+    if not scope.is_queried:
+        scope.mark_silent(prices)
+    may_cost = to_price.may_concern(_kind(session, scope.account))
     return Priced(gap=prices.message) if may_cost else pricing.NO_PRICES

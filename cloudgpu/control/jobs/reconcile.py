@@ -33,7 +33,7 @@ from cloudgpu.control.jobs.observer import JobObserver
 from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_assigned_events, nodes_of, terminate_gang
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
-from cloudgpu.control.session.guarding import NO_SAFEGUARD
+from cloudgpu.control.session.guarding import NO_GUARD_OPTION
 from cloudgpu.control.spot.history import note_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
@@ -231,7 +231,7 @@ class JobReconciler(JobObserver):
             self._append(self._end_event(job, end_step))
             self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
             raise error
-        elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_SAFEGUARD):
+        elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD_OPTION):
             self._append(self._end_event(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
@@ -404,7 +404,7 @@ class JobReconciler(JobObserver):
                 raise
             return None
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
-            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_SAFEGUARD:
+            if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD_OPTION:
                 self._append(line)
             raise
         self._append(line)

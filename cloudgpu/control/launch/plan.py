@@ -32,7 +32,7 @@ from cloudgpu.control.launch.offers import (
 )
 from cloudgpu.control.network.reachability import relaunch_network
 from cloudgpu.control.policies.resolve import policy_of
-from cloudgpu.control.session.guarding import run_of_launch
+from cloudgpu.control.session.guarding import guarding_run_of_launch
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override, check_owner
 from cloudgpu.core.budgets.credit import CreditFit
@@ -245,7 +245,7 @@ def _plan(
     guarded = launch_safeguards(provider, resolved)
     parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
     relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
-    run = run_of_launch(session, first.offer) if relies_on_runs else None
+    run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
     left_out = {part.kind for part in parts} - provider.supported_parts
     offers = found.offers[found.offers.index(first.offer) :]
     remarks = (

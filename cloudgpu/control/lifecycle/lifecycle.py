@@ -24,7 +24,7 @@ from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
-from cloudgpu.control.pricing.traffic import count_before_end
+from cloudgpu.control.pricing.traffic import read_counter_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.clusters.completeness import node_exists
@@ -150,7 +150,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
             return session.ledger.append_to(latest, [not_started(session, latest)])
         return latest
     session.report(f"{machine.name}: stopping")
-    count_before_end(session, latest)
+    read_counter_before_end(session, latest)
     if not is_requested:
         session.ledger.append([_request_event(session, "stop", machine, why=why)])
     try:
@@ -300,7 +300,7 @@ def _resolve_and_end(session: Session, machine: Machine, why: str, request: Call
 def _send_terminate(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
     provider = _provider_or_request(session, machine, request)
     session.report(f"{machine.name}: ending")
-    count_before_end(session, machine)
+    read_counter_before_end(session, machine)
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(session, "terminate", machine)])
@@ -382,7 +382,7 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
 def lock_machine(session: Session, machine: Machine) -> AbstractContextManager[None]:
     """Return what keeps every other process from this machine, and from launches of the same request."""
     if session.is_locked(name := lock_name(machine.key or machine.id)):
-        session.waits(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
+        session.report_wait(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
     return session.lock(name, wait=900)
 
 

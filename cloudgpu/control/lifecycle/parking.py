@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.stop_proof import request_until_confirmed, stop_
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.pricing.price_history import record_spot_cost
-from cloudgpu.control.pricing.traffic import count_before_end
+from cloudgpu.control.pricing.traffic import read_counter_before_end
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.errors import EndRefused, InvalidRequest
@@ -56,7 +56,7 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
     if not isinstance(provider, Imageable):
         raise _cannot_park_error(machine)
     session.report(f"{machine.name}: ending it, its disk is kept")
-    count_before_end(session, machine)
+    read_counter_before_end(session, machine)
     ask = partial(provider.terminate_keeping_disk, not_none(machine.provider_id))
     machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
     record_spot_cost(session, machine)

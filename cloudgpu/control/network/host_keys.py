@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.control.network.authorized_keys import is_launched_here, not_shared_error, pin_shared
-from cloudgpu.control.pricing.price_history import available
-from cloudgpu.control.session.identity import names_of
+from cloudgpu.control.pricing.price_history import item_of_machine
+from cloudgpu.control.session.identity import candidate_accounts
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import BY_REGION
 from cloudgpu.core.model.launch import Attempt
@@ -82,7 +82,7 @@ def pin_confirmed(session: Session, machine: Machine) -> bool:
     pinned_key = client_files.pinned(file, machine.id)
     if pinned_key is None or identity is None or identity.kind != BY_REGION:
         return False
-    configured_keys = [_configured_host_key(session, name, machine) for name in names_of(session, machine)]
+    configured_keys = [_configured_host_key(session, name, machine) for name in candidate_accounts(session, machine)]
     if pinned_key in configured_keys or not any(configured_keys):
         return False
     try:
@@ -102,7 +102,7 @@ def _configured_host_key(session: Session, account: str, machine: Machine) -> st
     """Return the host key that an account's settings have for the host of a machine; None where they lack it."""
     try:
         provider = session.provider(account)
-        key = provider.host_key(available(machine)) if isinstance(provider, KnowsHostKeys) else None
+        key = provider.host_key(item_of_machine(machine)) if isinstance(provider, KnowsHostKeys) else None
     except InvalidRequest:
         return None
     return None if key is None else client_files.public_key(key)

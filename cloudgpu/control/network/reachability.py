@@ -13,7 +13,7 @@ from dataclasses import replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.session.identity import reachable
+from cloudgpu.control.session.identity import reachable_machines
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, not_none
 from cloudgpu.core.values.network import covers, network_text
@@ -150,7 +150,9 @@ def _running_machines(session: Session, accounts: Collection[str]) -> list[Machi
         for machine in machines
         if machine.terminated_at is None and machine.state == "running" and machine.account in accounts
     ]
-    return reachable(session, [machine for machine in running if may_let_us_in(machine) and not is_behind(machine)])
+    return reachable_machines(
+        session, [machine for machine in running if may_let_us_in(machine) and not is_behind(machine)]
+    )
 
 
 def _check(name: str, own_cidr: str, error: AccessBlocked | None) -> Check:

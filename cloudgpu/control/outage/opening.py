@@ -8,13 +8,13 @@ from datetime import datetime
 from cloudgpu.catalog.location import use
 from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import load_settings
-from cloudgpu.control.session.base import Report, silent, utc_now
+from cloudgpu.control.session.base import Report, report_nothing, utc_now
 from cloudgpu.control.session.session import Session
 from cloudgpu.ledger.open import open_ledger
 
 
 def open_session(
-    environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Report = silent
+    environ: Mapping[str, str], *, clock: Callable[[], datetime] = utc_now, tell: Report = report_nothing
 ) -> Session:
     """Return the session of CLOUDGPU_HOME and its config.toml. Asks no cloud and makes no file.
 

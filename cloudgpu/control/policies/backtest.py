@@ -64,7 +64,9 @@ def backtest_document(
     histories = _histories(session, machine, begin, now)
     tested = [backtest(history, limited.policy, begin, now, interval=interval) for history in histories]
     cuts = (*limited.cuts, *_missing_samples(begin, now))
-    return backtest_value(BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested)
+    return backtest_value(
+        BacktestedPolicy(found.policy.name, found.origin or str(found.path), cuts, begin, now, interval), tested
+    )
 
 
 def _policy(session: Session, name: str) -> Found:

@@ -159,8 +159,8 @@ def policies_of(
 def lifetime_of(policy: Policy, settings: Settings, options: PolicyText = _NOT_GIVEN) -> Lifetime:
     """Return how long a machine of this policy may live, and who said so. The limits are not in it.
 
-    `lease` and `renew_until` of config.toml change only the default `policy` of that file: another policy, named for one
-    machine, counts as it is. Raises InvalidRequest for a lease that contradicts renew_until.
+    `lease` and `renew_until` of config.toml change only the default `policy` of that file: another policy, named for
+    one machine, counts as it is. Raises InvalidRequest for a lease that contradicts renew_until.
     """
     is_default = policy.name == settings.policy
     resolved = lifetime(policy, options, PolicyText(settings.lease, settings.renew_until) if is_default else _NOT_GIVEN)

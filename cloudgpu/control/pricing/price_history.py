@@ -1,7 +1,7 @@
-"""Writes down what machines cost at the time when it held: spot prices from the provider's history, others as asked.
+"""Records what machines cost over time: spot prices from the provider's history, others as they are when queried.
 
-A machine of one's own costs what its GPUs really drew, as the samples of its agent tell that, from now on alone: what
-it has cost stays as it was counted. What nobody measured is not zero, and changes no price.
+An on-premises machine costs the power that its GPUs really drew, by the samples of its agent. That changes its price
+from now on: what it has cost so far stays. What nobody measured is not zero, and changes no price.
 """
 
 from __future__ import annotations
@@ -37,30 +37,35 @@ NO_PRICES = Priced()
 _BY_SETTINGS = (Basis.SETTING, Basis.ASSUMED)
 
 
-def available(machine: Machine, market: Market | None = None) -> Available:
-    """Return what a machine was launched from, for a question about its price; on `market` where that is given."""
+def item_of_machine(machine: Machine, market: Market | None = None) -> Available:
+    """Return the item that a machine was launched from, to query its price; on `market` where that is given."""
     gpus = tuple(Accelerator(*gpu) for gpu in machine.accelerators or ())
     location = (machine.provider, machine.account, machine.region, machine.zone or "", machine.instance_type or "")
     return Available(*location, market or Market(machine.market), gpus, machine=machine.provider_id)
 
 
-def item_of(instance: Instance) -> Available:
-    """Return what a machine that the provider shows was launched from."""
+def item_of_instance(instance: Instance) -> Available:
+    """Return the item that a machine, as its provider lists it, was launched from."""
     location = (instance.provider, instance.account, instance.region, instance.zone, instance.instance_type)
     return Available(*location, instance.market, instance.accelerators, machine=instance.id)
 
 
 def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -> Price | None:
-    """Return what the same machine costs on demand in its region: by `others`, the provider or the list; None unknown.
+    """Return what the same machine costs on demand in its region; None where that is not known.
 
-    An error of this query does not stop a launch.
+    Looks in the `others` offers, then asks the provider, then reads the dated list. An error of the provider
+    does not stop a launch.
     """
     item = offer.available
     if item.market is Market.ON_DEMAND:
         return offer.price
     for other in others:
-        there = other.available
-        if (there.market, there.instance_type, there.region) == (Market.ON_DEMAND, item.instance_type, item.region):
+        other_item = other.available
+        if (other_item.market, other_item.instance_type, other_item.region) == (
+            Market.ON_DEMAND,
+            item.instance_type,
+            item.region,
+        ):
             return other.price
     return list_price(session, replace(item, market=Market.ON_DEMAND))
 
@@ -85,7 +90,7 @@ def _listed_price(item: Available) -> Price | None:
 
 
 def _discounted(session: Session, item: Available, price: Price | None, at: datetime) -> Price | None:
-    """Return what this user pays at that price: less, where config.toml says what was agreed on."""
+    """Return what this user pays at that price: less, where config.toml has a discount."""
     return agreed_price(session.settings.discounts, item, price, at)
 
 
@@ -93,36 +98,36 @@ def _discounted(session: Session, item: Available, price: Price | None, at: date
 class PricesDue:
     """Machines of all accounts whose prices may be queried now; and when they were last queried, by scope."""
 
-    rows: Sequence[Machine] = ()
-    before: Mapping[str, str | None] = field(default_factory=dict)
+    machines: Sequence[Machine] = ()
+    queried_at: Mapping[str, str | None] = field(default_factory=dict)
 
-    def may_be_of(self, kind: str) -> bool:
+    def may_concern(self, kind: str) -> bool:
         """Say whether an account of this kind of provider may have one of them."""
-        return any(machine.provider == kind for machine in self.rows)
+        return any(machine.provider == kind for machine in self.machines)
 
-    def of(self, scope: AccountScope) -> tuple[str | None, list[Machine]]:
-        """Return when this account's prices were last asked for, and those of its machines that are to be asked now.
+    def due_in(self, scope: AccountScope) -> tuple[str | None, list[Machine]]:
+        """Return when this account's prices were last queried, and which of its machines are due now.
 
         Its machines are those of its identity, whatever it is called where they were launched.
         """
-        own = scope.own(self.rows)
+        own_machines = scope.select(self.machines)
         machines = [
             machine
-            for machine in own
+            for machine in own_machines
             if machine.terminated_at is None or machine.terminated_at >= (self._queried_at(machine) or "")
         ]
         queried_before = {self._queried_at(machine) for machine in machines}
         return (None if None in queried_before else min(filter(None, queried_before), default=None)), machines
 
     def _queried_at(self, machine: Machine) -> str | None:
-        return self.before[scope_of_row(machine)]
+        return self.queried_at[scope_of_row(machine)]
 
 
 def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDue:
     """Return those of these machines whose prices may be queried now.
 
-    Those are what is billed now, and spot machines that ended since the last time: what they cost to their end is not
-    written yet, whatever process died over it.
+    Those are the machines that are billed now, and spot machines that ended since the last query: what they cost up to
+    their end is not recorded yet.
     """
     earliest = iso(session.clock() - HISTORY_KEPT_FOR)
     due = [
@@ -134,10 +139,10 @@ def machines_to_price(session: Session, machines: Sequence[Machine]) -> PricesDu
     return PricesDue(due, {scope: prices_queried_at(session.ledger, machine) for scope, machine in accounts.items()})
 
 
-def ask(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
-    """Ask what these machines cost; spot machines with their history, by as few calls as the provider needs.
+def query_prices(session: Session, account: str, since: str | None, machines: Sequence[Machine]) -> Priced:
+    """Query what these machines cost; spot machines with their history, by as few calls as the provider needs.
 
-    Writes nothing, so that it can run beside other questions. On-demand prices of clouds are read from the dated list.
+    Writes nothing, so that it can run in parallel. On-demand prices of clouds are read from the dated list.
     """
     try:
         has_history = isinstance(session.provider(account), HasPriceHistory) if machines else False
@@ -147,42 +152,47 @@ def ask(session: Session, account: str, since: str | None, machines: Sequence[Ma
             for machine in machines
             if machine.terminated_at is None and not (has_history and machine.market == Market.SPOT)
         ]
-        history, now = _history(session, account, spot), _current_prices(session, account, others)
-        metered = _metered(session, account, others, now)
-        return Priced(since, history, counting(session, others, now), metered=counting(session, others, metered))
+        history, current = _spot_histories(session, account, spot), _current_prices(session, account, others)
+        metered = _metered_prices(session, account, others, current)
+        return Priced(
+            since,
+            history,
+            prices_in_effect(session, others, current),
+            metered=prices_in_effect(session, others, metered),
+        )
     except CloudgpuError as error:
         return Priced(since, gap=error.message)
 
 
-def _history(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:
+def _spot_histories(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Sequence[Price]]:
     if not machines:
         return {}
     items = [_item_in_account(machine, account) for machine in machines]
-    found = history_of(session, account, items, min(map(_price_known_until, machines)))
-    return {machine.id: prices for machine, prices in zip(machines, found, strict=True)}
+    histories = spot_price_history(session, account, items, min(map(_price_known_until, machines)))
+    return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
 
 
-def history_of(
+def spot_price_history(
     session: Session, account: str, items: Sequence[Available], since: datetime
 ) -> Sequence[Sequence[Price]]:
-    """Return what each of these spot machines cost this user since then, as `HasPriceHistory` says; nothing elsewhere.
+    """Return the price history of each of these spot machines since then; empty where the provider has none.
 
     Raises what the provider raises.
     """
     provider = session.provider(account)
     if not isinstance(provider, HasPriceHistory):
         return [() for _ in items]
-    found = zip(items, provider.price_history(items, since), strict=True)
-    return [[_discounted(session, item, price, price.as_of) or price for price in prices] for item, prices in found]
+    histories = zip(items, provider.price_history(items, since), strict=True)
+    return [[_discounted(session, item, price, price.as_of) or price for price in prices] for item, prices in histories]
 
 
 def _item_in_account(machine: Machine, account: str) -> Available:
     """Return what a machine was launched from, under the name that its account has here."""
-    return replace(available(machine), account=account)
+    return replace(item_of_machine(machine), account=account)
 
 
 def _price_known_until(machine: Machine) -> datetime:
-    """Return from when on it is not known what the machine cost."""
+    """Return up to when it is known what the machine cost."""
     return from_iso(machine.price.as_of if machine.price else machine.intended_at)
 
 
@@ -201,7 +211,7 @@ def _current_prices(session: Session, account: str, machines: Sequence[Machine])
 
 
 def _list_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price | None]:
-    """Return what machines cost on demand by the list, which is asked once for all that are alike."""
+    """Return what machines cost on demand by the dated list, which is read once for all of the same type and region."""
     now, prices, found = session.clock(), dict[tuple[str | None, ...], Price | None](), dict[str, Price | None]()
     for machine in machines:
         price_key = machine.provider, machine.region, machine.instance_type
@@ -212,10 +222,10 @@ def _list_prices(session: Session, account: str, machines: Sequence[Machine]) ->
     return found
 
 
-def counting(session: Session, machines: Sequence[Machine], prices: Mapping[str, Price]) -> dict[str, Price]:
-    """Return those of these prices that count from here: a price by settings does from the home of the launch alone.
+def prices_in_effect(session: Session, machines: Sequence[Machine], prices: Mapping[str, Price]) -> dict[str, Price]:
+    """Return those of these prices that this home may record: a price from settings only where it launched the machine.
 
-    Two homes may say different things of one host or one account: its price would be whose sync came last.
+    The settings of two homes may differ about one host or account: else the price would be that of the last sync.
     """
     if not prices:
         return {}
@@ -229,94 +239,99 @@ def counting(session: Session, machines: Sequence[Machine], prices: Mapping[str,
 
 
 def _is_by_settings(machine: Machine, price: Price) -> bool:
-    """Say whether settings make a price or the one in force.
+    """Say whether this price, or the one in force, is from the settings.
 
-    A meter's price is by a tariff of the settings: it may replace what was only assumed.
+    A metered price uses a tariff of the settings, but it may replace an assumed price.
     """
-    last = None if machine.price is None else machine.price.basis
+    basis_in_force = None if machine.price is None else machine.price.basis
     if price.basis is Basis.MEASURED:
-        return last in (Basis.SETTING, Basis.MEASURED)
-    return price.basis in _BY_SETTINGS or last in _BY_SETTINGS
+        return basis_in_force in (Basis.SETTING, Basis.MEASURED)
+    return price.basis in _BY_SETTINGS or basis_in_force in _BY_SETTINGS
 
 
-def _metered(session: Session, account: str, machines: Sequence[Machine], now: Mapping[str, Price]) -> dict[str, Price]:
-    """Return the prices by a meter that are news of these machines, where the account's machines have one."""
+def _metered_prices(
+    session: Session, account: str, machines: Sequence[Machine], settings_prices: Mapping[str, Price]
+) -> dict[str, Price]:
+    """Return the metered prices of these machines that differ from those in force; none where they have no meter."""
     if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
 
-    found = {row.id: metered_price(session, provider, row, _item_in_account(row, account), now) for row in machines}
+    found = {
+        row.id: metered_price(session, provider, row, _item_in_account(row, account), settings_prices)
+        for row in machines
+    }
     return {machine: price for machine, price in found.items() if price is not None}
 
 
 def start_price_events(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
-    """Return the line of the price of a start, where it is not the one of the launch any more."""
+    """Return the line of the price at a start, where it differs from the price in force."""
     if machine.price and price.per_hour.nanos == machine.price.nanos_per_hour:
         return []
     on_demand = (
-        price if machine.market == Market.ON_DEMAND else list_price(session, available(machine, Market.ON_DEMAND))
+        price if machine.market == Market.ON_DEMAND else list_price(session, item_of_machine(machine, Market.ON_DEMAND))
     )
     return [price_observed(machine.id, price, now, on_demand=on_demand, clock=OWN_CLOCK)]
 
 
-def own_price_events(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the line of what a new machine costs by its own word, where its plan said otherwise.
+def reported_price_events(session: Session, machine: Machine | None, instance: Instance, now: datetime) -> list[Draft]:
+    """Return the line of the price that the provider reports for a new machine, where the plan had another one.
 
-    It holds since the launch was written down: the plan's price never did. None once a price was read again.
+    It holds from the launch on: the plan's price never did. None once a later price was recorded.
     """
     if machine is None or instance.per_hour is None:
         return []
     if machine.price is not None and machine.price.as_of > machine.intended_at:
         return []
     asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
-    price = agreed_price(session.settings.discounts, item_of(instance), asked_price, now)
+    price = agreed_price(session.settings.discounts, item_of_instance(instance), asked_price, now)
     return [] if price is None else start_price_events(session, machine, price, from_iso(machine.intended_at))
 
 
 def record_spot_cost(session: Session, machine: Machine) -> None:
-    """Write what a spot machine cost up to now, when it has just ended or stopped. What fails is left to a sync."""
+    """Record what a spot machine cost until it ended or stopped just now. What fails is left to the next sync."""
     if machine.market != Market.SPOT or not machine.provider_id or not machine.instance_type:
         return
     with suppress(CloudgpuError):
-        found = ask(session, session.account_here(machine), None, [machine])
+        found = query_prices(session, session.account_here(machine), None, [machine])
         drafts = spot_price_events(machine, found.history.get(machine.id, ()))
         session.ledger.append(drafts)
 
 
-MIN_MEASURED = timedelta(hours=1)  # measured in this run, and between two prices of one machine by its meter
-LOOK_BACK = timedelta(days=7)  # of a run: what it did before says less of what it will draw
-MIN_CHANGE = Fraction(1, 10)  # of the price in force: what moved by no more is no line in the ledger
+MIN_MEASURED_TIME = timedelta(hours=1)  # measured in this run, and between two metered prices of one machine
+MEASURED_WITHIN = timedelta(days=7)  # what it drew before says less of what it will draw
+MIN_CHANGE = Fraction(1, 10)  # of the price in force: a smaller change is not recorded
 
 
 def metered_price(
-    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, metered: Mapping[str, Price]
+    session: Session, provider: HasMeteredPrice, machine: Machine, item: Available, settings_prices: Mapping[str, Price]
 ) -> Price | None:
-    """Return the price that replaces the machine's own from now on; None where that one stays.
+    """Return the metered price that replaces the one in force from now on; None where that one stays.
 
-    `metered` are prices by the settings, by the machine's id: an assumed one may be measured, a set one never is.
+    `settings_prices` are by the machine's id: an assumed price may be replaced by a metered one, a set price never is.
     """
-    last, settings_price, now = machine.price, metered.get(machine.id), session.clock()
-    if last is None or settings_price is None:
+    price_in_force, settings_price, now = machine.price, settings_prices.get(machine.id), session.clock()
+    if price_in_force is None or settings_price is None:
         return None
-    was_metered = last.basis == Basis.MEASURED
+    was_metered = price_in_force.basis == Basis.MEASURED
     if settings_price.basis is not Basis.ASSUMED:
         return settings_price if was_metered and settings_price.basis is Basis.SETTING else None
-    if was_metered and now - from_iso(last.as_of) < MIN_MEASURED:
+    if was_metered and now - from_iso(price_in_force.as_of) < MIN_MEASURED_TIME:
         return None
     draw = _mean_draw(session, machine, now)
     price = draw and agreed_price(session.settings.discounts, item, provider.metered_price(item, *draw), now)
-    return price if price and _has_moved(last.nanos_per_hour, price.per_hour.nanos) else None
+    return price if price and _has_changed(price_in_force.nanos_per_hour, price.per_hour.nanos) else None
 
 
 def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
-    """Return the mean of watts in the machine's run, and for how long it was measured; None for too short a time."""
+    """Return the mean watts in the machine's run, and how long they were measured; None for too short a time."""
     if machine.state != State.RUNNING or machine.since is None:
         return None
-    begin, end = max(from_iso(machine.since), now - LOOK_BACK).timestamp(), now.timestamp()
+    begin, end = max(from_iso(machine.since), now - MEASURED_WITHIN).timestamp(), now.timestamp()
     mean = mean_draw(SampleStore(session.home.samples, machine.id).utilization(begin, end), begin, end)
-    if mean is None or mean[1] < MIN_MEASURED.total_seconds():
+    if mean is None or mean[1] < MIN_MEASURED_TIME.total_seconds():
         return None
     return Decimal(round(mean[0])), timedelta(minutes=mean[1] // 60)
 
 
-def _has_moved(before: int, after: int) -> bool:
+def _has_changed(before: int, after: int) -> bool:
     return abs(after - before) > before * MIN_CHANGE

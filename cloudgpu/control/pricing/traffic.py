@@ -1,4 +1,4 @@
-"""Egress, where the cloud charges for it: read from the machine's own counter whenever there is a connection."""
+"""Records egress that the cloud charges for: from the machine's own counter, whenever there is a connection."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.bodies import Received
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status'
-MAX_STATUS_BYTES = 1_000_000  # bytes of an answer
-MAX_BYTES = 10**15  # that one machine can have sent: what is more was not counted but made up
+MAX_STATUS_BYTES = 1_000_000  # of the agent's answer
+MAX_SENT_BYTES = 10**15  # by one machine: a higher count is not plausible
 COUNT_INTERVAL = timedelta(minutes=15)
-CONNECT_WITHIN_S, ANSWER_WITHIN_S = 1.0, 1.0  # before an end, which no counter may delay
+CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S = 1.0, 1.0  # short, since reading a counter may not delay a stop
 
 
 def is_charged(machine: Machine) -> bool:
-    """Say whether a machine's traffic is charged: by its offer's own prices, or egress by the catalogue."""
+    """Say whether a machine's traffic is charged: by the prices of its offer, or by the catalogue's egress rate."""
     if machine.traffic_prices is not None:
         return True
     from cloudgpu.providers.attached_costs import egress_rate
@@ -37,29 +37,29 @@ def is_charged(machine: Machine) -> bool:
     return egress_rate(machine.provider or "", machine.region or "", 0) is not None
 
 
-def record(session: Session, machine: Machine, status: Mapping[str, Any]) -> None:
-    """Write the bytes that a machine's agent has counted since the last time; nothing, where none are charged."""
+def record_traffic(session: Session, machine: Machine, status: Mapping[str, Any]) -> None:
+    """Record the bytes that a machine's agent has counted since the last time, where traffic is charged."""
     machine = session.ledger.machine(machine.id) or machine
-    draft = line_of(machine, status, session.clock()) if is_charged(machine) else None
+    draft = traffic_event(machine, status, session.clock()) if is_charged(machine) else None
     if draft is not None:
         session.ledger.append([draft])
 
 
-def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
+def traffic_event(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft | None:
     """Return the line of what the agent has counted since the last count; None for nothing new.
 
-    A counter that is lower than it was has begun anew: all of it is new. Raises ValueError, KeyError or TypeError for
-    what cannot be: anybody with the machine could have written it.
+    A counter that is lower than before was reset: all of it is new. Raises ValueError, KeyError or TypeError for an
+    invalid status: anybody on the machine could have written it.
     """
     counter, last = status.get("sent") or {}, machine.traffic
     if not counter or not status.get("heartbeat"):
         return None
-    latest = now.timestamp()
-    total, new_bytes = _counted_bytes(counter, last.counted if last else 0)
-    received = _received(machine, status.get("received") or {})
-    counting_since = iso(datetime.fromtimestamp(_whole_number(counter["since"], latest), UTC))
+    now_s = now.timestamp()
+    counted, new_bytes = _counted_bytes(counter, last.counted if last else 0)
+    received = _received_traffic(machine, status.get("received") or {})
+    counting_since = iso(datetime.fromtimestamp(_checked_number(counter["since"], now_s), UTC))
     since = (last.until if last else None) or max(counting_since, machine.intended_at)
-    until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), latest), UTC)), since)
+    until = max(iso(datetime.fromtimestamp(min(float(status["heartbeat"]), now_s), UTC)), since)
     rate = _rate_out(machine, new_bytes)
     if (new_bytes <= 0 and received is None) or rate is None:
         return None
@@ -69,7 +69,7 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
         now,
         stored_as=rate.stored_as,
         sent=new_bytes,
-        counted=total,
+        counted=counted,
         since=since,
         until=until,
         received=received,
@@ -78,26 +78,32 @@ def line_of(machine: Machine, status: Mapping[str, Any], now: datetime) -> Draft
 
 def _counted_bytes(counter: Mapping[str, object], previous: int | None) -> tuple[int, int]:
     """Return all that a counter says, and how much of it is new."""
-    total, before = _whole_number(counter["bytes"], MAX_BYTES), int(previous or 0)
+    total, before = _checked_number(counter["bytes"], MAX_SENT_BYTES), int(previous or 0)
     return total, total - before if total >= before else total
 
 
-def _rate_out(machine: Machine, number: int) -> Rate | None:
+def _rate_out(machine: Machine, sent_bytes: int) -> Rate | None:
     from cloudgpu.providers.attached_costs import egress_rate
 
-    own = machine.traffic_prices
-    return egress_rate(machine.provider, machine.region, number) if own is None else _own_rate(machine, own.out, "out")
+    own_prices = machine.traffic_prices
+    return (
+        egress_rate(machine.provider, machine.region, sent_bytes)
+        if own_prices is None
+        else _own_rate(machine, own_prices.out, "out")
+    )
 
 
 def _own_rate(machine: Machine, price: int, direction: str) -> Rate:
-    """Return the rate by the price of the machine's own offer, which is as old as the price of its launch."""
+    """Return the rate by the traffic price of the machine's offer, dated as the price of its launch."""
     from cloudgpu.providers.attached_costs import offered_traffic_rate
 
-    listed = not_none(machine.price)
-    return offered_traffic_rate(machine.provider, price, 0, direction, listed.source, from_iso(listed.as_of))
+    launch_price = not_none(machine.price)
+    return offered_traffic_rate(
+        machine.provider, price, 0, direction, launch_price.source, from_iso(launch_price.as_of)
+    )
 
 
-def _received(machine: Machine, counter: Mapping[str, object]) -> Received | None:
+def _received_traffic(machine: Machine, counter: Mapping[str, object]) -> Received | None:
     """Return what a machine has received since the last count, where that costs; None for nothing new."""
     own_prices, last = machine.traffic_prices, machine.traffic
     if own_prices is None or not counter:
@@ -109,26 +115,26 @@ def _received(machine: Machine, counter: Mapping[str, object]) -> Received | Non
     return {"bytes_in": new_bytes, "counted": total, "stored_as": rate.stored_as, **rate.terms()}
 
 
-def _whole_number(value: Any, most: float) -> int:
-    """Return a whole number of an agent's, at most `most` (times: a clock that is ahead is set back to ours)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_BYTES:
+def _checked_number(value: Any, limit: float) -> int:
+    """Return a number from an agent's status as int, at most `limit` (for a time: now, where its clock is ahead)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SENT_BYTES:
         raise ValueError(value)
-    return int(min(value, most))
+    return int(min(value, limit))
 
 
-def count(session: Session, machine: Machine, connection: Connection) -> None:
-    """Read the machine's counter over a connection that is there anyway, a few times an hour. Raises nothing."""
+def read_counter(session: Session, machine: Machine, connection: Connection) -> None:
+    """Read the machine's counter over an open connection, a few times an hour at most. Raises nothing."""
     last = machine.traffic
     if last and session.clock() - from_iso(last.until) < COUNT_INTERVAL:
         return
     with suppress(CloudgpuError, ValueError, KeyError, TypeError, OSError):
         if is_charged(machine):
-            status = connection.capture(STATUS_COMMAND, timeout=ANSWER_WITHIN_S, max_bytes=MAX_STATUS_BYTES)
-            record(session, machine, status_of(status.stdout))
+            status = connection.capture(STATUS_COMMAND, timeout=ANSWER_TIMEOUT_S, max_bytes=MAX_STATUS_BYTES)
+            record_traffic(session, machine, status_of(status.stdout))
 
 
 def status_of(text: bytes) -> dict[str, Any]:
-    """Return what an agent said of itself. Raises ValueError for what is no JSON object: a machine may say anything."""
+    """Return an agent's status. Raises ValueError for text that is not a JSON object: a machine may send anything."""
     try:
         status = json.loads(text)
     except RecursionError as error:
@@ -138,15 +144,15 @@ def status_of(text: bytes) -> dict[str, Any]:
     return status
 
 
-def count_before_end(session: Session, machine: Machine) -> None:
+def read_counter_before_end(session: Session, machine: Machine) -> None:
     """Read the counter of a machine that is about to end or stop, where it answers within two seconds."""
     if machine.state != State.RUNNING or not machine.address or not is_charged(machine):
         return
     from cloudgpu.access.ssh.connection import connect
 
     with suppress(CloudgpuError, OSError):
-        connection = connect(session.target(machine), timeout=CONNECT_WITHIN_S)
+        connection = connect(session.target(machine), timeout=CONNECT_TIMEOUT_S)
         try:
-            count(session, machine._replace(traffic=None), connection)
+            read_counter(session, machine._replace(traffic=None), connection)
         finally:
             connection.close()

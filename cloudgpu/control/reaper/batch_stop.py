@@ -100,7 +100,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     """
     deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
     waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
-    wait = Waiting(session.waits, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
+    wait = Waiting(session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
         refused = _request_stops(session, to_ask.values())
         silent = sync_some(session, list(waiting.values()), watched=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, ping, send_directly
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.reaper.observe import lock_each
-from cloudgpu.control.session.session import Session, present
+from cloudgpu.control.session.session import Session, present_machines
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.budgets.credit import TOPIC as CREDIT, credit_finding
 from cloudgpu.core.budgets.status import BudgetState
@@ -175,7 +175,7 @@ def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
 
 def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
     """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
-    for machine in present(list(machines)):
+    for machine in present_machines(list(machines)):
         for rule, given in machine.warnings.items():
             yield _finding(machine, rule, given)
 
@@ -242,7 +242,7 @@ def deliver_all(
         *_decision_findings(session, run, machines),
     ]
     judged = {one.machine for one in run.decisions}
-    exempt = [f"{TOPIC}:{machine.id}:" for machine in present(list(machines)) if machine.id not in judged]
+    exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in judged]
     read = {f"{CREDIT}:{known.scope}" for known in run.credits}
     exempt += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []

@@ -17,10 +17,10 @@ from cloudgpu.control.activity.agents import ask_activity, probe
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
-from cloudgpu.control.pricing.traffic import record
+from cloudgpu.control.pricing.traffic import record_traffic
 from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used_accounts
-from cloudgpu.control.session.base import names_here
-from cloudgpu.control.session.identity import AccountScope, by_account, covered, unqueried_accounts
+from cloudgpu.control.session.base import account_names
+from cloudgpu.control.session.identity import AccountScope, by_account, covered_ids, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import instance_observed, is_news
@@ -74,10 +74,10 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         for machine in machines
         if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
-    remembered = nullcontext() if sweep else session.by_remembered_regions(reachable_regions(machines))
+    remembered = nullcontext() if sweep else session.use_remembered_regions(reachable_regions(machines))
     with remembered:
         sync = sync_accounts(
-            session, accounts, retained=sweep or names_here(session, unfinished), retry_after_s=RETRY_AFTER_S
+            session, accounts, retained=sweep or account_names(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
     if sync.unlisted:
         sync.answered |= _query_unlisted(session, sync.unlisted)
@@ -112,14 +112,14 @@ def rehearse(session: Session) -> Snapshot:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with session.by_remembered_regions(reachable_regions(known)):
+    with session.use_remembered_regions(reachable_regions(known)):
         listings = list_accounts(session, accounts)
     living = living_machines(known)
     scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
     instances = [one for listing in listings for one in listing.instances]
     ledger = session.ledger.id
     ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = covered(living, scopes)
+    reached = covered_ids(living, scopes)
     views = tuple(
         _with_observation(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
@@ -145,8 +145,8 @@ def rehearse(session: Session) -> Snapshot:
 def _account_scope(session: Session, account: str, listing: Listing, machines: Sequence[Machine]) -> AccountScope:
     """Return the account of a listing; its identity is queried if it may have machines."""
     scope = AccountScope(session, account)
-    scope.take(listing.identities)
-    return scope.ask_of(machines)
+    scope.record(listing.identities)
+    return scope.query_for(machines)
 
 
 def _retained_images(session: Session) -> list[Machine]:
@@ -354,4 +354,4 @@ def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: M
     for machine, report in reports.items():
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):
-                record(session, machines[machine], report.answer)
+                record_traffic(session, machines[machine], report.answer)

@@ -33,9 +33,9 @@ from cloudgpu.control.reaper.observe import (
     observe_machines,
     rehearse,
 )
-from cloudgpu.control.session.guarding import own_home, own_run
-from cloudgpu.control.session.identity import judged_here
-from cloudgpu.control.session.last_run import earlier
+from cloudgpu.control.session.guarding import completed_run, home_id
+from cloudgpu.control.session.identity import machines_to_evaluate
+from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.control.team.roles import payers_only
@@ -213,7 +213,7 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # one by hand says nothing of the next
-        session.own_run = own_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
+        session.current_run = completed_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
     refused = deliver_all(session, run, evaluation.budgets, machines)
     run = replace(run, undelivered=refused, duration=session.clock() - begun)
     record_run(session, run, cron=request.cron, sweep=request.sweep)
@@ -289,7 +289,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
 
 
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
-    snapshot = replace(snapshot, rows=tuple(judged_here(session, snapshot.rows)))
+    snapshot = replace(snapshot, rows=tuple(machines_to_evaluate(session, snapshot.rows)))
     policies = policies_of(session, snapshot.rows, request.policy)
     refuse_broken(policies)  # those of machines, too, that were found just now
     views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
@@ -381,19 +381,19 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
     """Write that the run has ended, and how; without a result, `why` it broke off before it could judge anything."""
     result = RunResult(why=why) if run is None else _run_result(run)
     now, ok = session.clock(), run is not None and run.is_complete_here
-    earlier_runs = earlier(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
+    totals = totals_after_run(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
     line = reap_finished(
         result,
         now,
         ok=ok,
         host=platform.node(),
-        home=own_home(session),
+        home=home_id(session),
         cron=cron,
         sweep=sweep,
-        ok_at=earlier_runs.ok_at,
-        sweep_at=earlier_runs.sweep_at,
-        runs=earlier_runs.runs,
-        left=earlier_runs.left,
+        ok_at=totals.ok_at,
+        sweep_at=totals.sweep_at,
+        runs=totals.runs,
+        left=totals.credits,
     )
     session.ledger.append([line])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.resources.named import complete
-from cloudgpu.control.session.accounts import split_gaps, unanswered_of, used_accounts
+from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_reachable_here
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
@@ -133,7 +133,7 @@ def _beside_of(session: Session, account: str) -> _AccountResources:
         provider = session.provider(account)
         found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as error:
-        return _AccountResources(account, "", unanswered=(unanswered_of(account, error),))
+        return _AccountResources(account, "", unanswered=(account_gap(account, error),))
     try:
         fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.why_no_timer() else {}
     except CloudgpuError as error:

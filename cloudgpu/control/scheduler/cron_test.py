@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from cloudgpu.control.scheduler.cron import the_job
 from cloudgpu.control.scheduler.crontab_store import find_tables
 from cloudgpu.control.scheduler.crontab_text import installed_command, shell_command
-from cloudgpu.control.session.identity import reachable
+from cloudgpu.control.session.identity import reachable_machines
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import UNKNOWN
@@ -179,7 +179,7 @@ def _ends(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]
 def credentials(session: Session) -> list[Credential]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
     machines = [machine for machine in session.ledger.machines() if machine.terminated_at is None]
-    used = {machine.account for machine in reachable(session, machines)} or set(session.settings.accounts)
+    used = {machine.account for machine in reachable_machines(session, machines)} or set(session.settings.accounts)
     return [_credential(session, account) for account in sorted(used)]
 
 

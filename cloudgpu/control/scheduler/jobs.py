@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.scheduler.due import own_run_due, prices_due, run_due, sweep_due
-from cloudgpu.control.session.guarding import own_home
+from cloudgpu.control.session.guarding import home_id
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.identity import unanswered_text
@@ -75,7 +75,7 @@ def _now(session: Session) -> datetime:
 
 def _run_due(session: Session, every: timedelta) -> datetime:
     last, now = read_last_run(session.ledger), session.clock()
-    return own_run_due(last, run_due(last, session.ledger.machines(), every, now), own_home(session), every, now)
+    return own_run_due(last, run_due(last, session.ledger.machines(), every, now), home_id(session), every, now)
 
 
 def reap_once(session: Session, every: timedelta) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.control.budgets.store import budget_states, budgets
-from cloudgpu.control.session.last_run import LastRun, read_last_run, runs
+from cloudgpu.control.session.last_run import LastRun, may_be_billed, read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.values.times import from_iso
@@ -69,7 +69,7 @@ def _of_machines(machines: list[Machine], now: datetime) -> Iterator[Family]:
     yield _gauge("burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", places)
     unpriced = sum(1 for one in values if one["billed"] and one["price"] is None)
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
-    awake = [machine for machine in machines if runs(machine) and machine.last_active]
+    awake = [machine for machine in machines if may_be_billed(machine) and machine.last_active]
     idle = (
         ({"machine": machine.id, "name": machine.name}, _since(not_none(machine.last_active), now)) for machine in awake
     )

@@ -28,7 +28,7 @@ from cloudgpu.control.scheduler.cron import passes
 from cloudgpu.control.scheduler.due import run_due, slept
 from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs
 from cloudgpu.control.session.base import Report, utc_now
-from cloudgpu.control.session.last_run import overdue, read_last_run
+from cloudgpu.control.session.last_run import overdue_sentence, read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
@@ -323,7 +323,7 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
         "running": session.is_locked(LOCK),
         "last_run": passes(session),
         "next_at": iso(_next(session, machines, often, now)) if here else None,
-        "overdue": overdue(session, machines),
+        "overdue": overdue_sentence(session, machines),
     }
 
 

@@ -1,8 +1,8 @@
-"""What a session knows without asking whose account a machine is of: settings, ledger, providers, names and locks.
+"""The part of a session that asks no provider: settings, ledger, providers, names and locks.
 
-Whether a machine's account is one of this home's, it says by what accounts here last said who they are, and by
-config.toml: why a machine cannot be asked whose account or host that does not name any more, and the ways out. Imports
-next to nothing: `ls` uses it.
+Whether a machine's account is one of this home's is read from config.toml and from the identities that accounts last
+reported. For a machine whose account or host is not in config.toml any more, this says why it cannot be reached, and
+the remedies. Imports next to nothing: `ls` uses it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from cloudgpu.providers.base import Provider
 
 Report = Callable[[str], None]
-NAMES_HOLD = timedelta(minutes=1)  # a run asks for them once, not for each machine
+NAMES_CACHED_FOR = timedelta(minutes=1)  # so that a run reads them once, not for each machine
 
 
-def silent(_sentence: str) -> None:
-    """Report nobody."""
+def report_nothing(_sentence: str) -> None:
+    """Report nothing."""
 
 
 def utc_now() -> datetime:
@@ -51,40 +51,40 @@ def utc_now() -> datetime:
 
 @dataclass
 class SessionBase:
-    """What every verb works with, as far as it needs no machine's account. The fields are told at `Session`."""
+    """What every verb works with, as far as it asks no provider whose account a machine is in."""
 
     home: Home
     settings: Settings
     ledger: Ledger
     clock: Callable[[], datetime] = utc_now
-    report: Report = silent
-    pause: Callable[[float], None] = time.sleep  # seconds between two looks
+    report: Report = report_nothing
+    pause: Callable[[float], None] = time.sleep  # sleeps so many seconds
     _providers: dict[str, Provider] = field(default_factory=dict)
-    found: set[str] = field(default_factory=set)  # accounts of clouds that config.toml does not name
+    detected: set[str] = field(default_factory=set)  # accounts of clouds that are not in config.toml
     clock_ahead: Callable[[], timedelta] = timedelta  # by how much this computer's own clock is ahead of `clock`
-    tell_waits: Report | None = None  # who is told what is waited for, where `report` tells nobody
-    for_lab: bool = False  # a run is under way, which acts for the lab, whoever runs it
-    ledger_away: bool = False  # the ledger is away, and what stands in for it waits to be written
-    alerts_told: tuple[Event, AlertState] | None = None  # what `alerts` has folded of its lines, up to this one
-    own_run: ScheduledRun | None = None  # the one of the reaper that is under way here, not recorded yet
-    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # as written down
-    regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `by_remembered_regions`
-    _names: tuple[datetime, CurrentNames] | None = None  # what was renamed, and when that was read
+    report_waits: Report | None = None  # gets what is waited for, where `report` prints nothing
+    for_lab: bool = False  # a run of the reaper acts for the whole lab, whoever runs it
+    ledger_away: bool = False  # entries go into the outbox until it is back
+    alert_state_cache: tuple[Event, AlertState] | None = None  # the state after this last event
+    current_run: ScheduledRun | None = None  # the run of the reaper that is under way here, not recorded yet
+    identified: dict[tuple[str, str], AccountIdentity] = field(default_factory=dict)  # what this process has remembered
+    regions_in_use: Mapping[str, Collection[str]] | None = None  # by kind of provider, in `use_remembered_regions`
+    _names: tuple[datetime, CurrentNames] | None = None  # when that was read, and what was renamed
 
     def provider(self, account: str) -> Provider:
-        """Return the configured account's provider, made once; raise InvalidRequest when there is none such."""
+        """Return the configured account's provider, opened once; raise InvalidRequest for an unknown account."""
         if account not in self._providers:
-            self._providers[account] = self._make(account)
+            self._providers[account] = self._open_provider(account)
         return self._providers[account]
 
     def names(self) -> CurrentNames:
-        """Return what accounts and hosts of this owner are called in config.toml that were renamed."""
+        """Return the current names of this owner's accounts and hosts that were renamed in config.toml."""
         now = self.clock()
-        if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_HOLD:
-            found = CurrentNames()
-            with suppress(LedgerUnavailable):  # who has no ledger goes by identities alone
-                found = names_now(self.ledger.events(SUBJECT), self.settings.owner)
-            self._names = now, found.among({name: one.options for name, one in self.settings.accounts.items()})
+        if self._names is None or not timedelta(0) <= now - self._names[0] < NAMES_CACHED_FOR:
+            names = CurrentNames()
+            with suppress(LedgerUnavailable):  # without a ledger, identities alone tell
+                names = names_now(self.ledger.events(SUBJECT), self.settings.owner)
+            self._names = now, names.among({name: account.options for name, account in self.settings.accounts.items()})
         return self._names[1]
 
     def published(self) -> dict[str, Published]:
@@ -94,15 +94,15 @@ class SessionBase:
         return published_of(self.ledger.events(SUBJECT))
 
     @property
-    def place(self) -> list[str]:
-        """Which computer, user and directory this home is of: another one where it is a copy, or was moved."""
+    def location(self) -> list[str]:
+        """The computer, user and directory of this home. They differ where it was copied or moved."""
         from cloudgpu.access.computer import computer
 
         return [computer(), str(os.geteuid()), os.path.realpath(self.home.root)]
 
     @property
     def home_terms(self) -> HomeTerms:
-        """What this home says of its machines; its id is the computer and the directory."""
+        """The policy files and settings of this home; its id is the computer and the directory."""
         from cloudgpu.access.computer import computer
         from cloudgpu.config.policies.find import HomeTerms, policy_paths
 
@@ -112,7 +112,7 @@ class SessionBase:
 
     @contextmanager
     def for_the_lab(self) -> Iterator[None]:
-        """Let what happens meanwhile happen for the lab, by its policies, leases and budgets, whoever runs it."""
+        """Act for the whole lab in this block, by its policies, leases and budgets, whoever runs it."""
         before, self.for_lab = self.for_lab, True
         try:
             yield
@@ -120,10 +120,10 @@ class SessionBase:
             self.for_lab = before
 
     def forget_names(self) -> None:
-        """Read anew what was renamed: this process has just written it."""
+        """Read the names again at next use: this process has just renamed an account or host."""
         self._names = None
 
-    def _make(self, account: str) -> Provider:
+    def _open_provider(self, account: str) -> Provider:
         from cloudgpu.providers.base import ProviderSettings
         from cloudgpu.providers.registry import open_provider
 
@@ -132,31 +132,31 @@ class SessionBase:
             raise self.unknown_account(account)
         home = self.home.provider(configured.provider, account)
         options, ledger = dict(configured.options), self.ledger
-        called = self.names().hosts_of(account)
-        whose = ("", lambda: ledger.id, self._report_line)
-        with suppress(LedgerUnavailable):  # what only asks an account does without
-            whose = (ledger.id, *whose[1:])
-        made = ProviderSettings(
+        renamed_hosts = self.names().hosts_of(account)
+        ledger_and_report = ("", lambda: ledger.id, self._report_line)
+        with suppress(LedgerUnavailable):  # not needed to query an account
+            ledger_and_report = (ledger.id, *ledger_and_report[1:])
+        provider_settings = ProviderSettings(
             account,
             options,
             home,
             self.clock,
             self.pause,
-            *whose,
-            renamed_hosts=called,
+            *ledger_and_report,
+            renamed_hosts=renamed_hosts,
             regions_in_use=lambda: self._regions_of(configured.provider),
             clock_ahead=self.clock_ahead,
         )
-        return open_provider(configured.provider, made)
+        return open_provider(configured.provider, provider_settings)
 
     def _regions_of(self, kind: str) -> Collection[str] | None:
         return None if self.regions_in_use is None else self.regions_in_use.get(kind, ())
 
     @contextmanager
-    def by_remembered_regions(self, in_use: Mapping[str, Collection[str]]) -> Iterator[None]:
-        """Let listings inside go by the regions that were found within the last day, and by those `in_use`.
+    def use_remembered_regions(self, in_use: Mapping[str, Collection[str]]) -> Iterator[None]:
+        """Have listings in this block query only regions that were found within the last day, and those `in_use`.
 
-        `in_use` has, by the kind of provider, where the ledger has machines.
+        `in_use` has the regions where the ledger has machines, by the kind of provider.
         """
         self.regions_in_use = in_use
         try:
@@ -164,28 +164,28 @@ class SessionBase:
         finally:
             self.regions_in_use = None
 
-    def waits(self, sentence: str) -> None:
-        """Say what is waited for, also where nothing else is said."""
-        (self.tell_waits or self.report)(sentence)
+    def report_wait(self, sentence: str) -> None:
+        """Report what is waited for, also where nothing else is reported."""
+        (self.report_waits or self.report)(sentence)
 
     def _report_line(self, sentence: str) -> None:
-        self.report(sentence)  # whatever that is by then: a session is opened before a verb says how it speaks
+        self.report(sentence)  # looked up late: a verb may replace `report` after the session was opened
 
     def account(self, name: str) -> Account | None:
         """Return the account called `name`, None for none such.
 
-        Where no account of a cloud is configured, its own name stands for one with the usual settings, from then on.
+        Where no account of a cloud is configured, the cloud's name means one with default settings, from then on.
         """
         accounts = self.settings.accounts
-        if name in CLOUDS and all(one.provider != name for one in accounts.values()):
+        if name in CLOUDS and all(account.provider != name for account in accounts.values()):
             self.settings = replace(self.settings, accounts={**accounts, name: Account(name, name)})
-            self.found.add(name)
+            self.detected.add(name)
         return self.settings.accounts.get(name)
 
     def unknown_account(self, account: str) -> InvalidRequest:
-        """Return the error that names the accounts there are, or how to retire one that the ledger alone knows."""
+        """Return the error that lists the accounts, or says how to forget one that only the ledger has."""
         with suppress(LedgerUnavailable):
-            gone = gone_from_settings(self, account)
+            gone = missing_account_error(self, account)
             if gone is not None:
                 return gone
         known = sorted(self.settings.accounts)
@@ -204,12 +204,12 @@ class SessionBase:
         Each waits for ever (True), not at all, or so many seconds. Raises ProviderUnavailable when somebody else
         holds it to the end, LedgerUnavailable when no lock can be made, LedgerMoved where the ledger is not in use.
         """
-        self.ledger.check_in_use()  # before anything is sent: what is done could not be written down
+        self.ledger.check_in_use()  # before anything is sent: it could not be recorded
         with ExitStack() as both:
             try:
                 both.enter_context(files.lock(self.home.locks, name, wait=wait))
             except LedgerUnavailable:
-                if not self.ledger_away:  # else a full disk may refuse a lock: `AsideLedger.hold` takes one elsewhere
+                if not self.ledger_away:  # else a full disk may refuse a lock: the stand-in ledger takes one elsewhere
                     raise
             both.enter_context(self.ledger.lock(name, wait=wait))
             yield
@@ -221,35 +221,39 @@ class SessionBase:
         return False
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where the lock `name`, which this process held by `lock`, is lost unawares."""
+        """Raise LedgerUnavailable where this process has lost the lock `name` without having released it."""
         if not self.ledger_away:  # else a full disk may have refused the file of the lock
             files.check_lock(self.home.locks, name)
         self.ledger.check_lock(name)
 
 
 def is_mine(session: SessionBase, machine: Machine) -> bool:
-    """Say whether a machine is of the owner that the settings name; one found by its tags has the name as tags do."""
+    """Say whether a machine's owner is the one in the settings, also as tags spell that name."""
     return machine.owner in (session.settings.owner, tag_value(session.settings.owner))
 
 
-def gone_from_settings(session: SessionBase, account: str) -> InvalidRequest | None:
+def missing_account_error(session: SessionBase, account: str) -> InvalidRequest | None:
     """Return the error for an account that the ledger knows and config.toml does not; None for one it does not know.
 
-    It names both ways out, and the account that may be the same one under a new name.
+    It has both remedies, and the account that may be the same one under a new name.
     """
     names = session.names()
     kinds = {names.account(machine.account): machine.provider for machine in session.ledger.billable_machines()}
     if account not in kinds:
         return None
-    new = sorted(
+    new_names = sorted(
         name
-        for name, one in session.settings.accounts.items()
-        if one.provider == kinds[account] and name not in kinds and name != one.provider
+        for name, configured in session.settings.accounts.items()
+        if configured.provider == kinds[account] and name not in kinds and name != configured.provider
     )
-    renamed = f" If {' or '.join(new)} is its new name: cloudgpu init --rename {account} {new[0]}." if new else ""
+    rename_hint = (
+        f" If {' or '.join(new_names)} is its new name: cloudgpu init --rename {account} {new_names[0]}."
+        if new_names
+        else ""
+    )
     return InvalidRequest(
         f"Account {account} has machines in the ledger and is not in config.toml. Put [accounts.{account}] back, or "
-        f"retire it: cloudgpu init --forget {account}.{renamed}",
+        f"retire it: cloudgpu init --forget {account}.{rename_hint}",
         field="account",
         value=account,
         next=f'Add [accounts.{account}] with provider = "{kinds[account]}" to {session.home.config_file}, or, when '
@@ -261,61 +265,65 @@ IdentitiesByAccount = dict[str, dict[str, list[str]]]  # kind and id, by account
 _lock = Lock()
 
 
-def remember(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:
-    """Keep what an account here said it is, for `reachable`. A full disk keeps nobody from their work."""
+def remember_identity(session: SessionBase, account: str, region: str | None, identity: AccountIdentity) -> None:
+    """Store the identity that an account reported, for `known_reachability`. A full disk is ignored."""
     region_key = identity_region(region, identity.kind)
     if session.identified.get((account, region_key)) == identity or not session.home.root.is_dir():
         return
     with _lock, suppress(OSError):
-        known = remembered(session)
+        known = remembered_identities(session)
         by_region = known.setdefault(account, {})
         if by_region.get(region_key) != [identity.kind, identity.id]:
             by_region[region_key] = [identity.kind, identity.id]
             file = session.home.identities
-            for left in file.parent.glob(f".{file.name}.*"):  # by a process that was killed, or that tells it again
-                left.unlink(missing_ok=True)
-            fresh = file.with_name(f".{file.name}.{os.getpid()}")
-            fresh.write_text(json.dumps({"at": session.place, "accounts": known}, indent=1) + "\n", encoding="utf-8")
-            fresh.replace(file)
+            for stale in file.parent.glob(f".{file.name}.*"):  # of a process that was killed, or that writes it again
+                stale.unlink(missing_ok=True)
+            temporary = file.with_name(f".{file.name}.{os.getpid()}")
+            temporary.write_text(
+                json.dumps({"at": session.location, "accounts": known}, indent=1) + "\n", encoding="utf-8"
+            )
+            temporary.replace(file)
         session.identified[account, region_key] = identity
 
 
-def reachable(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
+def known_reachability(session: SessionBase, machines: Sequence[Machine]) -> list[bool | None]:
     """Say of each machine whether its account is one of this home's; None where that is not known without asking."""
-    known = remembered(session) if machines else {}
+    known = remembered_identities(session) if machines else {}
     return [_is_here(session, machine, known) for machine in machines]
 
 
-def names_here(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
-    """Return what the accounts of these machines are called: where they were launched, and here, as far as is known."""
-    known, names = remembered(session) if machines else {}, {machine.account for machine in machines}
+def account_names(session: SessionBase, machines: Sequence[Machine]) -> set[str]:
+    """Return all names of these machines' accounts: where they were launched, and here, as far as is known."""
+    known, names = remembered_identities(session) if machines else {}, {machine.account for machine in machines}
     wanted = [[machine.identity.kind, machine.identity.id] for machine in machines if machine.identity]
-    return names | {name for name, identities in known.items() if any(one in wanted for one in identities.values())}
+    return names | {
+        name for name, identities in known.items() if any(identity in wanted for identity in identities.values())
+    }
 
 
 def is_another_account(session: SessionBase, account: str, machine: Machine) -> bool:
-    """Say whether this account last said that it is another one than a machine's.
+    """Say whether this account last reported another identity than that of the machine's account.
 
-    Of hosts, all that the settings name have to have said so where they do not name the machine's own. Without a region
-    the first of them was asked.
+    For on-premises hosts: the machine's own host has to have reported another one, or, where the settings do not name
+    it, all hosts that they name.
     """
     identity = machine.identity
     if identity is None:
         return False
-    known, wanted = remembered(session).get(account, {}), [identity.kind, identity.id]
+    known, wanted = remembered_identities(session).get(account, {}), [identity.kind, identity.id]
     if identity.kind != BY_REGION:
         return known.get("", wanted) != wanted
     by_region = _identities_by_host(session, account, known)
     host = session.names().host(account, machine.region or "")
     if by_region.get(host) is not None:
         return by_region[host] != wanted
-    return bool(by_region) and all(one is not None and one != wanted for one in by_region.values())
+    return bool(by_region) and all(said is not None and said != wanted for said in by_region.values())
 
 
 def _identities_by_host(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
-    """Return what the hosts of an account last said they are, None for nothing; without a region the first was asked.
+    """Return the identity that each host of an account in the settings last reported; None where it reported none.
 
-    Only those that the settings name: what another one said tells of no machine any more.
+    An identity that was queried without a region is that of the first host.
     """
     names = hosts_in(session.settings.accounts[account].options)
     return {name: known.get(name, known.get("") if name == names[0] else None) for name in names}
@@ -323,7 +331,9 @@ def _identities_by_host(session: SessionBase, account: str, known: dict[str, lis
 
 def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount) -> bool | None:
     identity = machine.identity
-    accounts = [name for name, one in session.settings.accounts.items() if one.provider == machine.provider]
+    accounts = [
+        name for name, configured in session.settings.accounts.items() if configured.provider == machine.provider
+    ]
     if identity is None:
         return None
     wanted = [identity.kind, identity.id]
@@ -342,41 +352,44 @@ def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount)
     return None if None in identities else False
 
 
-def remembered(session: SessionBase) -> IdentitiesByAccount:
-    """Return what accounts said, by account and region; nothing where this home is a copy, or was moved, since."""
-    here = session.place
+def remembered_identities(session: SessionBase) -> IdentitiesByAccount:
+    """Return the identities that accounts reported, by account and region; none where this home was copied or moved."""
+    location = session.location
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(session.home.identities.read_text(encoding="utf-8"))
-        if found["at"] == here:
-            return {str(name): dict(identities) for name, identities in found["accounts"].items()}
+        stored = json.loads(session.home.identities.read_text(encoding="utf-8"))
+        if stored["at"] == location:
+            return {str(name): dict(identities) for name, identities in stored["accounts"].items()}
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class NotConfigured:
-    """An account, or a host of one, that config.toml does not name: `why` and `way` are sentences."""
+    """An account, or a host of one, that is not in config.toml: `why` and `remedy` are sentences."""
 
     name: str
     why: str
-    way: str
+    remedy: str
 
 
-def absences(
+def missing_settings(
     session: SessionBase, machines: Sequence[Machine], known: Sequence[bool | None]
 ) -> list[NotConfigured | None]:
-    """Return for each of these machines what of it the settings do not name any more; None where they do.
+    """Return for each of these machines which account or host of it is not in the settings any more; else None.
 
-    Only for machines of this owner that may be there: a colleague's account need not be in these settings. And not
-    where an account here has said that it is the one, whatever it is called: `known` is what `reachable` says of them.
+    None also where an account here is known to be the machine's, whatever its name: `known` is what
+    `known_reachability` returns for them.
     """
-    return [None if here else absence(session, row) for row, here in zip(machines, known, strict=True)]
+    return [None if here else missing_setting(session, row) for row, here in zip(machines, known, strict=True)]
 
 
-def absence(session: SessionBase, machine: Machine) -> NotConfigured | None:
-    """Return what of a machine the settings do not name, by its names alone."""
-    mine = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
+def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | None:
+    """Return which account or host of a machine is not in the settings, by their names alone; None where both are.
+
+    Also None for a colleague's machine, whose account need not be here, and for one of which nothing is left.
+    """
+    is_ours = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
     if (
-        not mine
+        not is_ours
         or machine.identity is None
         or (machine.terminated_at is not None and not has_retained_resources(machine))
     ):
@@ -384,32 +397,32 @@ def absence(session: SessionBase, machine: Machine) -> NotConfigured | None:
     names = session.names()
     account = names.account(machine.account)
     if account in CLOUDS and account == machine.provider:
-        return None  # its own name stands for it, with or without a table
-    found = session.settings.accounts.get(account)
-    if found is None:
+        return None  # a cloud's name means its account, with or without a table
+    configured = session.settings.accounts.get(account)
+    if configured is None:
         table = f"[accounts.{account}]"
-        kept = f"Put {table} back into config.toml: the files of its machines are under that name"
-        way = kept if machine.provider == "local" else _way(table, account)
-        return NotConfigured(account, f"config.toml has no account {account}.", way)
-    if found.provider != machine.provider:
-        why = f"Account {account} in config.toml is one of {found.provider} now, not of {machine.provider}."
-        return NotConfigured(account, why, _way(f"the table of {machine.provider}", account))
+        put_back = f"Put {table} back into config.toml: the files of its machines are under that name"
+        remedy = put_back if machine.provider == "local" else _restore_remedy(table, account)
+        return NotConfigured(account, f"config.toml has no account {account}.", remedy)
+    if configured.provider != machine.provider:
+        why = f"Account {account} in config.toml is one of {configured.provider} now, not of {machine.provider}."
+        return NotConfigured(account, why, _restore_remedy(f"the table of {machine.provider}", account))
     host = names.host(account, machine.region or "")
-    if machine.identity.kind != BY_REGION or host in hosts_in(found.options):
+    if machine.identity.kind != BY_REGION or host in hosts_in(configured.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
-    return NotConfigured(host, why, _way("it", host))
+    return NotConfigured(host, why, _restore_remedy("it", host))
 
 
-def _way(what: str, name: str) -> str:
+def _restore_remedy(what: str, name: str) -> str:
     return (
         f"Put {what} back into config.toml. If it has another name now: cloudgpu init --rename {name} NEW. "
         f"If it will never answer again: cloudgpu init --forget {name}"
     )
 
 
-# Who reads a table, by provider. A plug-in reads its own when it is opened, which takes more than `ls` may load.
-READERS = {
+# What reads an account's table, by provider. A plug-in reads its own when it is opened: `ls` may not load that much.
+OPTION_READERS = {
     "aws": ("cloudgpu.providers.aws.ids", "aws_options"),
     "azure": ("cloudgpu.providers.azure.ids", "azure_options"),
     "gcp": ("cloudgpu.providers.gcp.options", "gcp_options"),
@@ -420,11 +433,11 @@ READERS = {
 }
 
 
-def table_faults(settings: Settings) -> Iterator[str]:
+def account_table_errors(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each account of a shipped provider whose table has a fault, such as an unknown key."""
     for account in settings.accounts.values():
-        if account.options and account.provider in READERS:
-            module, reader = READERS[account.provider]
+        if account.options and account.provider in OPTION_READERS:
+            module, reader = OPTION_READERS[account.provider]
             try:
                 getattr(import_module(module), reader)(account.name, account.options)
             except InvalidRequest as error:

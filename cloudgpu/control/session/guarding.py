@@ -1,7 +1,7 @@
-"""Asks the ledger for a layer from outside where nothing on a machine ends its bill: a scheduled run of the reaper.
+"""Requires scheduled runs of the reaper for a machine that neither its agent nor a timer can end.
 
-Such a machine is launched and started only while a run is heard that checks its account, from a computer that does not
-run on a battery, or with --no-guard. What a run says of itself is written here, too.
+Such a machine is launched and started only while scheduled runs check its account, from a computer that does not run on
+a battery, or with --no-guard. What a run records about itself is made here, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cloudgpu.core.values.naming import scope_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
-NO_SAFEGUARD = "--no-guard"  # the field of the error where a run is missing
+NO_GUARD_OPTION = "--no-guard"  # the field of the error
 GUARD_REMEDY = (
     "On a computer that stays on, run: cloudgpu cron install (or keep cloudgpu watch running), and try again after its "
     "first run."
@@ -37,112 +37,116 @@ NO_GUARD_REMEDY = f"{GUARD_REMEDY} To launch without: --no-guard"
 
 
 def on_battery(root: Path | None = None, *, system: str = sys.platform) -> bool | None:
-    """Say whether this computer draws on a battery or a UPS now; None where its system does not tell.
+    """Say whether this computer runs on a battery or a UPS now; None where its system does not tell.
 
-    A battery of a device (a mouse) is none of the computer's.
+    The battery of a device (a mouse) does not count.
     """
     root = POWER_SUPPLY if root is None else root
     if not root.is_dir():
         return False if system == "linux" and root.parent.is_dir() else None  # a server's kernel may have none of it
-    return any(_discharges(one) for one in root.iterdir())
+    return any(_is_discharging(supply) for supply in root.iterdir())
 
 
-def _discharges(supply: Path) -> bool:
-    kind, scope, status = (_line(supply / name) for name in ("type", "scope", "status"))
+def _is_discharging(supply: Path) -> bool:
+    kind, scope, status = (_read_line(supply / name) for name in ("type", "scope", "status"))
     return kind in ("Battery", "UPS") and scope != "Device" and status == "Discharging"
 
 
-def _line(file: Path) -> str:
+def _read_line(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return ""
 
 
-def own_home(session: SessionBase) -> str:
-    """Return what tells this home from all others, on this computer and elsewhere.
+def home_id(session: SessionBase) -> str:
+    """Return the id of this home: a hash of its random number, the computer, its name and the directory.
 
-    That is a number which it gets once, with the computer, its name and the directory: a copy of a home is another one.
+    So a copy of a home has another id.
     """
     from cloudgpu.access.computer import computer
 
-    identity = f"{_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
+    identity = (
+        f"{_home_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
+    )
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
-def _number(file: Path) -> str:
-    """Return the number of a home, made at the first sync; empty where it cannot be kept, as on a full disk."""
-    if not (found := _line(file)) and file.parent.is_dir():
+def _home_number(file: Path) -> str:
+    """Return the random number of a home, made on first use; empty where it cannot be stored, as on a full disk."""
+    if not (number := _read_line(file)) and file.parent.is_dir():
         with suppress(OSError, InvalidRequest), locked(file):
-            found = _line(file) or _new_number(file)  # another process may just have made it
-    return found
+            number = _read_line(file) or _new_home_number(file)  # another process may just have made it
+    return number
 
 
-def _new_number(file: Path) -> str:
+def _new_home_number(file: Path) -> str:
     number = secrets.token_hex(8)
     write_whole(file, f"{number}\n".encode())
     return number
 
 
-def own_run(
-    session: SessionBase, every: timedelta, queried: Iterable[QueriedAccount], silent: Iterable[Unanswered]
+def completed_run(
+    session: SessionBase, interval: timedelta, queried: Iterable[QueriedAccount], unanswered: Iterable[Unanswered]
 ) -> ScheduledRun:
-    """Return what a scheduled run that ends now says of itself: the accounts of clouds that answered it.
+    """Return what a scheduled run that ends now records about itself, with the cloud accounts that answered.
 
-    `every` is how often this computer makes one; `queried` are the accounts that it asked, `silent` those that gave no
-    answer.
+    `interval` is how often this computer makes one; `queried` are the accounts that it asked, `unanswered` those that
+    gave no answer.
     """
-    scopes = {gap.scope for gap in silent}
-    answered = [one for one in queried if one.account not in scopes]
-    found = set()
-    for one in answered:
+    silent_accounts = {gap.scope for gap in unanswered}
+    answered = [account for account in queried if account.account not in silent_accounts]
+    account_scopes = set()
+    for account in answered:
         with suppress(CloudgpuError):
-            identity = identity_of(session, one.account, None)
-            found |= set() if identity.kind in COMPUTERS else {scope_of(one.provider, identity.id)}
-    return ScheduledRun(own_home(session), platform.node(), session.clock(), every, on_battery(), frozenset(found))
+            identity = identity_of(session, account.account, None)
+            account_scopes |= set() if identity.kind in COMPUTERS else {scope_of(account.provider, identity.id)}
+    return ScheduledRun(
+        home_id(session), platform.node(), session.clock(), interval, on_battery(), frozenset(account_scopes)
+    )
 
 
-def scheduled(session: SessionBase) -> tuple[ScheduledRun, ...]:
-    """Return the latest scheduled runs of all homes, with the one that is under way here. Raises as the ledger."""
-    return with_run(read_last_run(session.ledger).scheduled, session.own_run, session.clock())
+def scheduled_runs(session: SessionBase) -> tuple[ScheduledRun, ...]:
+    """Return the latest scheduled run of each home, with the one that is under way here; raise LedgerUnavailable."""
+    return with_run(read_last_run(session.ledger).scheduled, session.current_run, session.clock())
 
 
-def run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
-    """Return the run that a launch relies on which needs one; None for none."""
-    return guarding_run(scheduled(session), _scope(session, offer), session.clock())
+def guarding_run_of_launch(session: SessionBase, offer: Offer) -> ScheduledRun | None:
+    """Return the scheduled run that guards the account of a launch; None where there is none."""
+    return guarding_run(scheduled_runs(session), _scope(session, offer), session.clock())
 
 
 def check_launch_guarded(session: SessionBase, offer: Offer) -> None:
-    """Raise InvalidRequest where no run is heard that guards a launch which needs one."""
-    _check(session, _scope(session, offer), offer.available.account)
+    """Raise InvalidRequest where no scheduled run guards the account of a launch."""
+    _check_guarded(session, _scope(session, offer), offer.available.account)
 
 
 def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> None:
     """Raise InvalidRequest, as a launch does, where one of these stopped machines would be guarded by nothing."""
     for machine in machines:
         if needs_runs(without_waiver(machine)):
-            _check(session, scope_of_row(machine), machine.account or "")
+            _check_guarded(session, scope_of_row(machine), machine.account or "")
 
 
 def is_guarded(session: SessionBase, machine: Machine) -> bool:
-    """Say whether something would end this machine, or it was agreed to do without."""
+    """Say whether something would end this machine, or its user waived that with --no-guard."""
     now = session.clock()
-    return not needs_runs(machine) or guarding_run(scheduled(session), scope_of_row(machine), now) is not None
+    return not needs_runs(machine) or guarding_run(scheduled_runs(session), scope_of_row(machine), now) is not None
 
 
 def without_waiver(machine: Machine) -> Machine:
     """Return a machine as if nobody had launched or started it with --no-guard."""
-    found = machine.guards
-    return machine if found is None else machine._replace(guards=found._replace(waived=False))
+    guards = machine.guards
+    return machine if guards is None else machine._replace(guards=guards._replace(waived=False))
 
 
-def _check(session: SessionBase, scope: str, account: str) -> None:
-    runs, now = scheduled(session), session.clock()
+def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
+    runs, now = scheduled_runs(session), session.clock()
     if guarding_run(runs, scope, now) is None:
         raise InvalidRequest(
             f"At {account} nothing on a machine can end its bill. Only scheduled runs of the reaper can, and "
             f"{missing_for_guard(runs, scope, now)}.",
-            field=NO_SAFEGUARD,
+            field=NO_GUARD_OPTION,
             value=account,
             next=NO_GUARD_REMEDY,
         )

@@ -1,4 +1,4 @@
-"""When a run last succeeded, and the one line that every verb says where none has for too long."""
+"""When a run of the reaper last succeeded, and the warning of every verb where none has for too long."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
 
 SUBJECT, KIND = "reaper", "reap_finished"
-OVERDUE_AFTER = timedelta(hours=26)  # a nightly pass that is two hours late is not yet news
-NAMED = 3  # machines in a sentence
-_ASLEEP = frozenset({"stopped", "deallocated", "terminated"})
+OVERDUE_AFTER = timedelta(hours=26)  # a nightly run may be two hours late
+MAX_NAMED = 3  # machines in a sentence
+_STOPPED_STATES = frozenset({"stopped", "deallocated", "terminated"})
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What the ledger says of passes: the latest, when one last succeeded, when one last swept. None: never."""
+    """The latest run of the reaper, when one last succeeded, and when a full run last did. None: never."""
 
     latest: Event | None = None
     ok_at: datetime | None = None
@@ -37,10 +37,8 @@ class LastRun:
     @property
     def scheduled(self) -> tuple[ScheduledRun, ...]:
         """The latest scheduled run of each home, with how often it makes one and what it runs on."""
-        runs = () if self.latest is None else self.latest.body.get("scheduled", ())
-        if not runs:
-            return ()
-        return tuple(map(ScheduledRun.of, runs))
+        stored = () if self.latest is None else self.latest.body.get("scheduled", ())
+        return tuple(map(ScheduledRun.of, stored))
 
     @property
     def credits(self) -> tuple[CreditReading, ...]:
@@ -54,27 +52,27 @@ class LastRun:
 
     @property
     def at(self) -> datetime | None:
-        """When the latest ended, well or not."""
+        """When the latest run ended, whether it succeeded or not."""
         return None if self.latest is None else from_iso(self.latest.occurred_at)
 
     @property
     def ok(self) -> bool | None:
-        """Say whether the latest went well; None for none."""
+        """Whether the latest run succeeded; None where there is none."""
         return None if self.latest is None else bool(self.latest.body.get("ok"))
 
 
 def read_last_run(ledger: Ledger) -> LastRun:
-    """Return what the ledger says of passes: one line is read, for each carries what those before it have said."""
+    """Return the last run of the reaper by the ledger. One line is read: it repeats when a run last succeeded."""
     line = ledger.last(SUBJECT)
     if line is None:
         return LastRun()
     if line.kind == KIND and {"ok_at", "sweep_at"} <= line.body.keys():
         return LastRun(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
-    return _told(ledger.events(SUBJECT))
+    return _fold_runs(ledger.events(SUBJECT))
 
 
-def are_made(ledger: Ledger, now: datetime) -> bool:
-    """Say whether runs are being made: one has succeeded lately."""
+def are_runs_current(ledger: Ledger, now: datetime) -> bool:
+    """Say whether a run of the reaper has succeeded within 26 hours."""
     ok_at = read_last_run(ledger).ok_at
     return ok_at is not None and now - ok_at < OVERDUE_AFTER
 
@@ -83,108 +81,113 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 
 
-def _told(lines: Iterable[Event]) -> LastRun:
-    found = LastRun()
+def _fold_runs(lines: Iterable[Event]) -> LastRun:
+    last = LastRun()
     for line in lines:
         if line.kind == KIND:
             at, ok = from_iso(line.occurred_at), bool(line.body.get("ok"))
             swept = ok and bool(line.body.get("sweep"))
-            found = LastRun(line, at if ok else found.ok_at, at if swept else found.sweep_at)
-    return found
+            last = LastRun(line, at if ok else last.ok_at, at if swept else last.sweep_at)
+    return last
 
 
-class EarlierRuns(NamedTuple):
-    """What the line of a run carries of those before it."""
+class RunTotals(NamedTuple):
+    """What the line of a run repeats of the runs before it."""
 
     ok_at: str | None
     sweep_at: str | None
     runs: list[ScheduledRunRecord]  # the latest scheduled run of each home
-    left: list[CreditRecord]  # the credit of each account as it was last read
+    credits: list[CreditRecord]  # the remaining credit of each account as it was last read
 
 
-def earlier(
+def totals_after_run(
     session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[CreditReading] = ()
-) -> EarlierRuns:
-    """Return what the line of a run that ends `now` carries of those before it; `read` are credits as it found them."""
+) -> RunTotals:
+    """Return what the line of a run that ends `now` repeats of earlier runs; `read` are the credits that it read."""
     from cloudgpu.core.budgets.credit import latest_credits
 
-    before = read_last_run(session.ledger)
-    runs, known = before.scheduled, (*before.credits, *read)
-    ok_at = now if ok else before.ok_at
-    sweep_at = now if ok and sweep else before.sweep_at
-    return EarlierRuns(
+    previous = read_last_run(session.ledger)
+    ok_at = now if ok else previous.ok_at
+    sweep_at = now if ok and sweep else previous.sweep_at
+    return RunTotals(
         None if ok_at is None else iso(ok_at),
         None if sweep_at is None else iso(sweep_at),
-        [one.record() for one in with_run(runs, session.own_run, now)],
-        [one.record() for one in latest_credits(known)],
+        [item.record() for item in with_run(previous.scheduled, session.current_run, now)],
+        [item.record() for item in latest_credits((*previous.credits, *read))],
     )
 
 
-def overdue(session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None) -> str | None:
-    """Return the sentence that no run has succeeded for 26 hours while machines run; None where all is well.
+def overdue_sentence(
+    session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None
+) -> str | None:
+    """Return the warning that no run has succeeded for 26 hours while machines run; None where all is well.
 
-    `machines` are those of the ledger, `last` the last run, where the caller has them. Within 26 hours of the first
-    launch nothing is said. Raises LedgerUnavailable.
+    `machines` are those of the ledger, `last` the last run, where the caller has them. None also within 26 hours of the
+    first launch. Raises LedgerUnavailable.
     """
     now, last = session.clock(), last or read_last_run(session.ledger)
-    if last.ok_at is not None and abs(now - last.ok_at) < OVERDUE_AFTER:  # one far ahead was made by a wrong clock
+    if last.ok_at is not None and abs(now - last.ok_at) < OVERDUE_AFTER:  # a time in the future is from a wrong clock
         return None
     machines = session.ledger.machines() if machines is None else machines
-    awake = sum(map(runs, machines))
-    if not awake or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
+    billable = sum(map(may_be_billed, machines))
+    if not billable or now - from_iso(min(machine.intended_at for machine in machines)) < OVERDUE_AFTER:
         return None
-    return _sentence(last, now, awake)
+    return _sentence(last, now, billable)
 
 
-def runs(machine: Machine) -> bool:
+def may_be_billed(machine: Machine) -> bool:
     """Say whether a machine may be billed by the hour: it is not known to be stopped, or is billed all the same."""
-    return machine.terminated_at is None and (bool(machine.billed) or machine.state not in _ASLEEP)
+    return machine.terminated_at is None and (bool(machine.billed) or machine.state not in _STOPPED_STATES)
 
 
 def unguarded_machines(
     session: SessionBase, machines: Iterable[Machine], last: LastRun | None = None
 ) -> list[tuple[Machine, str]]:
-    """Return those of these machines that only scheduled runs end and that none guards now, each with why.
+    """Return those of these machines that only scheduled runs can end and that none guards now, each with why.
 
     `last` is the last run, where the caller has it. Nothing is read where no machine needs such a run.
     """
-    alone = [machine for machine in machines if runs(machine) and needs_runs(machine)]
-    if not alone:
+    dependent = [machine for machine in machines if may_be_billed(machine) and needs_runs(machine)]
+    if not dependent:
         return []
     now = session.clock()
-    known = with_run((last or read_last_run(session.ledger)).scheduled, session.own_run, now)
-    scopes = ((machine, scope_of_row(machine)) for machine in alone)
+    scheduled = with_run((last or read_last_run(session.ledger)).scheduled, session.current_run, now)
+    scopes = ((machine, scope_of_row(machine)) for machine in dependent)
     return [
-        (one, missing_for_guard(known, scope, now)) for one, scope in scopes if guarding_run(known, scope, now) is None
+        (one, missing_for_guard(scheduled, scope, now))
+        for one, scope in scopes
+        if guarding_run(scheduled, scope, now) is None
     ]
 
 
-def unguarded(session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None) -> str | None:
-    """Return the sentence that a machine which only scheduled runs end is guarded by none; None where all is well.
+def unguarded_sentence(
+    session: SessionBase, machines: list[Machine] | None = None, last: LastRun | None = None
+) -> str | None:
+    """Return the warning that no scheduled run guards a machine which only they can end; None where all is well.
 
     `machines` are those that are there, where the caller has them. Raises LedgerUnavailable.
     """
-    left = unguarded_machines(session, session.ledger.present_machines() if machines is None else machines, last)
-    if not left:
+    unguarded = unguarded_machines(session, session.ledger.present_machines() if machines is None else machines, last)
+    if not unguarded:
         return None
-    names = first_few([machine.name for machine, _ in left], NAMED)
-    way = f"To check now: cloudgpu reap. To end it: cloudgpu down {left[0][0].name}"
-    return f"Only scheduled runs of the reaper can end {names}, and {left[0][1]}. {way}"
+    names = first_few([machine.name for machine, _ in unguarded], MAX_NAMED)
+    remedy = f"To check now: cloudgpu reap. To end it: cloudgpu down {unguarded[0][0].name}"
+    return f"Only scheduled runs of the reaper can end {names}, and {unguarded[0][1]}. {remedy}"
 
 
-def _sentence(last: LastRun, now: datetime, awake: int) -> str:
-    machines = "a machine runs" if awake == 1 else f"{awake} machines run"
+def _sentence(last: LastRun, now: datetime, billable: int) -> str:
+    machines = "a machine runs" if billable == 1 else f"{billable} machines run"
     if last.ok_at is None:
         since = "No run of the reaper has succeeded yet"
     elif last.ok_at > now:
         since = "No run of the reaper has succeeded since the clock was set back"
     else:
-        since = f"No run of the reaper has succeeded for {duration_text(_hours(now - last.ok_at))}"
+        since = f"No run of the reaper has succeeded for {duration_text(_whole_hours(now - last.ok_at))}"
     if last.at is not None and now - last.at < OVERDUE_AFTER:
         ago = duration_text(max(now - last.at, timedelta()))
         return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"
     return f"{since}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"
 
 
-def _hours(span: timedelta) -> timedelta:
+def _whole_hours(span: timedelta) -> timedelta:
     return timedelta(hours=span // timedelta(hours=1))

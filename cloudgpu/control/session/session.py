@@ -1,4 +1,4 @@
-"""One user's working place: settings, ledger, providers and clock, opened once per command."""
+"""A session: settings, ledger, providers and clock of one user, opened once per command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.providers.base import Provider
 
-_LOOKS = ("ledger_opened", "account_synced")  # the lines that looking alone writes
+_SYNC_KINDS = ("ledger_opened", "account_synced")  # the lines that a sync alone writes
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Session(SessionBase):
         return self.provider(self.account_here(machine))
 
     def account_here(self, machine: Machine) -> str:
-        """Return what the account of this machine is called here; it may bear another name at a colleague's.
+        """Return the name that this machine's account has here; it may have another one in a colleague's settings.
 
         Raises as `provider_of` does.
         """
@@ -52,43 +52,43 @@ class Session(SessionBase):
     def for_thread(self) -> Iterator[Session]:
         """Yield a session with a ledger connection of its own and the same providers, for another thread.
 
-        What stands in for a ledger that is away is shared by all of them.
+        The stand-in of a ledger that is away is shared by all of them.
         """
         if self.ledger_away:
-            yield self._own(self.ledger)
+            yield self._with_ledger(self.ledger)
             return
         ledger = open_ledger(self.settings.ledger_url, self.home.ledger, actor=self.settings.owner, clock=self.clock)
         try:
-            yield self._own(ledger)
+            yield self._with_ledger(ledger)
         finally:
             ledger.close()
 
-    def _own(self, ledger: Ledger) -> Session:
-        own = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
-        own.found, own.tell_waits, own.clock_ahead = self.found, self.tell_waits, self.clock_ahead
-        own.for_lab, own.ledger_away = self.for_lab, self.ledger_away
-        return own
+    def _with_ledger(self, ledger: Ledger) -> Session:
+        copy = Session(self.home, self.settings, ledger, self.clock, self.report, self.pause, self._providers)
+        copy.detected, copy.report_waits, copy.clock_ahead = self.detected, self.report_waits, self.clock_ahead
+        copy.for_lab, copy.ledger_away = self.for_lab, self.ledger_away
+        return copy
 
     def find(self, name: str | None, *, ended: bool = False, running: bool = False) -> Machine:
-        """Return the row of the machine called `name` (or of the only one there is, for None).
+        """Return the machine called `name` (or the only one there is, for None).
 
-        A living machine wins over one that is parked or has left a disk, and that over ended ones of the same name;
-        with `ended`, the latest ended one is good too.
-        With `running`, None is the only one that runs, where one does. A cluster's name means its node 0.
+        A living machine is preferred to one that is parked or retains a disk, and that to ended ones of the same name;
+        with `ended`, the latest ended one is found, too.
+        With `running`, None means the only one that runs, if one does. A cluster's name means its node 0.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
         return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
     def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
-        """Return the row of the machine called `name`, or those of all nodes of the cluster; raise as `find` does."""
+        """Return the machine called `name`, or all nodes of the cluster; raise as `find` does."""
         return find_any(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
 
     def find_one(self, name: str | None, verb: str) -> Machine:
         """Return the machine called `name`, one node of a cluster too; raise as `find`, and for a cluster's name."""
-        return one_of(self.find_any(name, ended=True), name, verb)
+        return single_machine(self.find_any(name, ended=True), name, verb)
 
     def find_all_nodes(self, name: str | None, verb: str, *, ended: bool = False) -> tuple[Machine, ...]:
-        """Return the row of the machine called `name`, or those of all nodes of the cluster, for a verb about all.
+        """Return the machine called `name`, or all nodes of the cluster, for a verb that acts on whole clusters.
 
         Raises as `find` does, and InvalidRequest where one node of a cluster is named.
         """
@@ -126,35 +126,35 @@ class Session(SessionBase):
         return (Path.cwd() / ".cloudgpu" / "templates", self.home.templates)
 
     def find_template(self, name: str | None) -> Template:
-        """Return the template called `name` (None: the usual one) with the user's settings; say where an own one lies.
+        """Return the template called `name` (None: the default) with the user's settings.
 
-        Raises InvalidRequest as `load_template` does.
+        Reports its file where it is not a shipped one. Raises InvalidRequest as `load_template` does.
         """
         from cloudgpu.config.files.user_files import data_dir
         from cloudgpu.config.templates.find import load_template
 
         wanted = self.settings.template if name is None else name
         template = load_template(wanted, search=self.template_paths(), settings=self.settings.templates)
-        if template.path.parent != data_dir("templates"):  # a project's runs what its author wrote
+        if template.path.parent != data_dir("templates"):  # a project's template runs commands of its author
             self.report(f"the template {template.name} is from {template.path}")
         return template
 
     def integrity_problem(self) -> str | None:
-        """Return why the ledger is not to be trusted until it is settled: its own reasons, or what a sync found."""
-        found = self.ledger.integrity_problem()
-        if found is not None:
-            return found
+        """Return why the ledger may be incomplete: its own checks, or what a sync found; None where all is well."""
+        problem = self.ledger.integrity_problem()
+        if problem is not None:
+            return problem
         last = self.ledger.last("ledger")
         return str(last.body["why"]) if last is not None and last.kind == "ledger_doubted" else None
 
     def check_ends_here(self) -> None:
-        """Raise LedgerMoved as `check_in_use`, but not where the old place is gone: then a bill is ended without it."""
+        """Raise LedgerMoved as `check_in_use`; not where the ledger is away: machines are ended without it then."""
         with suppress(LedgerAway):
             self.ledger.last("ledger")
             self.ledger.check_in_use()
 
     def moved_away(self) -> str | None:
-        """Return that the ledger stands elsewhere now, and the way there; None for one that is in use."""
+        """Return the sentence that the ledger has moved, and how to follow it; None for one that is in use."""
         try:
             self.ledger.check_in_use()
         except LedgerMoved as moved:
@@ -162,9 +162,9 @@ class Session(SessionBase):
         return None
 
     def check_home(self) -> None:
-        """Raise LedgerUnavailable where this home is gone, for whoever works with nobody looking on.
+        """Raise LedgerUnavailable where this home is gone, for unattended runs.
 
-        A disk that is not mounted, mostly: a new ledger there would know of no machine, and say that all is well.
+        Mostly its disk is not mounted: a new ledger there would have no machine, and all would seem well.
         """
         if not self.home.root.is_dir():
             raise LedgerUnavailable(
@@ -175,38 +175,38 @@ class Session(SessionBase):
             )
 
     def check_ever_used(self, environ: Mapping[str, str]) -> None:
-        """Raise InvalidRequest where nothing was ever kept, for whoever answers that all is well with every machine.
+        """Raise InvalidRequest where nothing was ever recorded, for verbs that report on all machines.
 
-        A mistyped CLOUDGPU_HOME or CLOUDGPU_LEDGER, mostly.
+        Mostly CLOUDGPU_HOME or CLOUDGPU_LEDGER is mistyped.
         """
-        self.check_begun(environ)
+        self.check_ledger_exists(environ)
         if not environ.get("CLOUDGPU_LEDGER") and not self.home.config_file.exists():
             self._check_used()
 
-    def check_begun(self, environ: Mapping[str, str]) -> None:
-        """Raise InvalidRequest where there never was a ledger: there are no machines in one."""
-        if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down was there once
+    def check_ledger_exists(self, environ: Mapping[str, str]) -> None:
+        """Raise InvalidRequest where there never was a ledger."""
+        if self.ledger.remembered_id() or self.ledger.id:  # in this order: a database that is down existed once
             return
-        named = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
-        own = self.ledger.outbox.path.with_suffix(".head")
-        knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own)
-        if named == "CLOUDGPU_HOME" and knows_another:
-            named = "ledger"
-        is_file = is_a_file(self.ledger.location)  # a database that was mistyped is not there, and says so itself
-        if (named == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
-            where = " in config.toml" if named == "ledger" else ""
+        setting = "CLOUDGPU_LEDGER" if environ.get("CLOUDGPU_LEDGER") else "CLOUDGPU_HOME"
+        own_head = self.ledger.outbox.path.with_suffix(".head")
+        knows_another = any(head.stat().st_size for head in self.home.ledger.glob("*.head") if head != own_head)
+        if setting == "CLOUDGPU_HOME" and knows_another:
+            setting = "ledger"
+        is_file = is_a_file(self.ledger.location)  # a mistyped database raises by itself
+        if (setting == "CLOUDGPU_LEDGER" and is_file) or knows_another or not self.home.config_file.exists():
+            hint = " in config.toml" if setting == "ledger" else ""
             raise InvalidRequest(
                 f"There is no ledger at {self.ledger.location}, and never was one: no machine was checked.",
-                field=named,
-                value=str(self.home.root) if named == "CLOUDGPU_HOME" else self.ledger.location,
-                next=f"Check {named}{where}. To begin there: cloudgpu init, or cloudgpu up",
+                field=setting,
+                value=str(self.home.root) if setting == "CLOUDGPU_HOME" else self.ledger.location,
+                next=f"Check {setting}{hint}. To begin there: cloudgpu init, or cloudgpu up",
             )
 
     def _check_used(self) -> None:
-        """Raise InvalidRequest for a home without settings whose ledger is no more than looks: they begin one, too."""
+        """Raise InvalidRequest for a home without settings whose ledger has only syncs: a sync creates one, too."""
         try:
-            is_used = any(line.kind not in _LOOKS for line in self.ledger.events())
-        except LedgerUnavailable:  # whoever needs it says so, or goes on without it
+            is_used = any(line.kind not in _SYNC_KINDS for line in self.ledger.events())
+        except LedgerUnavailable:  # the verb reports that, or works without it
             return
         if is_used:
             return
@@ -218,11 +218,11 @@ class Session(SessionBase):
         )
 
     def check_launchable(self) -> None:
-        """Raise LedgerUnavailable when the ledger misses a part of its past or the clock is wrong; stops go on."""
-        doubt = self.integrity_problem()
-        if doubt is not None:
+        """Raise LedgerUnavailable where the ledger may be incomplete or the clock is wrong; stops still work."""
+        problem = self.integrity_problem()
+        if problem is not None:
             raise LedgerUnavailable(
-                f"Launches are refused while the ledger may be incomplete: {doubt}",
+                f"Launches are refused while the ledger may be incomplete: {problem}",
                 field="ledger",
                 value=str(self.home.ledger),
                 next="Run: cloudgpu cost --verify --yes (it checks the ledger against the providers, and repairs it); "
@@ -231,12 +231,12 @@ class Session(SessionBase):
 
 
 def living_machines(machines: list[Machine]) -> list[Machine]:
-    """Return the records of machines that are not proved gone."""
+    """Return the machines that are not proved to be gone."""
     return [machine for machine in machines if machine.terminated_at is None]
 
 
-def present(machines: list[Machine]) -> list[Machine]:
-    """Return the records of machines that are not proved gone, or of which something is kept."""
+def present_machines(machines: list[Machine]) -> list[Machine]:
+    """Return the machines that are not proved to be gone, or that retain resources."""
     return [machine for machine in machines if machine.terminated_at is None or has_retained_resources(machine)]
 
 
@@ -252,7 +252,7 @@ def find_machine(
     return first_node(found)
 
 
-def one_of(machines: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
+def single_machine(machines: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
     """Return the machine that was found; raise InvalidRequest where `name` is a cluster's, and has several."""
     if machines[0].gang is None or name in (machines[0].name, machines[0].id):
         return machines[0]
@@ -281,11 +281,11 @@ def find_any(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
     """Return the machine, or the nodes of the cluster, that `name` means."""
-    alive = living_machines(machines)
+    living = living_machines(machines)
     if name is None:
-        now_running = [machine for machine in alive if machine.state == "running"] if running else []
-        return _only(now_running or alive or present(machines))
-    for rows in _by_preference(machines, alive, ended=ended):
+        now_running = [machine for machine in living if machine.state == "running"] if running else []
+        return _only_machine(now_running or living or present_machines(machines))
+    for rows in _by_preference(machines, living, ended=ended):
         found = [machine for machine in rows if name in (machine.name, machine.id)]
         if found:
             return (found[-1],)
@@ -293,34 +293,34 @@ def find_any(
             from cloudgpu.core.clusters.members import members
 
             return members(machines, name, ended=ended)
-    raise _unknown(name, machines, now)
+    raise _unknown_error(name, machines, now)
 
 
-def _by_preference(machines: list[Machine], alive: list[Machine], *, ended: bool) -> Iterator[list[Machine]]:
-    """Yield the machines that live, those of which something is kept, too, and, with `ended`, all."""
-    yield alive
-    yield present(machines)
+def _by_preference(machines: list[Machine], living: list[Machine], *, ended: bool) -> Iterator[list[Machine]]:
+    """Yield the living machines, then also those that retain resources, then, with `ended`, all."""
+    yield living
+    yield present_machines(machines)
     if ended:
         yield machines
 
 
-def _only(alive: list[Machine]) -> tuple[Machine, ...]:
-    if len(alive) == 1:
-        return (alive[0],)
-    if not alive:
+def _only_machine(living: list[Machine]) -> tuple[Machine, ...]:
+    if len(living) == 1:
+        return (living[0],)
+    if not living:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    if alive[0].gang and all(machine.gang and machine.gang.id == alive[0].gang.id for machine in alive):
+    if living[0].gang and all(machine.gang and machine.gang.id == living[0].gang.id for machine in living):
         from cloudgpu.core.clusters.members import members
 
-        return members(alive, alive[0].gang.id)
-    named = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in alive))
+        return members(living, living[0].gang.id)
+    named = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in living))
     names = ", ".join(named[:8])
     raise InvalidRequest(
-        f"There are {len(alive)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
+        f"There are {len(living)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
     )
 
 
-def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFound:
+def _unknown_error(name: str, machines: list[Machine], now: datetime) -> InstanceNotFound:
     from cloudgpu.views.ended import ended_error
 
     ended = [
@@ -330,10 +330,10 @@ def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFo
     ]
     if ended:
         return ended_error(ended[-1], now)
-    known = present(machines)
-    alive = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
+    known = present_machines(machines)
+    names = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
     return InstanceNotFound(
-        f"No machine is called {name!r}" + did_you_mean(near(name, alive), "."),
+        f"No machine is called {name!r}" + did_you_mean(near(name, names), "."),
         field="name",
         value=name,
         next="Run: cloudgpu ls" + (" --all" if machines else ", or: cloudgpu up"),
@@ -343,7 +343,7 @@ def _unknown(name: str, machines: list[Machine], now: datetime) -> InstanceNotFo
 def all_jobs(session: Session) -> dict[str, Job]:
     """Return every job of the ledger by its id, oldest first.
 
-    Read apart from the rows: a job line more or less moves costs between rows, and changes no sum.
+    Not in the same read as the machines: a job line more or less moves costs between machines, and changes no sum.
     """
     from cloudgpu.core.events.job_lines import SUBJECT
     from cloudgpu.core.jobs.job import jobs_of  # `ls` does without

@@ -21,16 +21,16 @@ from cloudgpu.control.network import reachability as doors
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import SYNC_LATER, read_without_ledger, refused_sentence
 from cloudgpu.control.session.accounts import (
+    account_gap,
     account_of,
     accounts_here,
     cloud_accounts,
     is_any_provider,
     provider_kinds,
     split_gaps,
-    unanswered_of,
     used_accounts,
 )
-from cloudgpu.control.session.base import absences, is_mine, reachable, utc_now
+from cloudgpu.control.session.base import is_mine, known_reachability, missing_settings, utc_now
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.guards import guard_checks
@@ -283,13 +283,17 @@ def _absent(session: Session) -> Iterator[Check]:
             machine for machine in session.ledger.machines() if is_reachable_here(machine) and is_mine(session, machine)
         ]
         _, faults = by_account(session, machines)
-        for machine, found in zip(machines, absences(session, machines, reachable(session, machines)), strict=True):
+        for machine, found in zip(
+            machines, missing_settings(session, machines, known_reachability(session, machines)), strict=True
+        ):
             fault = faults.get(machine.id)
             if isinstance(fault, NotReachableHere):
                 yield failed(f"machine {machine.name}", fault)
             elif found is not None:
                 message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {found.why}"
-                yield Check(f"machine {machine.name}", Verdict.FAIL, message, found.way, ProviderUnavailable.exit_code)
+                yield Check(
+                    f"machine {machine.name}", Verdict.FAIL, message, found.remedy, ProviderUnavailable.exit_code
+                )
 
 
 def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:
@@ -297,7 +301,7 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         try:
             listing = session.provider(name).list()
         except CloudgpuError as error:
-            _, closed = split_gaps(session, [unanswered_of(name, error)]) if asked_all else ([], [])
+            _, closed = split_gaps(session, [account_gap(name, error)]) if asked_all else ([], [])
             if closed:
                 message = f"not asked: the credentials found here do not open it: {error.message}"
                 yield Check(f"account {name}", Verdict.NOTE, message, error.next)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cloudgpu.control.session.identity import reachable
-from cloudgpu.control.session.last_run import OVERDUE_AFTER, read_last_run, runs
+from cloudgpu.control.session.identity import reachable_machines
+from cloudgpu.control.session.last_run import OVERDUE_AFTER, may_be_billed, read_last_run
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.machine import Machine, not_none
@@ -28,9 +28,9 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     machines = [
         machine
         for machine in session.ledger.machines()
-        if machine.account in accounts and runs(machine) and machine.provider_id
+        if machine.account in accounts and may_be_billed(machine) and machine.provider_id
     ]
-    machines = reachable(session, machines)
+    machines = reachable_machines(session, machines)
     if not machines:
         return
     reaper, watched = _reaper(session, environ)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inventory.sync import SyncResult, sync_all
 from cloudgpu.control.session.accounts import recent_machines
-from cloudgpu.control.session.base import remembered
+from cloudgpu.control.session.base import remembered_identities
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.core.events.general_lines import ledger_doubted
 from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, AccountElsewhere, QueriedAccount, Unanswered, account_text
@@ -239,7 +239,7 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
 
 
 def _known_accounts(session: Session) -> Iterator[KnownAccount]:
-    for account, regions in remembered(session).items():
+    for account, regions in remembered_identities(session).items():
         for region, (kind, id_) in regions.items():
             why = f"`{account}` here was that account, and no account here is that one now"
             yield KnownAccount(kind, id_, f"{kind} {id_}", region or None, why)

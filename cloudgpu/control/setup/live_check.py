@@ -20,8 +20,8 @@ from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.session.accounts import account_of
-from cloudgpu.control.session.base import silent
-from cloudgpu.control.session.guarding import GUARD_REMEDY, NO_SAFEGUARD
+from cloudgpu.control.session.base import report_nothing
+from cloudgpu.control.session.guarding import GUARD_REMEDY, NO_GUARD_OPTION
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup.permissions import denied
 from cloudgpu.core.billing.charges import spent_until_now
@@ -75,7 +75,7 @@ class Trial:
         return not self.left and all(stage.ok for stage in self.stages)
 
 
-def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = silent) -> Trial:
+def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = report_nothing) -> Trial:
     """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
 
     `begin` is given each stage as it begins, in words.
@@ -340,7 +340,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
     try:
         found = prepare(session, request)
     except InvalidRequest as error:
-        if error.field == NO_SAFEGUARD:  # an option of `up` alone: what is tried here has to be ended by somebody
+        if error.field == NO_GUARD_OPTION:  # an option of `up` alone: what is tried here has to be ended by somebody
             error.next = GUARD_REMEDY
         raise
     types = {offer.available.instance_type for offer in found.offers}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.edit import value_at, with_value, without_table
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.lifecycle.lost import check_lost, record_as_lost
-from cloudgpu.control.session.accounts import found_here
+from cloudgpu.control.session.accounts import detected_accounts
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.setup import init
@@ -89,13 +89,13 @@ def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Re
     draft = _without(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
     if draft is None and account in setup.settings.accounts:
         raise _cannot_retire(account, setup.settings.accounts[account].provider)
-    asked = draft is not None or account in found_here(session)
+    asked = draft is not None or account in detected_accounts(session)
     beside = _what_costs(session, account, configured=draft is not None) if asked else []
     bills = session.ledger.billable_machines()
-    whose = AccountScope(session, account).ask_of(bills) if asked else None
+    whose = AccountScope(session, account).query_for(bills) if asked else None
     rows = _recorded(session, bills, account, whose)
-    if whose is not None and whose.fault is not None:
-        raise _not_known(account, whose.fault.message, configured=draft is not None)
+    if whose is not None and whose.error is not None:
+        raise _not_known(account, whose.error.message, configured=draft is not None)
     lost = _lost(session, rows) if not asked else ()
     _check_costs_nothing(account, [machine for machine in rows if machine not in lost], beside)
     machines = tuple(machine for machine in rows if not machine.is_named_resource)

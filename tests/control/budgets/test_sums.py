@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from cloudgpu.control.session.session import present
+from cloudgpu.control.session.session import present_machines
 from cloudgpu.core.budgets.admission import admission_request
 from cloudgpu.core.budgets.budget import Budget, BudgetPeriod
 from cloudgpu.core.budgets.commitments import Prices, StandIn
@@ -76,7 +76,7 @@ def check(ledger, lines, ahead):
     assert [one[0] for one in together] == [one[0] for one in answers(ledger, BUDGETS, ahead, by_sums=False)]
     assert not ledger.verify().faults
     rows = ledger.machines()
-    assert sorted(ledger.names(), key=str) == sorted(((row.name, row.key) for row in present(rows)), key=str)
+    assert sorted(ledger.names(), key=str) == sorted(((row.name, row.key) for row in present_machines(rows)), key=str)
     assert all(ledger.launched(row.key) == [one for one in rows if one.key == row.key] for row in rows)
     ledger.rebuild()
     assert answers(ledger, BUDGETS, ahead, by_sums=True) == together

@@ -24,7 +24,7 @@ from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import remove_named, save, the_one
 from cloudgpu.control.resources.orphans import survey
 from cloudgpu.control.scheduler.jobs import reap_once
-from cloudgpu.control.session.identity import judged_here
+from cloudgpu.control.session.identity import machines_to_evaluate
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.control.setup.retire_account import forget, plan
 from cloudgpu.core.events.log import Draft
@@ -356,7 +356,7 @@ def test_an_account_found_here_where_a_colleague_alone_launched_can_be_forgotten
     two.later()
     (two.root / "bob" / "config.toml").write_text('provider = "local"\n')
     environ = {"CLOUDGPU_HOME": str(two.root / "bob"), "CLOUDGPU_LEDGER": two.url, "USER": "bob"}
-    monkeypatch.setattr("cloudgpu.control.setup.retire_account.found_here", lambda session: {"lab"})
+    monkeypatch.setattr("cloudgpu.control.setup.retire_account.detected_accounts", lambda session: {"lab"})
     made = plan(two.bob, environ, "lab")
     assert (made.provider, made.machines) == ("fake", ())
     two.check_untouched()
@@ -459,7 +459,7 @@ def test_a_pass_whose_own_account_is_silent_judges_no_machine_of_a_colleague(two
     sync_all(two.bob)
     bob = two.home("bob")
     bob.provider("lab").fail_next("identity", AuthFailed("The login has expired."), times=99)
-    assert [row.name for row in judged_here(bob, [two.machine("fox"), two.machine("owl")])] == ["owl"]
+    assert [row.name for row in machines_to_evaluate(bob, [two.machine("fox"), two.machine("owl")])] == ["owl"]
 
 
 def test_a_pass_from_another_home_clears_no_alert_that_it_cannot_judge(two):

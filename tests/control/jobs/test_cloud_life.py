@@ -192,7 +192,7 @@ def test_a_start_for_its_results_that_no_run_guards_is_tried_until_one_does(worl
         found = again(world, job)
         assert (found.error.field, world.now(job).resumes, world.billed()) == ("--no-guard", 0, []), found
     asked = [QueriedAccount("lab", "fake")]
-    world.session.own_run = guarding.own_run(world.session, timedelta(minutes=10), asked, ())
+    world.session.current_run = guarding.completed_run(world.session, timedelta(minutes=10), asked, ())
     found = again(world, job, 20)
     assert (found.job.state, found.job.fetched.whole, found.job.resumes) == (State.SUCCEEDED, True, 1), found
 

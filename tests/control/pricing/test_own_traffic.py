@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.launch.budget_preview import plan_document
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
-from cloudgpu.control.pricing.traffic import is_charged, line_of, record
+from cloudgpu.control.pricing.traffic import is_charged, record_traffic, traffic_event
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.traffic_gaps import traffic_gaps
 from cloudgpu.core.events.projection import machine_of
@@ -51,7 +51,7 @@ def says(lab, sent, received):
 
 def counted(lab, machine, sent, received):
     lab.later(minutes=20)
-    record(lab.session, lab.session.ledger.machine(machine.id), says(lab, sent, received))
+    record_traffic(lab.session, lab.session.ledger.machine(machine.id), says(lab, sent, received))
     return lab.session.ledger.machine(machine.id)
 
 
@@ -78,8 +78,8 @@ def test_both_directions_are_billed_at_the_offers_own_prices(lab):
 
 def test_a_count_that_has_nothing_new_is_no_line_and_one_that_began_anew_counts_from_nothing(lab):
     machine = counted(lab, up(lab), GB, GB)
-    assert line_of(machine, says(lab, GB, GB), lab.clock()) is None
-    draft = line_of(machine, says(lab, GB, 5), lab.clock())
+    assert traffic_event(machine, says(lab, GB, GB), lab.clock()) is None
+    draft = traffic_event(machine, says(lab, GB, 5), lab.clock())
     assert (draft.body["bytes_out"], draft.body["received"]["bytes_in"]) == (0, 5)
 
 
@@ -87,7 +87,7 @@ def test_an_agent_that_counts_only_what_it_sends_is_billed_for_that(lab):
     machine = up(lab)
     status = says(lab, GB, 0)
     del status["received"]
-    draft = line_of(machine, status, lab.clock())
+    draft = traffic_event(machine, status, lab.clock())
     assert (draft.body["bytes_out"], draft.body["nanos"]) == (GB, 30_000_000)
     assert "received" not in draft.body
 
@@ -97,7 +97,7 @@ def test_what_an_agent_cannot_have_received_is_refused(lab, wrong):
     status = says(lab, GB, 0)
     status["received"]["bytes"] = wrong
     with pytest.raises((ValueError, TypeError)):
-        line_of(up(lab), status, lab.clock())
+        traffic_event(up(lab), status, lab.clock())
 
 
 def test_the_history_says_what_came_in_and_the_fold_agrees_in_any_order(lab):

@@ -16,7 +16,7 @@ from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.pricing.price_history import ask, counting, machines_to_price, start_price_events
+from cloudgpu.control.pricing.price_history import machines_to_price, prices_in_effect, query_prices, start_price_events
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
@@ -37,7 +37,7 @@ def test_the_history_is_asked_for_since_the_machine_of_which_least_is_known(lab)
         lab.cloud.set_spot_price(two.instance_type, two.zone, usd, lab.clock() + timedelta(hours=hours))
     lab.later(hours=3)
     known = one._replace(price=one.price._replace(as_of=iso(lab.clock())))
-    history = ask(lab.session, "lab", None, [known, two]).history
+    history = query_prices(lab.session, "lab", None, [known, two]).history
     assert [price.per_hour.text(1) for price in history[two.id]][-2:] == ["$1.5", "$0.9"]
 
 
@@ -61,14 +61,14 @@ def test_prices_are_asked_for_that_a_cloud_remembers_of_a_machine_that_ended_uns
     ended = iso(lab.clock())
     lab.later(days=days)
     gone = lab.session.ledger.machine(machine.id)._replace(state="terminated", billed=False, terminated_at=ended)
-    assert bool(machines_to_price(lab.session, [gone]).rows) is asked
+    assert bool(machines_to_price(lab.session, [gone]).machines) is asked
 
 
 def test_the_list_of_a_cloud_is_read_at_what_was_agreed(tmp_path, monkeypatch):
     lab = Lab(tmp_path, monkeypatch, AGREED)
     place = {"provider": "aws", "region": "us-east-1", "instance_type": "p3.2xlarge"}
     machine = lab.up(name="fox").machine._replace(**place)
-    found = ask(lab.session, "lab", None, [machine]).now[machine.id]
+    found = query_prices(lab.session, "lab", None, [machine]).now[machine.id]
     listed = listed_price("aws", "p3.2xlarge", "us-east-1", Market.ON_DEMAND)
     assert found.per_hour.nanos == listed.per_hour.nanos * 8 // 10
     assert "20% off" in found.source
@@ -119,7 +119,7 @@ def test_a_price_that_no_settings_make_counts_from_every_home(lab):
     bob = colleague(lab)
     now = Price(Money.usd("9.5"), "a list", lab.clock(), Basis.LISTED)
     quoted = machine._replace(price=machine.price._replace(basis="quoted"))
-    assert counting(bob, [quoted], {machine.id: now}) == {machine.id: now}
+    assert prices_in_effect(bob, [quoted], {machine.id: now}) == {machine.id: now}
 
 
 @pytest.mark.parametrize(("last", "counts"), [("assumed", True), ("measured", False), ("setting", False)])
@@ -127,8 +127,8 @@ def test_a_meter_of_another_home_with_its_own_tariff_replaces_only_what_was_assu
     machine = lab.up(name="fox").machine
     row = machine._replace(price=machine.price._replace(basis=last))
     now = Price(Money.usd("0.5"), "a meter", lab.clock(), Basis.MEASURED)
-    assert bool(counting(colleague(lab), [row], {row.id: now})) is counts
-    assert counting(lab.session, [row], {row.id: now})
+    assert bool(prices_in_effect(colleague(lab), [row], {row.id: now})) is counts
+    assert prices_in_effect(lab.session, [row], {row.id: now})
 
 
 def colleague(lab):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.control.pricing.traffic import is_charged, line_of, status_of
+from cloudgpu.control.pricing.traffic import is_charged, status_of, traffic_event
 from cloudgpu.core.billing.charges import total
 from cloudgpu.core.billing.traffic_gaps import CHARGING_PROVIDERS, gaps_within, traffic_gaps
 from cloudgpu.core.events.projection import machine_of
@@ -29,7 +29,7 @@ def launched(provider="aws", region="us-east-1"):
 
 def counted(lines, second, total_bytes):
     """Take what the agent says at a second into the ledger; return the lines."""
-    draft = line_of(machine_of(lines), status(second, total_bytes), START + timedelta(seconds=second))
+    draft = traffic_event(machine_of(lines), status(second, total_bytes), START + timedelta(seconds=second))
     return lines if draft is None else [*lines, line(second, draft.kind, dict(draft.body))]
 
 
@@ -65,8 +65,8 @@ def test_bytes_of_a_cloud_that_charges_none_are_not_written():
 
 def test_an_agent_of_an_old_version_says_nothing():
     row = machine_of(launched())
-    assert line_of(row, {"heartbeat": START.timestamp()}, START) is None
-    assert line_of(row, {"heartbeat": None, "sent": None}, START) is None
+    assert traffic_event(row, {"heartbeat": START.timestamp()}, START) is None
+    assert traffic_event(row, {"heartbeat": None, "sent": None}, START) is None
 
 
 def test_what_was_never_read_is_named_from_the_last_count_on():
@@ -114,7 +114,7 @@ def test_a_machine_where_bytes_cost_nothing_has_no_gap():
 
 def test_the_begin_of_a_count_is_never_before_the_launch():
     lines = launched()
-    draft = line_of(machine_of(lines), status(100, GB, since=-9999), datetime.now(UTC))
+    draft = traffic_event(machine_of(lines), status(100, GB, since=-9999), datetime.now(UTC))
     assert draft.body["since"] == at(0)
     assert iso(START) == at(0)
 
@@ -147,7 +147,7 @@ def test_the_bill_of_bytes_is_a_range():
 )
 def test_a_count_that_cannot_be_is_refused_with_an_error_that_callers_expect(sent):
     with pytest.raises((ValueError, KeyError, TypeError)):
-        line_of(machine_of(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
+        traffic_event(machine_of(launched()), {"heartbeat": START.timestamp(), "sent": sent}, START)
 
 
 @pytest.mark.parametrize("text", [b"", b"[1]", b"7", b"null", b"\xff", b"[" * 200_000])
@@ -157,5 +157,5 @@ def test_an_answer_that_is_no_object_is_one_error(text):
 
 
 def test_a_count_of_a_time_to_come_is_of_now():
-    draft = line_of(machine_of(launched()), status(10**9, GB, since=10**9), START + timedelta(seconds=100))
+    draft = traffic_event(machine_of(launched()), status(10**9, GB, since=10**9), START + timedelta(seconds=100))
     assert (draft.body["since"], draft.body["until"]) == (at(100), at(100))

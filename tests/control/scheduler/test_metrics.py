@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.scheduler.metrics import Family, _text, exposition
-from cloudgpu.control.session.last_run import earlier
+from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.values.times import iso
@@ -73,7 +73,7 @@ def test_a_pass_that_failed_does_not_move_the_last_success(lab):
     for ok in (True, False):
         now = lab.clock()
         body = {"ok": ok, "took_s": 1.5}
-        body["ok_at"], body["sweep_at"] = earlier(lab.session, ok=ok, sweep=False, now=now)[:2]
+        body["ok_at"], body["sweep_at"] = totals_after_run(lab.session, ok=ok, sweep=False, now=now)[:2]
         lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{ok}")])
         lab.later(minutes=10)
     found = read(lab)

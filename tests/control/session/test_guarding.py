@@ -20,7 +20,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.scheduler.jobs import reap_once
 from cloudgpu.control.session import guarding
-from cloudgpu.control.session.last_run import read_last_run, unguarded
+from cloudgpu.control.session.last_run import read_last_run, unguarded_sentence
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered
 from cloudgpu.core.model.offers import NoteKind, note_kind
 from cloudgpu.core.values.times import from_iso, iso
@@ -171,14 +171,14 @@ def test_a_colleagues_run_on_the_same_ledger_counts_until_it_is_silent(poor, pow
 def test_a_computer_of_the_same_name_with_a_battery_does_not_hide_the_one_that_stays_on(poor, power):
     """Many images call their computer "ubuntu": what tells them apart is the number that each home has."""
     passed(poor)
-    server = guarding.own_home(poor.session)
-    assert guarding.own_home(poor.opened()) == server  # also for the next process
+    server = guarding.home_id(poor.session)
+    assert guarding.home_id(poor.opened()) == server  # also for the next process
     poor.session.home.number.unlink()  # from here on we are the other one
     power.on_battery()
     passed(poor, minutes=5)
-    assert guarding.own_home(poor.session) != server
+    assert guarding.home_id(poor.session) != server
     assert poor.prepare().plan.run.host == HERE
-    assert [(one.host, one.battery) for one in guarding.scheduled(poor.session)] == [(HERE, False), (HERE, True)]
+    assert [(one.host, one.battery) for one in guarding.scheduled_runs(poor.session)] == [(HERE, False), (HERE, True)]
     passed(poor, minutes=16)
     assert "runs on a battery" in refused(poor)
 
@@ -188,9 +188,9 @@ def test_a_copy_of_a_home_on_the_same_computer_is_another_one(poor, tmp_path):
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "number").write_bytes(poor.session.home.number.read_bytes())
-    first = guarding.own_home(poor.session)
+    first = guarding.home_id(poor.session)
     poor.session.home = Home(copy)
-    assert guarding.own_home(poor.session) != first
+    assert guarding.home_id(poor.session) != first
 
 
 def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor, power, monkeypatch):
@@ -217,9 +217,9 @@ def test_a_watch_that_stays_on_makes_its_own_runs_beside_those_of_a_laptop(poor,
 
 def test_a_run_that_the_account_did_not_answer_does_not_count(poor):
     asked = [QueriedAccount("lab", "fake"), QueriedAccount("gone", "fake")]  # of the other nobody can say who it is
-    answered = guarding.own_run(poor.session, timedelta(minutes=10), asked, ())
+    answered = guarding.completed_run(poor.session, timedelta(minutes=10), asked, ())
     assert [one.startswith("scope:fake/") for one in answered.accounts] == [True]
-    silent = guarding.own_run(poor.session, timedelta(minutes=10), asked, [Unanswered("lab", "it timed out")])
+    silent = guarding.completed_run(poor.session, timedelta(minutes=10), asked, [Unanswered("lab", "it timed out")])
     assert silent.accounts == frozenset()
     poor.cloud.fail_next("list", ProviderUnavailable("it timed out", field="provider"), times=9)
     passed(poor)
@@ -235,7 +235,7 @@ def test_who_types_no_guard_launches_and_it_is_written_down_and_shown(poor):
     assert value["guards"]["waived"] is True
     assert guards(value, poor.clock()).endswith("and it was launched or started with --no-guard")
     poor.later(hours=2)
-    assert unguarded(poor.session) is None  # it was agreed to
+    assert unguarded_sentence(poor.session) is None  # it was agreed to
 
 
 def test_with_a_run_nothing_is_waived_though_no_guard_is_typed_elsewhere(make_lab, power):
@@ -268,9 +268,9 @@ def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_i
     passed(poor)
     poor.up(name="fox")
     poor.later(minutes=20)
-    assert unguarded(poor.session) is None
+    assert unguarded_sentence(poor.session) is None
     poor.later(hours=3)
-    said = unguarded(poor.session)
+    said = unguarded_sentence(poor.session)
     assert said.startswith("Only scheduled runs of the reaper can end fox, and the last one")
     poor.said.clear()
     list_machines(poor.session)
@@ -291,7 +291,7 @@ def test_every_verb_says_first_that_the_run_fell_silent_and_again_nothing_once_i
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["field"] == "--no-guard"
     passed(poor)
-    assert unguarded(poor.session) is None
+    assert unguarded_sentence(poor.session) is None
 
 
 def test_the_alert_is_raised_once_and_falls_back_and_the_dead_mans_address_hears_that_it_failed(
@@ -416,4 +416,4 @@ def test_an_ended_machine_is_nobodys_concern(poor):
     poor.up(name="fox")
     terminate_one(poor.session, poor.session.find("fox"), why="test")
     poor.later(hours=5)
-    assert unguarded(poor.session) is None
+    assert unguarded_sentence(poor.session) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
-from cloudgpu.control.session.last_run import earlier, overdue, read_last_run
+from cloudgpu.control.session.last_run import overdue_sentence, read_last_run, totals_after_run
 from cloudgpu.core.events.log import Draft
 
 
@@ -14,21 +14,21 @@ def passed(lab, *, ok=True, sweep=False, older=False):
     now = lab.clock()
     body = {"verb": "reap", "ok": ok, "sweep": sweep}
     if not older:
-        body["ok_at"], body["sweep_at"] = earlier(lab.session, ok=ok, sweep=sweep, now=now)[:2]
+        body["ok_at"], body["sweep_at"] = totals_after_run(lab.session, ok=ok, sweep=sweep, now=now)[:2]
     lab.session.ledger.append([Draft("reap_finished", "reaper", body, now, f"pass:{lab.session.ledger.head()[0]}")])
 
 
 def test_nothing_is_said_where_no_machine_was_ever_launched(lab):
     lab.later(hours=1000)
-    assert overdue(lab.session) is None
+    assert overdue_sentence(lab.session) is None
 
 
 def test_nothing_is_said_within_26_hours_of_the_first_launch(lab):
     lab.up()
     lab.later(hours=25, minutes=59)
-    assert overdue(lab.session) is None
+    assert overdue_sentence(lab.session) is None
     lab.later(minutes=1)
-    said = overdue(lab.session)
+    said = overdue_sentence(lab.session)
     assert said is not None
     assert said.startswith("No run of the reaper has succeeded yet, and a machine runs")
     assert "cloudgpu cron install" in said
@@ -37,9 +37,9 @@ def test_nothing_is_said_within_26_hours_of_the_first_launch(lab):
 def test_nothing_is_said_where_nothing_runs(lab):
     lab.up()
     lab.later(hours=30)
-    assert overdue(lab.session)
+    assert overdue_sentence(lab.session)
     terminate_one(lab.session, lab.session.find(None), why="test")
-    assert overdue(lab.session) is None
+    assert overdue_sentence(lab.session) is None
 
 
 def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
@@ -47,9 +47,9 @@ def test_a_pass_that_succeeded_is_good_for_26_hours(lab):
     lab.later(hours=30)
     passed(lab)
     lab.later(hours=25, minutes=59)
-    assert overdue(lab.session) is None
+    assert overdue_sentence(lab.session) is None
     lab.later(minutes=1)
-    assert "No run of the reaper has succeeded for 1d 2h, and a machine runs" in str(overdue(lab.session))
+    assert "No run of the reaper has succeeded for 1d 2h, and a machine runs" in str(overdue_sentence(lab.session))
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -59,7 +59,7 @@ def test_passes_that_fail_do_not_count_and_the_way_out_is_another(lab, older):
     for _ in range(30):
         lab.later(hours=1)
         passed(lab, ok=False, older=older)
-    said = str(overdue(lab.session))
+    said = str(overdue_sentence(lab.session))
     assert "No run of the reaper has succeeded for 1d 6h" in said
     assert "the last one failed 0s ago" in said
     assert "cloudgpu reap --dry-run" in said
@@ -94,6 +94,6 @@ def test_a_pass_of_a_clock_that_was_far_ahead_is_good_for_nothing(lab):
     lab.later(days=400)
     passed(lab)
     lab.later(days=-398)
-    said = overdue(lab.session)
+    said = overdue_sentence(lab.session)
     assert said is not None
     assert said.startswith("No run of the reaper has succeeded since the clock was set back, and a machine runs")

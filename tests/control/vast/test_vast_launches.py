@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.lease import extend, plan_extension
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.pricing.traffic import record
+from cloudgpu.control.pricing.traffic import record_traffic
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.launch.plan import Lease
@@ -130,7 +130,7 @@ def test_traffic_is_billed_both_ways_at_the_hosts_own_prices(vast, lab):
     before = spent_until_now(lab.row(machine), now).dollars
     since = {"since": now.timestamp() - HOUR}
     counters = {"sent": {"bytes": contract.sent, **since}, "received": {"bytes": contract.received, **since}}
-    record(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
+    record_traffic(lab.session, lab.row(machine), {"heartbeat": now.timestamp(), **counters})
     asked = vast.bill(str(contract.id))["traffic"]
     assert asked == Decimal("0.026")  # 3 GB at $0.004 and 7 GB at $0.002
     assert spent_until_now(lab.row(machine), now).dollars - before == asked

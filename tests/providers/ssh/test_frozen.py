@@ -148,7 +148,7 @@ class Meeting:
 
 
 @pytest.mark.parametrize(
-    "ask", [by_account, lambda session, rows: AccountScope(session, "lab").ask(row.region for row in rows)]
+    "ask", [by_account, lambda session, rows: AccountScope(session, "lab").query(row.region for row in rows)]
 )
 def test_hosts_that_say_nothing_are_asked_who_they_are_side_by_side(lab, opened, monkeypatch, ask):
     meeting = Meeting(lab, 3)

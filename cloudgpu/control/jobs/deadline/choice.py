@@ -17,7 +17,7 @@ from cloudgpu.control.alerts.alerts import note_one
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
-from cloudgpu.control.pricing.price_history import available, history_of
+from cloudgpu.control.pricing.price_history import item_of_machine, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
@@ -313,7 +313,7 @@ def cheaper_location(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return what a machine was launched from, at its last known price."""
-    item = replace(available(machine), account=session.account_here(machine))
+    item = replace(item_of_machine(machine), account=session.account_here(machine))
     if machine.price is None:
         raise ValueError(f"{machine.name} has no price")
     return Offer(item, price_from_json(machine.price.record()))
@@ -338,7 +338,7 @@ def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) 
     """
     now = session.clock()
     since = min(now - LOOK_BACK, left or now)
-    known = history_of(session, here.available.account, [here.available, there.available], since)
+    known = spot_price_history(session, here.available.account, [here.available, there.available], since)
     first, second = (
         _with_price_history(offer, prices, now) for offer, prices in zip((here, there), known, strict=True)
     )
