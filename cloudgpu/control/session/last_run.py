@@ -107,13 +107,14 @@ def totals_after_run(
     from cloudgpu.core.budgets.credit import latest_credits
 
     previous = read_last_run(session.ledger)
+    scheduled, readings = previous.scheduled, (*previous.credits, *read)
     ok_at = now if ok else previous.ok_at
     sweep_at = now if ok and sweep else previous.sweep_at
     return RunTotals(
         None if ok_at is None else iso(ok_at),
         None if sweep_at is None else iso(sweep_at),
-        [item.record() for item in with_run(previous.scheduled, session.current_run, now)],
-        [item.record() for item in latest_credits((*previous.credits, *read))],
+        [item.record() for item in with_run(scheduled, session.current_run, now)],
+        [item.record() for item in latest_credits(readings)],
     )
 
 
