@@ -21,6 +21,7 @@ GROUPS = {
         "--gpu",
         "--hours-per-day",
         "--days-per-week",
+        "--hours",
         "--spot",
         "--provider",
         "--region",
@@ -61,6 +62,7 @@ def command(
     committed: Annotated[Text, text_option("TERM", "1y or 3y where known, or what you were quoted: 37%.")] = None,
     hours_per_day: Annotated[Text, text_option("H", "Hours of use per day. (24)")] = None,
     days_per_week: Annotated[Text, text_option("D", "Days of use per week. (7)")] = None,
+    hours: Annotated[Text, text_option("H", "Hours of use in all, for work that ends.")] = None,
     flops: Annotated[Text, text_option("N", "Operations of the work, like 3.1e20, instead of hours.")] = None,
     precision: Annotated[Text, text_option("TYPE", "With --flops: fp32, fp16, bf16 or fp8. (fp16)")] = None,
     efficiency: Annotated[
@@ -87,8 +89,8 @@ def command(
     """Estimate what machines cost on every provider, cheapest first: machine, disk and address.
 
     For continuous use, it shows a day, a month and a year (--hours-per-day, --days-per-week). For work that ends, it
-    shows the hours and the total cost: give the work as --flops, or as --like, a machine that did it before. Each row
-    is the cheapest type of a GPU at a provider, in its cheapest region; --all shows every type.
+    shows the hours and the total cost: give --hours, or the work as --flops or as --like, a machine that did it before.
+    Each row is the cheapest type of a GPU at a provider, in its cheapest region; --all shows every type.
 
     With --nodes and --params, it first says whether so many machines train faster than one, and what each result
     costs then. For machines of your own, add --gpu and --network.

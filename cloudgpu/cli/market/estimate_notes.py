@@ -45,10 +45,17 @@ def brief(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estima
         *document["marketplaces"],
         *_derived(estimates),
         *_meant(document),
+        *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
     lines += [one for one in (rate_text(document["currency"]), _fees(document, shown)) if one]
     return "\n".join(paragraph(one) for one in lines if one)
+
+
+def _fixed_hours(document: EstimateDocument) -> Iterator[str]:
+    """Yield that fixed hours are no fixed work."""
+    if document["request"]["hours"] is not None and len({one["gpu"] for one in document["estimates"]}) > 1:
+        yield "The hours are the same on every GPU: a faster one does more in them."
 
 
 def _doubts(estimates: Sequence[Estimate]) -> Iterator[str]:

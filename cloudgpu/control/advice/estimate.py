@@ -232,6 +232,8 @@ def _work_hours(
 ) -> WorkHours | None:
     """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
     gpu = offer.type.gpu
+    if request.total_hours is not None:
+        return WorkHours(request.total_hours, request.total_hours, request.total_hours)
     if request.flops is None and past is None:
         return None
     spec = catalog.named_gpu(gpu.name)
@@ -289,6 +291,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
         "committed": request.committed.text if request.committed else None,
         "hours_per_day": float(request.hours.a_day),
         "days_per_week": float(request.hours.days),
+        "hours": None if request.total_hours is None else float(request.total_hours),
         "flops": None if flops is None else float(flops.number),
         "precision": None if flops is None else str(flops.precision),
         "efficiency": None if flops is None else [float(one) for one in flops.efficiency],

@@ -28,6 +28,8 @@ def assumptions(
         yield from _share_sentences({one.buy.offer.type.gpu.share for one in estimates})
     if request.flops:
         yield _flops_sentence(request.flops, request.number)
+    if request.total_hours:
+        yield f"{float(request.total_hours):,g} hours on every GPU: a faster one does more in them."
     if past:
         yield _past_machine_sentence(past, request)
     if estimates:
@@ -173,6 +175,6 @@ def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:
         missing.append("what [[discounts]] of config.toml takes off")
     if request.filters.market is Market.SPOT:
         missing.append("work that is lost when a spot machine is taken away")
-    if request.flops or request.like:
+    if request.is_finite:
         missing.append("the time to start and to load data")
     return f"Not counted: {', '.join(missing[:-1])} and {missing[-1]}."

@@ -57,6 +57,7 @@ class EstimateOptions(CurrencyOptions, total=False):
     committed: str | None  # "1y", "3y" or a percentage
     hours_per_day: Number | None
     days_per_week: Number | None
+    hours: Number | None  # of the machines in all, the same on every GPU
     flops: Number | None
     precision: str | None
     efficiency: Number | None
@@ -95,6 +96,8 @@ class NodesQuery:
 class EstimateQuery:
     """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there.
 
+    Or `total_hours`, for which the machines are busy, whatever their GPU.
+
     With `nodes`, `number` is the same number of machines.
     """
 
@@ -112,11 +115,12 @@ class EstimateQuery:
     each_type: bool
     currency: Currency | None
     nodes: NodesQuery | None = None
+    total_hours: Fraction | None = None
 
     @property
     def is_finite(self) -> bool:
         """Whether the use comes to an end: then it costs something in all, and nothing a month."""
-        return self.flops is not None or self.like is not None
+        return self.flops is not None or self.like is not None or self.total_hours is not None
 
 
 def parse_estimate(settings: Settings, now: datetime, **options: Unpack[EstimateOptions]) -> EstimateQuery:
@@ -141,6 +145,7 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         each_type=each_type,
         currency=parse_currency(settings, now, options),
         nodes=nodes,
+        total_hours=_total_hours(options),
     )
 
 
@@ -162,9 +167,12 @@ _ADD_FLOPS = "Add --flops, for example --flops 1e21."
 _MUTUALLY_EXCLUSIVE = (
     ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _DROP_ONE),
     ("like", "flops", "--flops and --like both say what the work is.", _DROP_ONE),
+    ("hours", "flops", "--hours and --flops both say how much work it is.", _DROP_ONE),
+    ("hours", "like", "--hours and --like both say how much work it is.", _DROP_ONE),
     ("committed", "spot", "Nobody commits to spot machines: they are taken away, and their price moves.", _DROP_ONE),
     ("committed", "flops", *_FINITE_WORK),
     ("committed", "like", *_FINITE_WORK),
+    ("committed", "hours", *_FINITE_WORK),
     ("number", "nodes", "--number and --nodes both say how many machines.", _DROP_ONE),
     (
         "flops",
@@ -216,6 +224,11 @@ def _hours(options: EstimateOptions) -> WeeklyHours:
     a_day = _number(_default_to(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
     days = _number(_default_to(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return WeeklyHours(Fraction(a_day), Fraction(days))
+
+
+def _total_hours(options: EstimateOptions) -> Fraction | None:
+    hours = options.get("hours")
+    return None if hours is None else Fraction(_number(hours, "--hours", "0.01", "1000000", "20"))
 
 
 def _nodes(options: EstimateOptions) -> NodesQuery | None:

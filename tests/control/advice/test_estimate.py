@@ -120,6 +120,19 @@ def test_what_sustained_use_takes_off_stands_beside_the_sum():
     assert rows(gpu="l4", provider="gcp")["g2-standard-4"]["sustained_use_usd"] is None
 
 
+def test_hours_in_all_are_the_same_on_every_gpu_and_have_an_end():
+    found = rows(gpu="l4", hours=20)
+    one = found["g6.xlarge"]
+    assert [one[name]["hours"] for name in ("low", "expected", "high")] == ["20"] * 3
+    assert (one["expected"]["machine_usd"], one["month"]) == ("16.096", None)  # 20 x 0.8048
+    assert {each["expected"]["hours"] for each in found.values()} == {"20"}
+    document = estimated(hours="20", provider="aws")
+    assert document["request"]["hours"] == 20.0
+    assert "the same on every GPU" in estimate_text(document, None, verbose=False)
+    assert "20 hours on every GPU" in estimate_text(document, None).replace("\n", " ")
+    assert faults_under("estimate", document) == []
+
+
 def test_operations_by_hand():
     found = rows(type="g2-standard-4", region="us-central1", flops="3.1e20")["g2-standard-4"]
     # 3.1e20 / (121e12 x 0.3 x 3600) = 2372.2069... hours; 0.5 and 0.2 of the peak are the range
@@ -293,6 +306,10 @@ REFUSED = [
     ({"disk": "gp4"}, "--disk", "did you mean 'gp3'?"),
     ({"disk": ["gp2", "gp3"]}, "--disk", "both disks of aws"),
     ({"address": "statik"}, "--address", "did you mean 'static'?"),
+    ({"hours": "0"}, "--hours", "0.01 to 1000000"),
+    ({"hours": "20", "flops": "1e20"}, "--hours", "both say how much work"),
+    ({"hours": "20", "like": "fox"}, "--hours", "both say how much work"),
+    ({"hours": "20", "committed": "1y"}, "--committed", "this work ends"),
     ({"currency": "KRX"}, "--currency", "not a currency of ISO 4217"),
     ({"rate": "1385"}, "--rate", "without a currency"),
     ({"currency": "KRW", "rate": "nan", "rate_date": "2026-11-20"}, "--rate", "not a rate of exchange"),

@@ -113,6 +113,8 @@ class EstimateRequest(TypedDict):
     """How long the machines run."""
     days_per_week: float
     """On how many days."""
+    hours: float | None
+    """For how many hours the work keeps the machines busy, whatever their GPU."""
     flops: float | None
     """Operations of one piece of work."""
     precision: str | None
