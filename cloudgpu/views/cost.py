@@ -98,7 +98,7 @@ def _sums(totals: CostTotals, rounded: Sequence[Money], by: By, currency: Curren
         "without_on_demand": totals.uncompared_runs,
         "without_price": totals.without_price,
         "marks": totals.marks,
-        "reasons": list(totals.reasons),
+        "reasons": sorted(totals.reasons, key=totals.reasons.__getitem__, reverse=True),
     }
 
 

@@ -38,7 +38,8 @@ class CostTotals:
 
     `billed_us` is how long machines were billed, `all_billed_us` how long anything was. `list_cost` is what the runs
     with a known on-demand price would have cost at it, `compared_cost` what they did cost; `uncompared_runs` counts the
-    runs without. `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ.
+    runs without. `unpriced` names what has no price, `without_price` counts it. `reasons` say why low and high differ,
+    each with by how much what it is about does.
     `interrupted` and `failed` are (low, amount, high, billed microseconds, number) of runs that the provider took away
     and of launches that gave no usable machine. `marks` are those of docs/catalog.md.
     """
@@ -53,7 +54,7 @@ class CostTotals:
     uncompared_runs: int = 0
     without_price: int = 0
     unpriced: dict[str, None] = field(default_factory=dict)
-    reasons: dict[str, None] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
     interrupted: list[int] = field(default_factory=lambda: [0] * 5)
     failed: list[int] = field(default_factory=lambda: [0] * 5)
     marks: str = ""
@@ -82,7 +83,8 @@ class CostTotals:
         if unpriced:
             self.unpriced[f"{machine.name} ({resource})"] = None
         for reason in note.reasons:
-            self.reasons[f"{machine.name} ({resource}): {reason}"] = None
+            text = f"{machine.name} ({resource}): {reason}"
+            self.reasons[text] = self.reasons.get(text, 0) + high - low
         if resource == Resource.INSTANCE:
             self.billed_us += billed_us
             self.list_cost, self.compared_cost = self.list_cost + list_cost, self.compared_cost + note.compared

@@ -188,6 +188,16 @@ def test_a_reason_stands_beside_a_range():
         assert (total.low, total.amount, total.high) == (DOLLAR, DOLLAR, 2 * DOLLAR)
 
 
+def test_the_reason_with_the_widest_range_is_told_first():
+    lives = (("cg-1", 3660), ("cg-2", 9000), ("cg-3", 7200))
+    parts = [row(use(0, 3600, maybe_until=at(until)), id=name) for name, until in lives]
+    ended = [use for _, uses in parts for use in uses]
+    for by in (By.PROJECT, By.DAY):
+        found = costs([one for one, _ in parts], ended, NOW, CostQuery(by, UTC)).total
+        reasons = total_value(found, by, None)["reasons"]
+        assert [reason.split()[2] for reason in reasons] == ["cg-2", "cg-3", "cg-1"]
+
+
 class _CountedRow(Machine):
     """A machine that counts how often its id is read."""
 

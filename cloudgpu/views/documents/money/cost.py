@@ -39,7 +39,7 @@ class CostSum(TypedDict):
     marks: str
     """Some of `~?!`, as in [the catalogue](../catalog.md#what-the-marks-mean), of the prices in it."""
     reasons: list[str]
-    """Why `low_usd` and `high_usd` differ."""
+    """Why `low_usd` and `high_usd` differ, the one of the widest range first."""
 
 
 class GroupName(TypedDict):
