@@ -92,6 +92,7 @@ def command(
 
 
 WHERE = 22  # characters of a place
+ORDER = "Listed by work per dollar, the fewest GPUs first."
 FEW = 3  # machines, and desktops, of the short answer
 
 
@@ -110,7 +111,8 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     if verbose:
         parts += [paragraph(remark) for remark in value["notes"]]
     free = value["free_hours"]
-    last = [paragraph(free["sentence"])] if free is not None and not verbose else []
+    last = [ORDER] if not verbose and max(len(value["machines"]), len(value["desktops"])) > 1 else []
+    last += [paragraph(free["sentence"])] if free is not None and not verbose else []
     last += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
     return "\n\n".join(parts) + ("\n\n" if len(parts) == 1 and last else "\n" if last else "") + "\n".join(last)
 

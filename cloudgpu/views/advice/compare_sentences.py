@@ -134,7 +134,7 @@ def _break_even_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     if not facts.is_ongoing:
         return f"In that time the desktop was more expensive, by {amounts(costs.owned.total - costs.cloud)}."
     if costs.pace is None:
-        return "Less than a day of history does not show a trend."
+        return _early_sentence(facts, amounts)
     pace = pace_name(facts)
     early, late = facts.cases[Case.HIGH], facts.cases[Case.LOW]
     earliest = "now" if early.cloud_is_costlier else _day(facts, early.projected_break_even)
@@ -145,6 +145,23 @@ def _break_even_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     expected_day, latest = _day(facts, costs.projected_break_even), _day(facts, late.projected_break_even)
     between = "" if (earliest, latest) == (expected_day, expected_day) else f" (between {earliest} and {latest})"
     return f"At {pace} they meet on {expected_day}{between}.{_rerun_sentence(facts)}"
+
+
+def _early_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
+    """Return when a day of history will show a trend, and what the hours so far are worth."""
+    history, cloud, billed_s = facts.history, facts.expected.cloud, round(_billed_hours(facts))
+    if history is None:
+        return ""
+    trend_at = (history.begin + DAY).astimezone(history.zone)
+    wait = f"A trend needs a day of history, so compare again after {trend_at:%Y-%m-%d %H:%M %Z}"
+    per_hour = cloud.scaled(Fraction(HOUR, billed_s)) if billed_s else ZERO
+    if not per_hour or facts.unpriced:
+        return f"{wait}."
+    price = facts.desktop.purchase.scaled(Fraction(facts.expected.owned.number))
+    return (
+        f"{wait}; so far an hour came to {amounts(per_hour)}, and for the desktop's {amounts(price)} you would get "
+        f"{round(Fraction(price.nanos, per_hour.nanos)):,} such hours."
+    )
 
 
 def _rerun_sentence(facts: CompareFacts) -> str:

@@ -44,6 +44,7 @@ def test_the_answer_stands_first_and_everything_in_80_columns(gpu, work, asked):
     assert max(map(len, shown.splitlines())) <= 80
     briefly = text(value, verbose=False)
     assert briefly.split("\n\n")[0] == shown.split("\n\n")[0]
+    assert ("\nListed by work per dollar, the fewest GPUs first.\n" in briefly) == (len(value["machines"]) > 1)
     assert not any(f"{number}. {step['title']}" in briefly for number, step in enumerate(value["steps"], 1))
     one_line = " ".join(shown.split())
     assert all(" ".join(f"{step['title']} {step['text']}".split()) in one_line for step in value["steps"])

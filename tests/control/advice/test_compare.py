@@ -213,9 +213,15 @@ def test_an_hour_of_history_does_not_say_how_it_goes_on(session, clock):
     found = asked(session, together(machine(use(0, None), worked=hours("gpu"))))
     assert found["sentence"] == (
         "So far the cloud has cost $1.00; a desktop with one V100-16GB doing the same work would have cost $1,000.10 "
-        "($1,000.00 on the first day). Less than a day of history does not show a trend."
+        "($1,000.00 on the first day). A trend needs a day of history, so compare again after 2026-10-21 00:00 UTC; so "
+        "far an hour came to $1.00, and for the desktop's $1,000.00 you would get 1,000 such hours."
     )
     assert found["pace"] == dict.fromkeys(("low", "expected", "high"))
+    free = machine(use(0, None, segments=(segment(nanos=0),)), worked=hours("gpu"))
+    told = asked(session, together(free))["sentence"]
+    assert told.endswith("A trend needs a day of history, so compare again after 2026-10-21 00:00 UTC.")
+    away = asked(session, together(machine(use(0, None), worked=hours("gpu"))), tz="Asia/Seoul")["sentence"]
+    assert "compare again after 2026-10-21 09:00 KST;" in away
 
 
 def test_a_period_that_is_over_is_compared_without_a_projection(session, clock):
