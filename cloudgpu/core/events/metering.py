@@ -155,7 +155,7 @@ def _observed(state: Meter, record: Record, line: Line, before: Prior) -> Iterat
     _begin(state, record, body.get("launched_at"), began, sure, billed=body["billed"])
     if since is not None:
         _doubt_the_price_before(state, since)
-    if body["billed"] and _from_running(record):
+    if body["billed"] and _rule(record).from_running:
         _say_when_it_ran(state, line, set(state["open"]) - already)
         if body["state"] == "pending":
             _waited(state, record, line.occurred_at)
@@ -240,10 +240,6 @@ def _end_times(record: Record, line: Line, before: Prior) -> tuple[str, str | No
     return since, min(asked_at, now) if asked_at and since[:_SECOND] < asked_at[:_SECOND] else None
 
 
-def _from_running(record: Record) -> bool:
-    return _rule(record).from_running
-
-
 def _rule(record: Record) -> Rule:
     return rule_of(record["provider"] or "", record["market"] or "on_demand", Resource.INSTANCE)
 
@@ -282,7 +278,7 @@ def _waited(state: Meter, record: Record, seen: str | None) -> None:
     Left as it is: a machine that has told of use since, so it ran; and an adopted one, which may have run before.
     """
     may_have_run = state["adopted"] and state["runs"] == 1
-    if seen is None or may_have_run or not _from_running(record) or _rule(record).maybe_starting:
+    if seen is None or may_have_run or not _rule(record).from_running or _rule(record).maybe_starting:
         return
     sure = iso(from_iso(seen) - clock_ahead(record["intended_at"], record["launched_at"]))
     for key, use in state["open"].items():
@@ -416,9 +412,10 @@ def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterat
     if ended_at is None and before["pending_action"] in ("terminate", "park") and not line.body.get("alive_at"):
         ended_at = line.occurred_at
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
-    at = ended_at or min(alive, line.occurred_at)
     _waited(state, record, line.body.get("alive_at"))
-    yield from _all_ended(state, at, record.get("state_reason"), maybe_until=None if ended_at else line.occurred_at)
+    at = ended_at or min(alive, line.occurred_at)
+    doubt = () if ended_at else (line.occurred_at, line.dedupe)
+    yield from _all_ended(state, at, record.get("state_reason"), *doubt)
 
 
 def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) -> Iterator[Metered]:
@@ -426,13 +423,13 @@ def _resolve_launch(state: Meter, record: Record, line: Line, _before: Prior) ->
         yield from _all_ended(state, line.occurred_at, None)
 
 
-def _all_ended(state: Meter, at: str, reason: str | None, maybe_until: str | None = None) -> Iterator[Metered]:
-    """End what belongs to the machine itself; what is kept of it goes on."""
+def _all_ended(state: Meter, at: str, reason: str | None, *doubt: Any) -> Iterator[Metered]:
+    """End what belongs to the machine itself; what is kept of it goes on. `doubt` is as of `end_uses`."""
     keys = [key for key in state["open"] if not key.startswith("resource:")]
     if keys:
         disks = [state["open"][key] for key in keys if state["open"][key]["resource"] == "disk"]
         state |= {"over": at, "disk_since": disks[0]["begin"] if len(disks) == 1 else None}
-    yield from end_uses(state, keys, at, reason, maybe_until)
+    yield from end_uses(state, keys, at, reason, *doubt)
 
 
 _STEPS = {

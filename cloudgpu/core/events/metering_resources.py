@@ -37,24 +37,42 @@ def use_of(record: Record, **facts: Any) -> Metered:
 
 
 def open_use(state: Meter, key: str, use: Metered) -> None:
-    """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second."""
+    """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second.
+
+    Where the machine was missed meanwhile, the last one may have been billed until this one begins, and no longer:
+    `cuts` has that moment, by the line that missed it. It holds once the lines are folded anew.
+    """
     use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
     state["open"][key] = use
+    line, until = state.get("missed", {}).pop(key, ("", ""))
+    if use["begin"] < until:
+        state.setdefault("cuts", {}).setdefault(line, {})[key] = use["begin"]
 
 
 def end_uses(
-    state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None
+    state: Meter, keys: list[str], at: str, reason: str | None, maybe_until: str | None = None, missed: str = ""
 ) -> Iterator[Metered]:
-    """End these usages and yield them, but for a run without a price: that waits, it may be told yet."""
+    """End these usages and yield them, but for a run without a price: that waits, it may be told yet.
+
+    `missed` is the line that did not find the machine any more, where nobody knows when it ended.
+    """
     for key in keys:
         use = state["open"].pop(key)
         why = reason if key == "instance" else None
         use |= {"end": max(at, use["begin"]), "reason": why, "maybe_until": maybe_until}
+        if missed:
+            _note_missed(state, key, use, missed)
         state.setdefault("ends", {})[key] = use["end"]
         if key == "instance" and not use["segments"]:
             state["waiting"].append(use)
         else:
             yield use
+
+
+def _note_missed(state: Meter, key: str, use: Metered, line: str) -> None:
+    until = state.get("cuts", {}).get(line, {}).get(key, use["maybe_until"])
+    use["maybe_until"] = until if until > use["end"] else None
+    state.setdefault("missed", {})[key] = [line, until]
 
 
 _GREW = "when it was made larger is not known"

@@ -15,6 +15,7 @@ from cloudgpu.core.values.times import iso
 
 Record = dict[str, Any]
 State = dict[str, Any]
+Cuts = dict[str, dict[str, str]]  # by a line that missed a machine, and by usage: when it was billed again
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "
@@ -46,27 +47,43 @@ class Folded:
 
 def folded(events: Iterable[Line]) -> Folded | None:
     """Return what these lines fold to, in whatever order they come; None when none of them says what a row is of."""
+    once = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # what was sent twice counts once
+    lines, cuts = sorted(once.values(), key=_order), Cuts()
+    while True:
+        found, more = _folded(lines, cuts)
+        if more == cuts:
+            return found
+        cuts = more
+
+
+def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
+    """Return what these lines fold to, and the cuts that they show in addition to these."""
     state: State | None = None
     closed: list[dict[str, Any]] = []
-    once = {line.dedupe: line for line in sorted(events, key=_order, reverse=True)}  # what was sent twice counts once
-    for line in sorted(once.values(), key=_order):
+    for line in lines:
         if state is None and (line.kind not in _STEPS or line.kind in _OF_ANOTHER):
             continue
         if state is None:
             state = {"row": _empty(line), "last": ["", 0], "meter": metering.new()}
+            state["meter"]["cuts"] = {missed: {**known} for missed, known in cuts.items()}
         closed += _apply(state, line)
-    return None if state is None else Folded(state, tuple(closed))
+    if state is None:
+        return None, cuts
+    more = state["meter"].pop("cuts")
+    return Folded(state, tuple(closed)), more
 
 
 def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
     """Take one more line into a state, and return the usages that it ended.
 
-    None where it comes before others that are in it: then everything has to be folded anew.
+    None where it comes before others that are in it, or finds a machine that one of them missed: then everything has to
+    be folded anew.
     """
     at, seq = state["last"]
     if line.occurred_at <= at and (line.occurred_at < at or line.seq < seq):
         return None
-    return _apply(state, line)
+    ended = _apply(state, line)
+    return None if state["meter"].pop("cuts", None) else ended
 
 
 def packed(state: State) -> State:

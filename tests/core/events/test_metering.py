@@ -343,6 +343,37 @@ def test_a_machine_that_vanished_ends_at_the_last_proof_of_life_and_may_have_bee
     assert range_of(9 * HOUR, *life, said) == (Decimal("1.5"),) * 3
 
 
+def test_a_machine_that_was_missed_and_is_found_again_is_billed_once_and_no_doubt_is_left() -> None:
+    life = [launch(0), up(60, since=0, launched_at=at(0)), up(HOUR, since=0, launched_at=at(0))]
+    missed = gone(3 * HOUR)
+    again, over = up(4 * HOUR, since=0, launched_at=at(0)), down(5 * HOUR, since=5 * HOUR)
+    whole = range_of(9 * HOUR, *life, over)
+    assert range_of(9 * HOUR, *life, missed, again, over) == whole
+    twice = [gone(4.2 * HOUR), up(4.5 * HOUR, since=0, launched_at=at(0))]
+    assert range_of(9 * HOUR, *life, missed, again, *twice, over) == whole
+    ended = range_of(9 * HOUR, *life, down(5 * HOUR, "terminated", since=5 * HOUR))
+    assert range_of(9 * HOUR, *life, missed, again, gone(5 * HOUR))[2] == ended[2], "the last doubt is left"
+    restarted = up(4 * HOUR, since=2 * HOUR, launched_at=at(0))
+    assert range_of(9 * HOUR, *life, missed, restarted, over)[0] < whole[0]
+    assert range_of(9 * HOUR, *life, missed, restarted, over)[2] == whole[2]
+    stopped = range_of(9 * HOUR, *life, missed, down(4 * HOUR))
+    assert stopped[2] > range_of(9 * HOUR, *life, missed)[2], "it may have run until it was missed; its disk goes on"
+
+
+def test_a_line_that_finds_a_missed_machine_lets_all_lines_be_folded_anew() -> None:
+    life = [launch(0), up(60, since=0), up(HOUR, since=0), gone(3 * HOUR), up(4 * HOUR, since=0)]
+    lines = arrived(life, [*range(5)])
+    found = folded(lines[:-1])
+    assert found is not None
+    packed_state = json.loads(json.dumps(packed(found.state)))
+    state = unpacked(json.loads(json.dumps(found.state["row"])), packed_state)
+    assert apply_event(state, lines[-1]) is None
+    whole = folded(lines)
+    assert whole is not None
+    assert "cuts" not in whole.state["meter"]
+    assert [use["maybe_until"] for use in whole.closed] == [None, None, None]
+
+
 def test_a_spot_machine_that_vanished_around_its_first_hour_may_have_been_free() -> None:
     life = [launch(0, market="spot", usd="1", attached_costs=[]), up(0.5 * HOUR, since=0, reason="interrupted")]
     missed = line(2 * HOUR, "instance_vanished", {"provider_id": "i-1", "proof": ""})
