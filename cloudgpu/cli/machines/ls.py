@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered
+from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, tell
 from cloudgpu.cli.machines.listing import list_machines
+from cloudgpu.core.model.identity import unanswered_text
 
 EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
 
@@ -30,8 +31,8 @@ def command(
 
     Answers from the ledger at once, and shows how old that answer is; --refresh queries the clouds first. Shows owners
     if one of the machines is not yours; --mine hides machines of others. A cluster has one line, with how many of its
-    nodes there are; --nodes shows each of them. Exit code 8 if an account did not answer: its
-    machines are shown as last seen.
+    nodes there are; --nodes shows each of them. Exit code 8 if an account did not answer: its machines are shown as
+    last seen. So are local machines of other computers, which can be seen only from there: the exit code is 0 then.
     """
     if watch:
         from cloudgpu.cli.machines.watching import watched
@@ -44,4 +45,6 @@ def command(
         return
     document, text = list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)
     emit(output, document, text)
+    for gap in document["elsewhere"]:
+        tell(f"{unanswered_text(gap['scope'], gap['why'])} It is shown as last seen.")
     exit_if_unanswered(document["unanswered"])

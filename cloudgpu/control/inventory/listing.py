@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.session.base import is_mine, known_reachability, missing_settings
 from cloudgpu.control.session.last_run import LastRun, overdue_sentence, read_last_run, unguarded_sentence
 from cloudgpu.control.session.session import Session, living_machines, present_machines
+from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
 from cloudgpu.core.model.machine import Machine, scope_of_row
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         MachineDocument,
     )
     from cloudgpu.views.documents.money.budgets import CreditDocument
+    from cloudgpu.views.documents.parts import Gap
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:
@@ -79,7 +81,8 @@ def list_machines(
     """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
 
     With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
-    its machines are as last seen. `queues` says, by a cluster's id, what its queue has, where somebody knows.
+    its machines are as last seen. So are local machines of other computers, named under `elsewhere`. `queues` says, by
+    a cluster's id, what its queue has, where somebody knows.
     """
     sync = sync_reported(session) if refresh else None
     integrity_problem = session.integrity_problem()
@@ -110,9 +113,18 @@ def list_machines(
         "credits": _credits(last_run, machines, session.clock()),
         "foreign": [foreign_value(instance) for instance in sync.foreign] if sync else [],
         "integrity_problem": integrity_problem,
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in sync.unanswered] if sync else [],
+        "unanswered": [_gap(gap) for gap in sync.unanswered if not _is_only_there(gap)] if sync else [],
+        "elsewhere": [_gap(gap) for gap in sync.unanswered if _is_only_there(gap)] if sync else [],
         **accounts,
     }
+
+
+def _is_only_there(gap: Unanswered) -> bool:
+    return isinstance(gap, AccountElsewhere) and gap.only_there
+
+
+def _gap(gap: Unanswered) -> Gap:
+    return {"scope": gap.scope, "why": gap.why}
 
 
 def _credits(last: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:

@@ -9,6 +9,7 @@ from cloudgpu.control.session.base import SessionBase, is_another_account, is_mi
 from cloudgpu.control.session.last_run import OVERDUE_AFTER
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
+    LOCAL,
     NOT_HERE,
     AccountElsewhere,
     AccountIdentity,
@@ -336,11 +337,25 @@ def unqueried_accounts(
             others.setdefault(account_text(machine), []).append(machine)
     elsewhere = (
         AccountElsewhere(
-            account_words, _elsewhere_text(session, account_machines), _is_synced_elsewhere(session, account_machines)
+            account_words,
+            _elsewhere_text(session, account_machines),
+            _is_synced_elsewhere(session, account_machines),
+            _is_only_there(session, account_machines),
         )
         for account_words, account_machines in others.items()
     )
     return [*gaps.values(), *elsewhere]
+
+
+def _is_only_there(session: SessionBase, machines: Iterable[Machine]) -> bool:
+    """Say whether these are local machines of another computer, or of another person's home on this one."""
+    ours = f"{session.location[0]}/"
+    return all(
+        machine.identity is not None
+        and machine.identity.kind == LOCAL
+        and not (machine.identity.id.startswith(ours) and is_mine(session, machine))
+        for machine in machines
+    )
 
 
 def _is_synced_elsewhere(session: SessionBase, machines: Iterable[Machine]) -> bool:

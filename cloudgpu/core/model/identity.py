@@ -10,7 +10,8 @@ from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.model.records import IdentityRecord
 
 BY_REGION = "ssh host"  # the only kind of which an account is several
-COMPUTERS = ("computer", BY_REGION)  # kinds of identities that are one computer
+LOCAL = "computer"  # of machines that only their own computer can see
+COMPUTERS = (LOCAL, BY_REGION)  # kinds of identities that are one computer
 NOT_HERE = "not reachable from here"
 
 
@@ -55,10 +56,12 @@ class Unanswered:
 class AccountElsewhere(Unanswered):
     """An account with machines of this ledger that no account of this computer is: `why` begins with `NOT_HERE`.
 
-    `tended`: from where it can be reached, it was asked within the last day.
+    `tended`: from where it can be reached, it was asked within the last day. `only_there`: it is a computer, of which
+    no settings here could tell: what runs there is no open question of this home.
     """
 
     tended: bool = False
+    only_there: bool = False
 
 
 def unanswered_text(scope: str, why: str) -> str:

@@ -299,6 +299,8 @@ class LsDocument(TypedDict):
     """Why the ledger is not to be trusted, so that machines may be missing; null when it is."""
     unanswered: list[Gap]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
+    elsewhere: list[Gap]
+    """With `--refresh`: other computers with local machines, which can be seen only from there; shown as last seen."""
     queried: list[AccountAnswer]
     """With `--refresh`: the accounts that were queried; empty if only the ledger answered."""
     not_queried: list[Gap]
