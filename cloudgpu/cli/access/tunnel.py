@@ -51,10 +51,10 @@ def command(
 
         serve_background(session, machine, first_port=port)
     elif background:
-        from cloudgpu.control.access.jupyter import start_background, tunnel_value
+        from cloudgpu.control.access.jupyter import start_background, tunnel_document
 
         notebook, pid = start_background(session, machine, first_port=port)
-        _show(tunnel_value(machine, notebook, in_background=True, pid=pid), output)
+        _show(tunnel_document(machine, notebook, in_background=True, pid=pid), output)
         if open_:
             _browse(session, machine, notebook)
     else:

@@ -1,4 +1,4 @@
-"""Moves the rule that lets this client in to where it is now, on one machine or on all."""
+"""Changes the SSH rule of one machine, or of all, to the network that this client is in now."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from cloudgpu.providers.abilities import Reachable
     from cloudgpu.views.documents.machines.access import AllowDocument, SkippedMachine, SshRule
 
-CALLER = "caller"
-TIMEOUT_S = 60
+CALLER = "caller"  # the label of the owner's rule, which providers also give the rule of a launch
+LOCK_TIMEOUT_S = 60
 
 
 def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
-    """Return the network that `--from` names, everybody's for `anywhere` alone, None where neither was said.
+    """Return the network that `--from` names, ANYWHERE for `--from-anywhere`, None if neither option was given.
 
-    Raises InvalidRequest for one that cannot be, or that is as wide as to be everybody's.
+    Raises InvalidRequest for both options, an invalid network, or one so wide that it admits everybody.
     """
     if typed is None:
         return ANYWHERE if any_source else None
@@ -45,80 +45,79 @@ def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
 
 
 @dataclass(slots=True)
-class _Moves:
-    """What became of each machine so far."""
+class _Outcome:
+    """The rules that were changed, the machines that were skipped, and the errors, so far."""
 
-    machines: list[SshRule] = field(default_factory=list)
+    rules: list[SshRule] = field(default_factory=list)
     skipped: list[SkippedMachine] = field(default_factory=list)
-    faults: list[CloudgpuError] = field(default_factory=list)
+    errors: list[CloudgpuError] = field(default_factory=list)
 
 
 def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDocument, CloudgpuError | None]:
-    """Open SSH to `cidr` (None: this client's public address) instead of where the caller came from before.
+    """Open SSH to `cidr` (None: this client's public address) in place of the network that was allowed before.
 
-    For the machine called `name`, else for every living one whose provider has such rules; the others are skipped and
-    named, as those of others are in a team. Returns the answer of `allow` and the gravest fault where one of several
-    machines failed. Raises InvalidRequest for a named machine that has no such rules, or whose rules are somebody
-    else's; RoleNeeded for one that is not theirs.
+    For the machine or cluster called `name`; for None, for every machine that has not ended. Machines without SSH rules
+    and machines of other team members are then skipped. Returns the document of `allow`, and the gravest error if
+    one of several machines failed. Raises InvalidRequest for a named machine without SSH rules, or whose rules are
+    somebody else's; RoleNeeded for one that belongs to another member.
     """
-    machines = _named(session, name, cidr) if name else living_machines(session.ledger.machines())
+    machines = (
+        [_check_may_change(session, machine, cidr) for machine in session.find_any(name)]
+        if name
+        else living_machines(session.ledger.machines())
+    )
     if not machines:
         raise InstanceNotFound("No machine is running.", field="name", value=None, next="Run: cloudgpu up")
-    moves = _Moves()
-    known = {machine.id: machine for machine in session.ledger.machines()}
+    outcome = _Outcome()
+    machines_by_id = {machine.id: machine for machine in session.ledger.machines()}
     if not name:
         machines, others = _split_by_owner(session, machines)
-        moves.skipped += others
-    for machine, keeper in _kept(session, machines, cidr, moves):
+        outcome.skipped += others
+    for machine, firewall in _with_firewall(session, machines, cidr, outcome):
         try:
             with explain_terminated(session, machine), lock_rules(session, machine):
-                before = keeper.allowed(
-                    not_none(machine.provider_id)
-                )  # the cloud first: without it no address is needed
+                # The cloud is asked first: if it fails, this client's address need not be looked up.
+                allowed = firewall.allowed(not_none(machine.provider_id))
                 cidr = cidr or client_cidr(session, option="--from")
                 with on_abort(f"Who may reach {machine.name} may have changed already. Run the same command again."):
-                    moves.machines.append(_moved(machine, keeper, _label(session, machine), cidr, before, known))
+                    outcome.rules.append(
+                        _change_rule(machine, firewall, _rule_label(session, machine), cidr, allowed, machines_by_id)
+                    )
         except ClientAddressUnknown:
             raise
         except (InvalidRequest, InstanceNotFound) as error:
             if name:
                 raise
-            moves.skipped.append({"name": machine.name, "why": error.message})
+            outcome.skipped.append({"name": machine.name, "why": error.message})
         except CloudgpuError as error:
             if name:
                 raise
-            moves.faults.append(error)
-    code = gravest(error.exit_code for error in moves.faults)
-    failed = [error.as_dict() for error in moves.faults]
-    document: AllowDocument = {"from": cidr, "machines": moves.machines, "skipped": moves.skipped, "failed": failed}
-    return document, next((error for error in moves.faults if error.exit_code == code), None)
+            outcome.errors.append(error)
+    code = gravest(error.exit_code for error in outcome.errors)
+    failed = [error.as_dict() for error in outcome.errors]
+    document: AllowDocument = {"from": cidr, "machines": outcome.rules, "skipped": outcome.skipped, "failed": failed}
+    return document, next((error for error in outcome.errors if error.exit_code == code), None)
 
 
 def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
-    """Return the machines whose rule this person may move: their own, or shared with them; and why not the others."""
+    """Return the machines whose rule this user may change, their own and those shared with them; and the others."""
     authorization = authorization_of(session)
-    ours = [
-        machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None
-    ]
-    return ours, [
+    permitted = [machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None]
+    return permitted, [
         {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
         for machine in machines
-        if machine not in ours
+        if machine not in permitted
     ]
 
 
 def lock_rules(session: Session, machine: Machine) -> AbstractContextManager[None]:
-    """Hold the rules of an account alone: two who change them at once would lose one's label."""
-    return session.lock(f"doors-{machine.account}", wait=TIMEOUT_S)
+    """Lock the SSH rules of the machine's account: of two concurrent changes, one would be lost."""
+    return session.lock(f"doors-{machine.account}", wait=LOCK_TIMEOUT_S)
 
 
-def _named(session: Session, name: str, cidr: str | None) -> list[Machine]:
-    """Return the machine with this name, or all nodes of the cluster, where this person may move its rule."""
-    return [_checked(session, machine, cidr) for machine in session.find_any(name)]
-
-
-def _checked(session: Session, machine: Machine, cidr: str | None) -> Machine:
-    if share_for_us(session, machine) is None:  # a colleague it is shared with moves their own address, and no other
+def _check_may_change(session: Session, machine: Machine, cidr: str | None) -> Machine:
+    """Return the machine. Raises as `allow` if this user may not change its rule, or it has none."""
+    if share_for_us(session, machine) is None:  # a colleague it is shared with changes their own address, and no other
         check_may(session, machine, "let anybody in to")
     if firewall_of(session, machine) is None:
         raise no_firewall_error(session, machine, "name")
@@ -132,46 +131,52 @@ def _checked(session: Session, machine: Machine, cidr: str | None) -> Machine:
     return machine
 
 
-def _kept(
-    session: Session, machines: Sequence[Machine], cidr: str | None, moves: _Moves
+def _with_firewall(
+    session: Session, machines: Sequence[Machine], cidr: str | None, outcome: _Outcome
 ) -> list[tuple[Machine, Reachable]]:
-    """Return the machines that have a rule to be moved, and write down why the others have none."""
-    found: list[tuple[Machine, Reachable]] = []
+    """Return the machines whose provider has SSH rules, each with that provider; add the others to `outcome`."""
+    with_rules: list[tuple[Machine, Reachable]] = []
     for machine in machines:
         try:
-            keeper = firewall_of(session, machine)
+            firewall = firewall_of(session, machine)
         except CloudgpuError as error:
-            moves.faults.append(error)
+            outcome.errors.append(error)
             continue
-        if keeper is None:
-            moves.skipped.append(
+        if firewall is None:
+            outcome.skipped.append(
                 {"name": machine.name, "why": f"{machine.provider} has no rules about who may connect"}
             )
         elif is_behind(machine) and cidr is None:
-            moves.skipped.append({"name": machine.name, "why": "it is reached from inside its network"})
+            outcome.skipped.append({"name": machine.name, "why": "it is reached from inside its network"})
         else:
-            found.append((machine, keeper))
-    return found
+            with_rules.append((machine, firewall))
+    return with_rules
 
 
-def _label(session: Session, machine: Machine) -> str:
-    """Return whose address this is: the owner's, or a colleague's, whose key was let in; neither closes the other's."""
+def _rule_label(session: Session, machine: Machine) -> str:
+    """Return the label of this user's rule: the owner's, or a colleague's own, so that neither replaces the other's."""
     return address_label(machine, own_key(session)) if share_for_us(session, machine) else CALLER
 
 
-def _moved(
-    row: Machine, keeper: Reachable, label: str, cidr: str, before: Mapping[str, str], known: dict[str, Machine]
+def _change_rule(
+    machine: Machine,
+    firewall: Reachable,
+    label: str,
+    cidr: str,
+    allowed: Mapping[str, str],
+    machines_by_id: dict[str, Machine],
 ) -> SshRule:
-    machine = row.provider_id
-    keeper.allow(not_none(machine), label, cidr)  # also where it seems so: a crash may have left the old rule beside it
-    for other in before:
-        if _is_of_the_dead(other, known):
-            keeper.allow(not_none(machine), other, None)
-    was = before.get(label)
-    return {"name": row.name, "provider": row.provider, "before": was, "changed": was != cidr}
+    """Allow `cidr` under this label, and remove the rules of machines that have ended."""
+    provider_id = not_none(machine.provider_id)
+    firewall.allow(provider_id, label, cidr)  # even if it is allowed: a crash may have left the old rule in addition
+    for other_label in allowed:
+        if _is_of_terminated(other_label, machines_by_id):
+            firewall.allow(provider_id, other_label, None)
+    previous = allowed.get(label)
+    return {"name": machine.name, "provider": machine.provider, "before": previous, "changed": previous != cidr}
 
 
-def _is_of_the_dead(label: str, known: dict[str, Machine]) -> bool:
-    """Say whether a colleague's address was let in for a machine of this ledger that has ended."""
-    owner = known.get(label.partition(".")[0])
-    return owner is not None and owner.terminated_at is not None
+def _is_of_terminated(label: str, machines_by_id: dict[str, Machine]) -> bool:
+    """Return whether the label is a colleague's, for a machine of this ledger that has ended."""
+    shared = machines_by_id.get(label.partition(".")[0])
+    return shared is not None and shared.terminated_at is not None

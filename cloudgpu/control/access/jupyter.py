@@ -1,4 +1,4 @@
-"""Opens Jupyter on a machine through the tunnel, and asks the agent there what it sees."""
+"""Opens a machine's Jupyter through a tunnel, and reads the status of the agent there."""
 
 from __future__ import annotations
 
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import TunnelDocument
 
-STATUS_WITHIN = 20.0
-SETUP_WITHIN = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
+STATUS_TIMEOUT_S = 20.0
+SETUP_TIMEOUT = timedelta(minutes=30)  # from the launch: packages, a driver, Jupyter
 SETUP_PAUSE_S = 5.0
-DOOR_AFTER_TRIES = 2  # tries to reconnect, from then on it is looked whether the machine is open to us at all
+FIREWALL_CHECK_AFTER_TRIES = 2  # after so many tries to reconnect, the machine's SSH rules are checked
 
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """Where a notebook can be opened here. The token is the machine's, read over the verified connection."""
+    """A Jupyter server at a local port. The token is the machine's, read over the verified connection.
+
+    `started`: this command started the server, it did not run before.
+    """
 
     port: int
     token: str
@@ -59,8 +62,8 @@ class Notebook:
 class JupyterTunnel:
     """A tunnel to a machine's JupyterLab, which is started there when it is not running.
 
-    Survives lost connections and a machine that comes back at another address; ends by itself when the machine is
-    gone, shows a wrong host key or refuses the login.
+    It reconnects after lost connections, also to a machine with a new address. It ends by itself when the machine has
+    ended, shows a wrong host key or refuses the login.
     """
 
     def __init__(self, session: Session, machine: Machine, *, first_port: int = FIRST_PORT) -> None:
@@ -76,9 +79,9 @@ class JupyterTunnel:
         return self.open()
 
     def open(self) -> Self:
-        """Open the tunnel and start Jupyter where it does not run: for a notebook, whose cells share no `with` block.
+        """Open the tunnel and start Jupyter if it is not running. Without a `with` block, call `close` in the end.
 
-        Raises Unreachable, WrongHostKey and AuthFailed as a connection does. `close` ends it.
+        Raises Unreachable, WrongHostKey and AuthFailed as a connection does.
         """
         check_reachable(self._session, self._machine)
         pin_known_key(self._session, self._machine)
@@ -93,13 +96,15 @@ class JupyterTunnel:
         return self
 
     def _new_tunnel(self) -> Tunnel:
-        return Tunnel(self._target, self._ask_jupyter, first_port=self._first_port, tell=self._told)
+        return Tunnel(self._target, self._ensure_jupyter, first_port=self._first_port, tell=self._on_tunnel_event)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the tunnel. The machine and its Jupyter go on."""
+        """Close the tunnel. The machine and its Jupyter continue to run."""
         self._tunnel.close()
 
     def run(self, code: str, *, timeout_s: float = 60) -> CellResult:
@@ -119,7 +124,7 @@ class JupyterTunnel:
 
     @property
     def url(self) -> str:
-        """The address of JupyterLab with its token: for the user's own eyes, never for a log."""
+        """The address of JupyterLab with its token: for the user, never for a log."""
         return self.notebook.url
 
     @property
@@ -128,8 +133,8 @@ class JupyterTunnel:
         return self.notebook.token
 
     def document(self) -> TunnelDocument:
-        """Return the answer of `tunnel`, as of now."""
-        return tunnel_value(self._machine, self.notebook, in_background=False, pid=os.getpid())
+        """Return the document of `tunnel`, as of now."""
+        return tunnel_document(self._machine, self.notebook, in_background=False, pid=os.getpid())
 
     @property
     def notebook(self) -> Notebook:
@@ -143,78 +148,76 @@ class JupyterTunnel:
         return self._tunnel.wait(timeout)
 
     def _target(self) -> Target:
-        """Return where the machine is; at every later connection its provider is asked, in a session of its own."""
+        """Return where to connect. When the tunnel reconnects, the provider is asked, in a session of this thread."""
         if not self._opened:
             return self._session.target(self._machine)
         with self._session.for_thread() as session:
             machine = session.ledger.machine(self._machine.id) or self._machine
             try:
                 machine = refresh(session, machine)
-            except (AuthFailed, InvalidRequest, ProviderUnavailable):  # a colleague's account may not open here
+            except (AuthFailed, InvalidRequest, ProviderUnavailable):  # this home may have no access to the account
                 return session.target(machine)
             check_reachable(session, machine)
             pin_confirmed(session, machine)
             return session.target(machine)
 
-    def _ask_jupyter(self, connection: Connection) -> int:
-        self._server = jupyter.ensure(connection, retry=setup_patience(self._session, self._machine))
+    def _ensure_jupyter(self, connection: Connection) -> int:
+        self._server = jupyter.ensure(connection, retry=retry_during_setup(self._session, self._machine))
         return self._server.port
 
-    def _told(self, event: TunnelEvent) -> None:
+    def _on_tunnel_event(self, event: TunnelEvent) -> None:
         name, why = self._machine.name, event.fault.message if event.fault else ""
         if event.kind is TunnelChange.LOST:
             self._session.report(f"{name}: connection lost ({why}); the tunnel waits for it")
             self._tries = 0
         elif event.kind is TunnelChange.TRIED:
             self._tries += 1
-            if self._tries == DOOR_AFTER_TRIES:
-                self._tell_closed()
+            if self._tries == FIREWALL_CHECK_AFTER_TRIES:
+                self._report_blocked()
         elif event.kind is TunnelChange.RECONNECTED:
             self._session.report(f"{name}: connected again")
 
-    def _tell_closed(self) -> None:
-        """Say so, once in an outage, where SSH is open to another address than this client's now: a laptop moved."""
+    def _report_blocked(self) -> None:
+        """Report if SSH is open to another address than this client's, as after a laptop moved to another network."""
         with self._session.for_thread() as session:
-            fault = access_blocked_error(session, self._machine)
-        if fault:
-            self._session.report(f"{fault.message} {fault.next} (the tunnel then continues)")
+            blocked = access_blocked_error(session, self._machine)
+        if blocked:
+            self._session.report(f"{blocked.message} {blocked.next} (the tunnel then continues)")
 
 
-def setup_patience(session: Session, machine: Machine) -> Callable[[NotReadyYet], bool]:
-    """Return what says whether to go on waiting for Jupyter: while a machine of a cloud is being set up.
+def retry_during_setup(session: Session, machine: Machine) -> Callable[[NotReadyYet], bool]:
+    """Return a function that says whether to try Jupyter again, and pauses before: while the machine is being set up.
 
-    Its first minutes install Jupyter, and a driver where the image has none; said once. A host whose Python has no
-    JupyterLab says itself that it is installing it.
+    The first boot of a cloud machine installs Jupyter, and a driver if the image has none: until SETUP_TIMEOUT after
+    the launch. Any other machine is waited for only if it says that it is installing JupyterLab. Reports once.
     """
-    until = from_iso(machine.launched_at) + SETUP_WITHIN if machine.launched_at else None
-    reported: list[str] = []
-    begun: list[datetime] = []
+    setup_deadline = from_iso(machine.launched_at) + SETUP_TIMEOUT if machine.launched_at else None
+    tried_at: list[datetime] = []
 
-    def go_on(fault: NotReadyYet) -> bool:
+    def should_retry(error: NotReadyYet) -> bool:
         now = session.clock()
-        begun.append(now)
-        last = begun[0] + SETUP_WITHIN if fault.surely else until
-        if last is None or now >= last or not (fault.surely or _is_set_up(session, machine)):
+        tried_at.append(now)
+        deadline = tried_at[0] + SETUP_TIMEOUT if error.surely else setup_deadline
+        if deadline is None or now >= deadline or not (error.surely or _has_first_boot_setup(session, machine)):
             return False
-        if not reported:
-            reported.append(fault.message)
-            session.report(f"{machine.name}: still being set up ({fault.message.rstrip('.')}); waiting for Jupyter")
+        if len(tried_at) == 1:
+            session.report(f"{machine.name}: still being set up ({error.message.rstrip('.')}); waiting for Jupyter")
         session.pause(SETUP_PAUSE_S)
         return True
 
-    return go_on
+    return should_retry
 
 
-def _is_set_up(session: Session, machine: Machine) -> bool:
-    """Say whether its provider's machines are set up at their first boot; a colleague's account may not open here."""
+def _has_first_boot_setup(session: Session, machine: Machine) -> bool:
+    """Return whether its first boot sets the machine up. This home may have no access to a colleague's account."""
     try:
         return isinstance(session.provider_of(machine), Resolves)
     except CloudgpuError:
         return bool(machine.setup)
 
 
-def tunnel_value(machine: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
-    """Return the answer of `tunnel`; `pid` is the process that holds it."""
+def tunnel_document(machine: Machine, notebook: Notebook, *, in_background: bool, pid: int) -> TunnelDocument:
+    """Return the document of `tunnel`; `pid` is the process that serves it."""
     return {
         "name": machine.name,
         "port": notebook.port,
@@ -226,19 +229,19 @@ def tunnel_value(machine: Machine, notebook: Notebook, *, in_background: bool, p
 
 
 def start_background(session: Session, machine: Machine, *, first_port: int) -> tuple[Notebook, int]:
-    """Return the notebook behind this machine's background tunnel, and its process; the one that runs already wins.
+    """Start the machine's background tunnel unless one runs; return its notebook and process id.
 
-    Raises what kept the tunnel from coming up, in its own class.
+    Raises the error that the tunnel ended with, if it could not be opened.
     """
-    with reached(session, machine) as connection:  # before it is left alone: what is wrong is said here
-        server = jupyter.ensure(connection, retry=setup_patience(session, machine))
+    with reached(session, machine) as connection:  # first in this process, which can show an error
+        server = jupyter.ensure(connection, retry=retry_during_setup(session, machine))
     running = background.find(session.home.tunnels, machine.id)
     if running is None:
-        words = ["tunnel", machine.id, "--serve", "--port", str(first_port)]
-        command = [sys.executable, "-P", "-m", "cloudgpu", *words]
+        arguments = ["tunnel", machine.id, "--serve", "--port", str(first_port)]
+        command = [sys.executable, "-P", "-m", "cloudgpu", *arguments]
         try:
             running = background.spawn(command, session.home.tunnels, machine.id)
-        except InvalidRequest:  # somebody else was quicker
+        except InvalidRequest:  # another process has started it meanwhile
             running = background.find(session.home.tunnels, machine.id)
             if running is None:
                 raise
@@ -246,32 +249,32 @@ def start_background(session: Session, machine: Machine, *, first_port: int) -> 
 
 
 def serve_background(session: Session, machine: Machine, *, first_port: int) -> None:
-    """Be the background tunnel: serve until the machine is gone or somebody ends this process."""
+    """Serve the background tunnel in this process, until the machine has ended or the process is terminated."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     try:
         with (
             JupyterTunnel(session, machine, first_port=first_port) as tunnel,
             background.registered(session.home.tunnels, machine.id, machine.name, tunnel.port),
         ):
-            ended = tunnel.wait()
+            end_reason = tunnel.wait()
     except CloudgpuError as error:
         background.report(error)
         raise
-    if ended is not None:
-        raise ended
+    if end_reason is not None:
+        raise end_reason
 
 
 def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
-    """Return what the agent on the machine says of itself: activity and why, last active, lease.
+    """Return the status of the agent on the machine: activity and why, last active, lease.
 
     Raises Unreachable when the machine or its agent does not answer.
     """
     with reached(session, machine) as connection:
-        done = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_WITHIN)
+        result = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_TIMEOUT_S)
     try:
-        status: dict[str, Any] = json.loads(done.stdout)
+        status: dict[str, Any] = json.loads(result.stdout)
     except ValueError:
-        stderr = done.stderr.decode(errors="replace").strip()[-200:]
+        stderr = result.stderr.decode(errors="replace").strip()[-200:]
         raise Unreachable(
             f"The agent on {machine.name} does not answer: {stderr or 'nothing was said'}.",
             field="name",

@@ -1,6 +1,7 @@
-"""What `on_start` of a template is doing on a machine: it goes on after the machine is ready, and says so in a file.
+"""Reads whether a template's `on_start` script still runs on a machine, and waits for its end.
 
-Each provider's boot writes `running` to that file before the script and its status after it.
+The script may run on after the machine is ready. The boot script writes `running` to a status file before it, and its
+exit status after it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 LOG = ".cloudgpu/on_start.log"  # below the user's home there
 TIMEOUT = timedelta(hours=1)
-POLL_S, ANSWER_S = 1.0, 30.0
-_LOOK = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # not begun is not ended
+POLL_S, ANSWER_TIMEOUT_S = 1.0, 30.0
+_STATUS_COMMAND = 'cat "$HOME/.cloudgpu/on_start.status" 2>/dev/null || echo running'  # no file: it has not started
 
 
 class OnStart(StrEnum):
-    """How far the script is."""
+    """The state of the script."""
 
     RUNNING = "running"
     DONE = "done"
@@ -33,7 +34,7 @@ class OnStart(StrEnum):
 
 
 def on_start_of(session: Session, machine: Machine, template: Template) -> OnStart | None:
-    """Return how far the script of a machine is that was just reached; None where there is none, or nobody knows."""
+    """Return the state of the script; None if the template has none, or the machine cannot be reached."""
     from cloudgpu.control.access.reach import reached
 
     if not template.on_start.strip():
@@ -44,10 +45,10 @@ def on_start_of(session: Session, machine: Machine, template: Template) -> OnSta
 
 
 def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStart | None:
-    """Wait until the script has ended; return None where the template has none.
+    """Wait until the script has ended; return None if the template has none.
 
-    Raises InvalidRequest where it failed, ProviderUnavailable where it still runs after `TIMEOUT`, and what `reached`
-    raises. The machine goes on in each case.
+    Raises InvalidRequest if it failed, ProviderUnavailable if it still runs after TIMEOUT, and as `reached`. The
+    machine continues to run in each case.
     """
     from cloudgpu.control.access.reach import reached
 
@@ -56,18 +57,24 @@ def wait_for_on_start(session: Session, machine: Machine, template: Template) ->
     session.report(f"{machine.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + TIMEOUT
     with reached(session, machine) as connection:
-        while (found := _read_status(connection))[0] is OnStart.RUNNING:
+        state, exit_status = _read_status(connection)
+        while state is OnStart.RUNNING:
             if session.clock() >= deadline:
                 raise _still_running(machine)
             session.pause(POLL_S)
-    if found[0] is OnStart.FAILED:
-        raise _failed(machine, template, found[1])
-    return found[0]
+            state, exit_status = _read_status(connection)
+    if state is OnStart.FAILED:
+        raise _failed(machine, template, exit_status)
+    return state
 
 
 def _read_status(connection: Connection) -> tuple[OnStart, str]:
-    """Return how far it is, and the status it ended with."""
-    text = connection.capture(_LOOK, timeout=ANSWER_S, max_bytes=100).stdout.decode(errors="replace").strip()
+    """Return the script's state, and its exit status or `running` as it is in the file."""
+    text = (
+        connection.capture(_STATUS_COMMAND, timeout=ANSWER_TIMEOUT_S, max_bytes=100)
+        .stdout.decode(errors="replace")
+        .strip()
+    )
     if not text.isdecimal():
         return OnStart.RUNNING, text
     return (OnStart.DONE if int(text) == 0 else OnStart.FAILED), text

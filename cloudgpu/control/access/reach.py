@@ -1,4 +1,4 @@
-"""Reaches a machine over SSH: waits for a new one and its volume, finds one that has moved, says why one cannot be."""
+"""Connects to a machine over SSH: waits for a new one, finds a new address, explains failures, attaches a volume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.access.ssh.connection import Connection, connect, retryable
 from cloudgpu.access.ssh.jump import knock
 from cloudgpu.control.inventory.retention import record_resources
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.network import authorized_keys as guest
+from cloudgpu.control.network.authorized_keys import explain_other_home, share_for_us
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key, wait_for_key
 from cloudgpu.control.network.reachability import access_blocked_error
 from cloudgpu.control.pricing.traffic import read_counter
@@ -37,20 +37,20 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import HasVolumes
 from cloudgpu.views.ended import ended_error
 
-READY_WITHIN = timedelta(minutes=10)
-DOOR_AFTER_S = 30.0  # most machines answer sooner; from then on it is looked whether they are open to us at all
+READY_TIMEOUT = timedelta(minutes=10)
+FIREWALL_CHECK_AFTER_S = 30.0  # most machines answer sooner; after it, the machine's SSH rules are checked
 
 
 def wait_until_ready(session: Session, machine: Machine) -> Machine:
     """Wait until the machine runs and its SSH server has shown the pinned key; return the updated machine.
 
-    One that makes its own key has told it to its provider before: that is pinned then. Raises Unreachable when it ended
-    while starting or did not answer in time, WrongHostKey at once, AccessBlocked where it runs and is not open to this
-    client's address.
+    A machine that makes its own host key publishes it through its provider: that key is pinned. Raises Unreachable if
+    the machine ended while starting or did not answer within READY_TIMEOUT, WrongHostKey at once, AccessBlocked if its
+    SSH rules do not admit this client's address.
     """
-    deadline = session.clock() + READY_WITHIN
+    deadline = session.clock() + READY_TIMEOUT
     session.report(f"{machine.name}: waiting for the machine to run")
-    import_module("cloudgpu.access.ssh.handshake")  # a tenth of a second: spent while the machine starts, not after
+    import_module("cloudgpu.access.ssh.handshake")  # takes a tenth of a second: better while the machine starts
     machine = _wait_running(session, machine, deadline)
     wait_for_key(session, machine, deadline)
     session.report(f"{machine.name}: verifying SSH against the host key of the launch")
@@ -61,32 +61,32 @@ def wait_until_ready(session: Session, machine: Machine) -> Machine:
 def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> None:
     target = session.target(machine)
     try:
-        connect(target, timeout=10, wait=min(DOOR_AFTER_S, _left(session, deadline))).close()
+        connect(target, timeout=10, wait=min(FIREWALL_CHECK_AFTER_S, _seconds_left(session, deadline))).close()
     except Unreachable as error:
-        found = explain_unreachable(session, machine, error)
-        if found is not error:
-            raise found from error
+        cause = explain_unreachable(session, machine, error)
+        if cause is not error:
+            raise cause from error
         if not retryable(error):
             raise
         until = f"tried again until {deadline:%H:%M} UTC; it is billed meanwhile"
         session.report(f"{machine.name}: no SSH yet, {until}. {error.message}")
-        connect(target, timeout=10, wait=_left(session, deadline)).close()
+        connect(target, timeout=10, wait=_seconds_left(session, deadline)).close()
 
 
-def _left(session: Session, deadline: datetime) -> float:
+def _seconds_left(session: Session, deadline: datetime) -> float:
     return max(1.0, (deadline - session.clock()).total_seconds())
 
 
 def wait_until_running(session: Session, machine: Machine) -> Machine:
     """Wait until the machine runs; return the updated machine. Raises Unreachable if it ended or was not in time."""
-    return _wait_running(session, machine, session.clock() + READY_WITHIN, addressed=False)
+    return _wait_running(session, machine, session.clock() + READY_TIMEOUT, needs_address=False)
 
 
-def _wait_running(session: Session, machine: Machine, deadline: datetime, *, addressed: bool = True) -> Machine:
+def _wait_running(session: Session, machine: Machine, deadline: datetime, *, needs_address: bool = True) -> Machine:
     pause = 0.05
     while True:
         machine = _sync_machine(session, machine)
-        if machine.state == "running" and (machine.address or not addressed):
+        if machine.state == "running" and (machine.address or not needs_address):
             return machine
         if machine.terminated_at or machine.state in ("stopped", "deallocated", "terminated"):
             raise Unreachable(
@@ -97,18 +97,18 @@ def _wait_running(session: Session, machine: Machine, deadline: datetime, *, add
             )
         if session.clock() >= deadline:
             raise Unreachable(
-                f"{machine.name} was not running after {int(READY_WITHIN.total_seconds() // 60)} minutes "
+                f"{machine.name} was not running after {int(READY_TIMEOUT.total_seconds() // 60)} minutes "
                 f"(last seen {machine.state}).",
                 field="name",
                 value=machine.name,
                 next=f"Run: cloudgpu show {machine.name} --refresh, or: cloudgpu down {command_name(machine)}",
             )
         session.pause(pause)
-        pause = min(2.0, pause * 1.25)  # a quarter of the wait, at most, is spent asleep beside a running machine
+        pause = min(2.0, pause * 1.25)  # so at most a quarter of the wait is lost after the machine runs
 
 
 def _sync_machine(session: Session, machine: Machine) -> Machine:
-    """Look once; while a machine starts, a provider that does not answer is asked again until the deadline."""
+    """Return the machine as its provider reports it; unchanged, with a report, if the provider does not answer."""
     try:
         return refresh(session, machine)
     except LedgerUnavailable:
@@ -120,10 +120,10 @@ def _sync_machine(session: Session, machine: Machine) -> Machine:
 
 @contextmanager
 def reached(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
-    """Yield a verified connection; where the ledger's address is out of date, ask the provider once and retry.
+    """Yield a verified connection; if that fails, ask the provider once for the machine's address, and retry.
 
-    Somebody else's machine may be at that address by now, and shows another host key. Raises Unreachable with the
-    machine's state as the reason, InstanceNotFound for one that has ended, WrongHostKey where it is still there.
+    Another customer's machine may have the old address by now, and shows another host key. Raises Unreachable with the
+    machine's state as the reason, InstanceNotFound for one that has ended, WrongHostKey if its address is unchanged.
     """
     connection = open_connection(session, machine, timeout=timeout)
     try:
@@ -141,47 +141,46 @@ def open_connection(session: Session, machine: Machine, *, timeout: float = 10) 
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
         latest = find_moved(session, machine, error)
-    return _connected(session, latest, timeout)
+    return _connect_or_explain(session, latest, timeout)
 
 
-def _connected(session: Session, machine: Machine, timeout: float) -> Connection:
+def _connect_or_explain(session: Session, machine: Machine, timeout: float) -> Connection:
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        found = explain_unreachable(session, machine, error)
-        if found is error:
+        cause = explain_unreachable(session, machine, error)
+        if cause is error:
             raise
-        raise found from error
+        raise cause from error
 
 
 def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
-    """Return the machine where it has another address by now, or another key that its user has confirmed.
+    """Return the machine if it has another address now, or another host key that its user has confirmed.
 
-    Raises why it cannot be reached otherwise.
+    Otherwise raises the reason why it cannot be reached.
     """
-    latest = _asked_again(session, machine)
+    latest = _refresh_reachable(session, machine)
     if latest.address == machine.address and not pin_confirmed(session, latest):
         raise explain_unreachable(session, latest, error)
     return latest
 
 
 def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
-    """Return why a connection failed: SSH there is not open to this client's address, or this home was not let in."""
+    """Return why a connection failed: SSH is not open to this client's address, or this home's key is not let in."""
     blocked = access_blocked_error(session, machine) if retryable(error) else None
-    return blocked or guest.explain_other_home(session, machine, error)
+    return blocked or explain_other_home(session, machine, error)
 
 
 def reachable_address(session: Session, machine: Machine) -> Machine:
-    """Return the machine with the address where it is reached now, for another program: the system's ssh.
+    """Return the machine with its current address, for a connection by the system's ssh. Raises as `reached`.
 
-    Knocks where this client can get in straight. Elsewhere a knock says nothing, so the provider is asked. Raises as
-    `reached`.
+    Tries the recorded address if this client can connect directly; otherwise asks the provider.
     """
     check_reachable(session, machine)
     target = session.target(machine)
     pin_known_key(session, machine)
     if is_behind(machine) or not may_let_us_in(machine):
-        return _asked_again(session, machine)
+        return _refresh_reachable(session, machine)
     try:
         knock(target, timeout=10)
     except Unreachable as error:
@@ -217,23 +216,23 @@ def check_reachable(session: Session, machine: Machine) -> None:
         raise ended_error(machine, session.clock())
 
 
-def _asked_again(session: Session, machine: Machine) -> Machine:
-    """Return the machine of now, or as it was where its provider says nothing; raise why it cannot be reached."""
+def _refresh_reachable(session: Session, machine: Machine) -> Machine:
+    """Return the machine as its provider reports it, or as recorded if that fails. Raises as `check_reachable`."""
     with suppress(ProviderUnavailable, InvalidRequest):
         try:
             machine = refresh(session, machine)
         except AuthFailed:
-            if not guest.share_for_us(session, machine):  # a colleague's account need not open here
+            if not share_for_us(session, machine):  # of a colleague's shared machine, this home may not have the account
                 raise
     check_reachable(session, machine)
     return machine
 
 
-def with_volume(session: Session, machine: Machine) -> Machine:
-    """Attach the volume of the machine's setup, made where it is not there yet; return the machine. Idempotent.
+def attach_volume(session: Session, machine: Machine) -> Machine:
+    """Attach the volume of the machine's setup, and create it if it does not exist; return the machine. Idempotent.
 
-    Waits until the machine runs, for only then can it be attached. A machine without a volume is returned at once.
-    Raises InvalidRequest for a volume that cannot be had, Unreachable for a machine that ended meanwhile.
+    Waits until the machine runs, because only then can it be attached. A machine without a volume is returned at once.
+    Raises InvalidRequest for a volume that cannot be attached, Unreachable for a machine that ended meanwhile.
     """
     volume = setup_from_json(machine.setup.record()).volume if machine.setup else None
     if volume is None:

@@ -1,10 +1,10 @@
-"""Lets colleagues in to a running machine, and out again: their keys there, their addresses, a line in the ledger."""
+"""Shares a running machine with a colleague, and ends that: their SSH key, their address, a line in the ledger."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey, add_key, remove_key
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.machines.access import ShareDocument
 
-SAME = "same"  # the word for a colleague who sits in the network that this client calls from
+SAME = "same"  # `--from same`: the colleague is in the same network as this client
 
 
 def check_from(typed: str | None, *, remove: bool) -> None:
-    """Raise InvalidRequest for a `--from` that cannot be, before anybody is asked."""
+    """Raise InvalidRequest for an invalid `--from`, before any provider is asked."""
     if typed is not None and remove:
         raise InvalidRequest(
             "--from and --remove contradict each other: --remove closes the addresses that were opened for a key.",
@@ -42,52 +42,53 @@ def check_from(typed: str | None, *, remove: bool) -> None:
 
 
 def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | None = None) -> ShareDocument:
-    """Let this key log in until the machine ends; return what its owner needs to do so.
+    """Let this key log in until the machine ends; return what the key's owner needs to do so.
 
-    It has all the rights of the user that cloudgpu logs in as. `from_` is the network it comes from, as it was typed
-    (`same`: this client's address): needed where the provider says who may connect. Raises InvalidRequest where it is
-    missing or cannot be, InstanceNotFound for a machine that has ended, Unreachable, RoleNeeded where it is not theirs.
+    The key gets all rights of the user that cloudgpu logs in as. `from_` is the network its owner connects from, as
+    typed (`same`: this client's address). It is required if the provider has SSH rules. Raises InvalidRequest if it is
+    missing or invalid, InstanceNotFound for a machine that has ended, Unreachable, and RoleNeeded for another member's
+    machine.
     """
     check_may(session, machine, "share")
-    keeper = firewall_of(session, machine)
-    if keeper is None and from_ is not None:
+    firewall = firewall_of(session, machine)
+    if firewall is None and from_ is not None:
         raise no_firewall_error(session, machine, "--from")
-    kept = keeper is not None and (from_ is not None or not is_behind(machine))  # else they come the way that you come
+    needs_rule = firewall is not None and (from_ is not None or not is_behind(machine))  # else they connect as you do
     with explain_terminated(session, machine):
-        before = keeper.allowed(not_none(machine.provider_id)) if keeper and kept else {}
-    network = _network(session, machine, from_, before) if kept else None
-    with on_abort(_half_done(machine)):
+        allowed = firewall.allowed(not_none(machine.provider_id)) if firewall and needs_rule else {}
+    network = _network_to_allow(session, machine, from_, allowed) if needs_rule else None
+    with on_abort(_abort_note(machine)):
         with reached(session, machine) as connection:
             changed = add_key(connection, key)
             target = connection.target
-        if network is not None and keeper is not None:
-            changed |= before.get(address_label(machine, key)) != network
+        if network is not None and firewall is not None:
+            changed |= allowed.get(address_label(machine, key)) != network
             with explain_terminated(session, machine), lock_rules(session, machine):
-                keeper.allow(not_none(machine.provider_id), address_label(machine, key), network)
+                firewall.allow(not_none(machine.provider_id), address_label(machine, key), network)
         host_key = client_files.pinned(session.home.known_hosts, target.id)
-        _hand_over(session, machine, key, {"label": key.comment, "from": network, "host_key": host_key})
+        _record_sharing(session, machine, key, network, host_key)
     return {
         "name": machine.name,
         "shared": True,
         "changed": changed,
         "key": key.fingerprint,
         "from": network,
-        "ssh": _command(target),
+        "ssh": _ssh_command(target),
         "host_key": host_key,
     }
 
 
 def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDocument:
-    """Take this key (every shared one, for None) and its address out again; return as `share` does.
+    """Remove this key (None: every shared key) and its address; return as `share` does. Raises Unreachable, RoleNeeded.
 
-    The address first: it goes even where the machine cannot be reached. Raises Unreachable, RoleNeeded.
+    The address is removed first: that works even if the machine cannot be reached.
     """
     check_may(session, machine, "share")
-    with on_abort(_half_done(machine)):
+    with on_abort(_abort_note(machine)):
         with explain_terminated(session, machine):
-            closed = _closed(session, machine, key)
+            rules_removed = _remove_rules(session, machine, key)
         with reached(session, machine) as connection:
-            changed = remove_key(connection, key)
+            key_removed = remove_key(connection, key)
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):
             now = session.clock()
@@ -96,7 +97,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     return {
         "name": machine.name,
         "shared": False,
-        "changed": changed or closed,
+        "changed": key_removed or rules_removed,
         "key": fingerprint,
         "from": None,
         "ssh": None,
@@ -104,32 +105,30 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     }
 
 
-def _hand_over(session: Session, machine: Machine, key: GuestKey, data: dict[str, Any]) -> None:
-    """Write whose key was let in, and the host key that their home is to pin, where the ledger does not say it."""
-    now, known = session.clock(), machine.shared.get(key.fingerprint)
-    if known is None or (known.label, known.network, known.host_key) != (
-        data["label"],
-        data["from"],
-        data["host_key"],
-    ):
+def _record_sharing(
+    session: Session, machine: Machine, key: GuestKey, network: str | None, host_key: str | None
+) -> None:
+    """Record whose key was let in, from where, and the host key to pin, unless the ledger says the same."""
+    recorded = machine.shared.get(key.fingerprint)
+    if recorded is None or (recorded.label, recorded.network, recorded.host_key) != (key.comment, network, host_key):
         line = machine_shared(
             machine.id,
             key.fingerprint,
-            now,
-            label=data["label"],
-            network=data["from"],
-            host_key=data["host_key"],
+            session.clock(),
+            label=key.comment,
+            network=network,
+            host_key=host_key,
             host=platform.node(),
             who=by(session, machine, "share"),
         )
         session.ledger.append([line])
 
 
-def _network(session: Session, machine: Machine, typed: str | None, before: Mapping[str, str]) -> str | None:
-    """Return the network to be let in beside those of `before`; None where somebody else's group shows none of ours."""
+def _network_to_allow(session: Session, machine: Machine, typed: str | None, allowed: Mapping[str, str]) -> str | None:
+    """Return the network to allow in addition to those of `allowed`; None if none was typed and none is restricted."""
     if typed is not None:
         return client_cidr(session, option="--from") if typed == SAME else parse_cidr(typed, "--from")
-    if not before:
+    if not allowed:  # the machine is in a security group that is not cloudgpu's
         return None
     raise InvalidRequest(
         f"{machine.name} admits only named addresses; this key's owner has none yet.",
@@ -139,27 +138,27 @@ def _network(session: Session, machine: Machine, typed: str | None, before: Mapp
     )
 
 
-def _closed(session: Session, machine: Machine, key: GuestKey | None) -> bool:
-    """Take the address of a key (of every shared one, for None) out; return whether there was one."""
-    keeper = firewall_of(session, machine)
-    if keeper is None:
+def _remove_rules(session: Session, machine: Machine, key: GuestKey | None) -> bool:
+    """Remove the address of a key (None: of every shared key); return whether there was one."""
+    firewall = firewall_of(session, machine)
+    if firewall is None:
         return False
     with lock_rules(session, machine):
         labels = [
-            label for label in keeper.allowed(not_none(machine.provider_id)) if label.startswith(f"{machine.id}.")
+            label for label in firewall.allowed(not_none(machine.provider_id)) if label.startswith(f"{machine.id}.")
         ]
-        gone = [label for label in labels if key is None or label == address_label(machine, key)]
-        for label in gone:
-            keeper.allow(not_none(machine.provider_id), label, None)
-    return bool(gone)
+        removed = [label for label in labels if key is None or label == address_label(machine, key)]
+        for label in removed:
+            firewall.allow(not_none(machine.provider_id), label, None)
+    return bool(removed)
 
 
-def _half_done(machine: Machine) -> str:
+def _abort_note(machine: Machine) -> str:
     return f"Who may log in to {machine.name} may be changed in part. Run the same command again to finish it."
 
 
-def _command(target: Target) -> str:
-    """Return what the key's owner types."""
+def _ssh_command(target: Target) -> str:
+    """Return the command with which the key's owner connects."""
     address = target.address
-    through = f"-J {target.jump} " if target.jump else ""
-    return f"ssh {through}-p {address.port} {address.user}@{address.host}"
+    jump = f"-J {target.jump} " if target.jump else ""
+    return f"ssh {jump}-p {address.port} {address.user}@{address.host}"

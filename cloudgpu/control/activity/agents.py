@@ -1,7 +1,7 @@
-"""Asks machines when they were last in use: by their own word where there is one, and by their agents' samples.
+"""Asks when machines were last in use: their providers, for what machines report of themselves, and agents over SSH.
 
-A machine's own word needs no SSH, and is asked for where a listing does not tell it. Samples are read over SSH from
-many machines at once, each for itself.
+A machine's own report needs no SSH; its provider is asked for it if its listings do not have it. Samples are read over
+SSH from many machines in parallel.
 """
 
 from __future__ import annotations
@@ -34,151 +34,155 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def ask_activity(session: Session, machines: Sequence[Machine], *, keep: bool = True) -> dict[str, Word]:
-    """Return what these machines say of their use, by id: one call for each; without those whose listing tells it.
+def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, Word]:
+    """Return what these machines report of their use, by machine id; without those whose listing has it.
 
-    What is news is written into the ledger, unless `keep` is false. Raises LedgerUnavailable, and nothing else.
+    What is new is written to the ledger if `store`. Raises LedgerUnavailable only.
     """
-    accounts, _ = by_account(session, machines)  # the sync has named the others
-    askers = [(session.provider(name), some) for name, some in accounts.items()]
-    groups = [(asker, some) for asker, some in askers if isinstance(asker, ReportsActivity)]
-    if not groups:
+    accounts, _ = by_account(session, machines)  # machines of unknown accounts were reported by the sync
+    providers = [(session.provider(name), of_account) for name, of_account in accounts.items()]
+    reporting = [(provider, of_account) for provider, of_account in providers if isinstance(provider, ReportsActivity)]
+    if not reporting:
         return {}
-    with Pool(len(groups)) as pool:
-        answers = pool.map(lambda group: _words(*group), groups)
-    words = {machine: _plausible(session, word) for answer in answers for machine, word in answer.items()}
-    if keep:
-        _write(session, machines, words)
-    return words
+    with Pool(len(reporting)) as pool:
+        answers = pool.map(lambda pair: _reports_of(*pair), reporting)
+    reports = {machine_id: _check_clock(session, report) for answer in answers for machine_id, report in answer.items()}
+    if store:
+        _record_news(session, machines, reports)
+    return reports
 
 
-def _words(asker: ReportsActivity, machines: Sequence[Machine]) -> dict[str, Word]:
-    answers = _answers(asker, [one for machine in machines if (one := machine.provider_id)])
+def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[str, Word]:
+    """Return what one provider's machines report, by machine id."""
+    answers = _ask_provider(provider, [machine.provider_id for machine in machines if machine.provider_id])
     return {machine.id: answers.get(machine.provider_id or "") for machine in machines}
 
 
-def _answers(asker: ReportsActivity, ids: Sequence[str]) -> Mapping[str, Word]:
+def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, Word]:
     try:
-        return asker.activity(ids)
+        return provider.activity(provider_ids)
     except CloudgpuError as error:
-        return dict.fromkeys(ids, error)
-    except Exception as bug:  # noqa: BLE001  (one provider's defect keeps no machine of another from its end)
+        return dict.fromkeys(provider_ids, error)
+    except Exception as bug:  # noqa: BLE001  (a defect of one provider must not keep another's machines running)
         why = f"it could not be asked ({type(bug).__name__}: {bug})"
-        return dict.fromkeys(ids, ProviderUnavailable(why, field="provider"))
+        return dict.fromkeys(provider_ids, ProviderUnavailable(why, field="provider"))
 
 
-def _plausible(session: Session, word: Word) -> Word:
-    """Return the word; none where the machine's clock is so far ahead that it says nothing."""
-    return None if isinstance(word, datetime) and word - session.clock() > CLOCK_SLACK else word
+def _check_clock(session: Session, report: Word) -> Word:
+    """Return the report; None if it is in the future, so that the machine's clock is wrong."""
+    return None if isinstance(report, datetime) and report - session.clock() > CLOCK_SLACK else report
 
 
-def _write(session: Session, machines: Sequence[Machine], words: Mapping[str, Word]) -> None:
+def _record_news(session: Session, machines: Sequence[Machine], reports: Mapping[str, Word]) -> None:
     drafts = []
     for machine in machines:
-        word, known = words.get(machine.id), machine.last_active
-        if isinstance(word, datetime) and has_moved_on(from_iso(known) if known else None, word):
-            drafts.append(instance_observed_by_itself(machine, word, not_before(machine, session.clock())))
+        report, recorded = reports.get(machine.id), machine.last_active
+        if isinstance(report, datetime) and has_moved_on(from_iso(recorded) if recorded else None, report):
+            drafts.append(instance_observed_by_itself(machine, report, not_before(machine, session.clock())))
     if drafts:
         session.ledger.append(drafts)
 
 
 STATUS_COMMAND = '"$HOME"/.cloudgpu/agent status --since {since}'
-MAX_ANSWER_BYTES = 2_000_000  # bytes of an answer: a day of samples is a tenth of it
-MINUTE = 60.0
-USAGE = 2  # how argparse ends for words that it does not know
+MAX_ANSWER_BYTES = 2_000_000  # a day of samples has a tenth of it
+MINUTE_S = 60.0
+EXIT_USAGE = 2  # the exit status of argparse for arguments that it does not know
 
 
 def probe(
     session: Session,
     machines: Sequence[Machine],
     *,
-    timeout: float = 10,
-    at_once: int = 16,
-    back: float = DAY,
-    keep: bool = True,
+    timeout_s: float = 10,
+    parallel: int = 16,
+    window_s: float = DAY,
+    store: bool = True,
 ) -> dict[str, Report]:
-    """Ask each machine's agent over SSH, `at_once` side by side; return a report for every one, by its id.
+    """Ask each machine's agent over SSH, `parallel` at a time; return a report for each, by machine id.
 
-    On the node that has its cluster's engine the same command asks that, too.
+    The same command asks a cluster's head node for the queue of its engine, Slurm or Ray.
 
-    `timeout` is seconds for one machine in all; one that is frozen costs its own lane no more. `back` is how many
-    seconds of samples are wanted; an agent keeps a day of them. Raises nothing for any machine: what went wrong is its
-    report's `fault`. Asks no provider, tells nobody, touches no ledger; what was said is kept in the home's samples,
-    unless `keep` is false.
+    `timeout_s` limits all that is asked of one machine. `window_s` is how many seconds of samples are read, at most the
+    day that an agent keeps. Raises nothing: what went wrong with a machine is its report's `fault`. If `store`, samples
+    are written to this home's files. Calls no provider, reports nothing, writes no ledger.
     """
     with suppress(OSError):
-        if keep:
+        if store:
             sweep_daily(session.home.samples, session.clock())
-    asks = [_ask_of(session, machine, _How(timeout, min(back, DAY), keep)) for machine in machines]
-    with Pool(at_once, "machines") as pool:
-        reports = list(pool.map(lambda ask: ask(), asks))
-    return {one.row_id: one for one in reports}
+    probes = [_probe_of(session, machine, _ProbeOptions(timeout_s, min(window_s, DAY), store)) for machine in machines]
+    with Pool(parallel, "machines") as pool:
+        reports = list(pool.map(lambda run: run(), probes))
+    return {report.row_id: report for report in reports}
 
 
-class _How(NamedTuple):
-    """How machines are asked: within how many seconds, for how many seconds of samples, and whether those are kept."""
+class _ProbeOptions(NamedTuple):
+    """How a machine is asked. `cluster` is the id of the cluster whose queue its head node is asked for, else None."""
 
-    timeout: float
-    back: float
-    keep: bool
-    queue: str | None = None  # of this cluster, on its node 0
+    timeout_s: float
+    window_s: float
+    store: bool
+    cluster: str | None = None
 
 
-def _ask_of(session: Session, machine: Machine, how: _How) -> Callable[[], Report]:
-    """Return what asks this machine, in whatever thread; what needs the session is looked up before."""
-    shelf, clock = SampleStore(session.home.samples, machine.id), session.clock
-    how = how._replace(queue=machine.cluster.id) if machine.cluster and tells_queue(machine) else how
+def _probe_of(session: Session, machine: Machine, options: _ProbeOptions) -> Callable[[], Report]:
+    """Return a function that asks this machine and may run in any thread: what needs the session is read before."""
+    samples, clock = SampleStore(session.home.samples, machine.id), session.clock
+    options = options._replace(cluster=machine.cluster.id) if machine.cluster and tells_queue(machine) else options
     try:
         target = session.target(machine)
     except CloudgpuError as error:
-        missing = Report(machine.id, clock(), None, error.message.removesuffix("."))
-        return lambda: missing
+        failed = Report(machine.id, clock(), None, error.message.removesuffix("."))
+        return lambda: failed
 
     def ask() -> Report:
         at = clock()
         try:
-            found, engine = _asked(target, at.timestamp(), shelf.last() if how.keep else at.timestamp(), how)
+            last_stored = samples.last() if options.store else at.timestamp()
+            status, queue_text = _ask_agent(target, at.timestamp(), last_stored, options)
         except CloudgpuError as error:
-            found, engine = unknown_status(error.message.removesuffix(".")), ""
-        except Exception as bug:  # noqa: BLE001  (the other machines have to be judged all the same)
-            found, engine = unknown_status(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
-        return replace(_report(shelf, found, at, keep=how.keep), engine=engine)
+            status, queue_text = unknown_status(error.message.removesuffix(".")), ""
+        except Exception as bug:  # noqa: BLE001  (the other machines have to be evaluated all the same)
+            status, queue_text = unknown_status(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
+        return replace(_report_of(samples, status, at, store=options.store), engine=queue_text)
 
     return ask
 
 
-def _asked(target: Target, now: float, last: float, how: _How) -> tuple[AgentStatus, str]:
-    """Ask one machine; return what its agent said, and its cluster's engine. Raises as `connect` and `capture` do."""
+def _ask_agent(target: Target, now: float, last_stored: float, options: _ProbeOptions) -> tuple[AgentStatus, str]:
+    """Ask one machine; return its agent's status and its cluster's queue. Raises as `connect` and `capture` do."""
     from cloudgpu.access.ssh.connection import connect
 
-    deadline = time.monotonic() + how.timeout
-    since = min(now - how.back, max(last, now - RING))  # what nobody has asked for yet is wanted, too
-    with connect(target, timeout=how.timeout) as connection:
-        found, engine = _answer(connection, since, deadline, how.queue)
-        if found.now is not None and found.now < now - MINUTE:  # its clock is behind ours
-            found, _ = _answer(connection, found.now - (now - since), deadline)
-    return found, engine
+    deadline = time.monotonic() + options.timeout_s
+    since = min(now - options.window_s, max(last_stored, now - RING))  # also all samples that are not stored yet
+    with connect(target, timeout=options.timeout_s) as connection:
+        status, queue_text = _run_status(connection, since, deadline, options.cluster)
+        if status.now is not None and status.now < now - MINUTE_S:  # its clock is behind ours
+            status, _ = _run_status(connection, status.now - (now - since), deadline)
+    return status, queue_text
 
 
-def _answer(connection: Connection, since: float, deadline: float, queue: str | None = None) -> tuple[AgentStatus, str]:
-    left = max(1.0, deadline - time.monotonic())
-    ask = STATUS_COMMAND.format(since=int(max(0, since)))
-    command = ask if queue is None else f"sh -c {shlex.quote(with_queue(ask, queue))}"
-    done = connection.capture(command, timeout=left, max_bytes=MAX_ANSWER_BYTES)
-    output, engine = (done.stdout, "") if queue is None else split(done.stdout)
-    if done.status == USAGE and not output:
-        return unknown_status(OLD_AGENT), engine
-    if done.status and not output:
-        return unknown_status(f"its agent does not answer (status {done.status})"), engine
-    return parse_agent_status(output), engine
+def _run_status(
+    connection: Connection, since: float, deadline: float, cluster: str | None = None
+) -> tuple[AgentStatus, str]:
+    """Run the agent's `status` on the machine, with the queue of `cluster` if given; return both answers."""
+    seconds_left = max(1.0, deadline - time.monotonic())
+    status_command = STATUS_COMMAND.format(since=int(max(0, since)))
+    command = status_command if cluster is None else f"sh -c {shlex.quote(with_queue(status_command, cluster))}"
+    result = connection.capture(command, timeout=seconds_left, max_bytes=MAX_ANSWER_BYTES)
+    output, queue_text = (result.stdout, "") if cluster is None else split(result.stdout)
+    if result.status == EXIT_USAGE and not output:
+        return unknown_status(OLD_AGENT), queue_text
+    if result.status and not output:
+        return unknown_status(f"its agent does not answer (status {result.status})"), queue_text
+    return parse_agent_status(output), queue_text
 
 
-def _report(shelf: SampleStore, status: AgentStatus, at: datetime, *, keep: bool) -> Report:
-    """Return what was heard, and keep the samples; a disk that is full keeps nobody from being judged."""
+def _report_of(samples: SampleStore, status: AgentStatus, at: datetime, *, store: bool) -> Report:
+    """Return the agent's report, and store its samples if `store`. A full disk is no reason to know nothing of it."""
     answer = None if status.answer is None else dict(status.answer)
     if status.now is None:
-        return Report(shelf.id, at, answer, status.fault)
+        return Report(samples.id, at, answer, status.fault)
     with suppress(OSError):
-        if keep:
-            shelf.keep(status.samples, status.now, at)
-    return Report(shelf.id, at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch)
+        if store:
+            samples.keep(status.samples, status.now, at)
+    return Report(samples.id, at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch)

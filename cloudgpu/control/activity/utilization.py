@@ -1,7 +1,7 @@
-"""Reads how long machines worked in each hour that they were billed for, and what one's own machines drew.
+"""Reads how long machines were in use in each billed hour, and the energy that the user's own machines used.
 
-By the samples that this home has: in a team each home has those of the machines that its own passes asked. What nobody
-here asked for is not known, and not idle.
+It reads the samples in this home: in a team, those of the machines that the reaper's runs of this home have asked. Time
+without samples counts as unknown, not as idle.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.providers.abilities import ReportsActivity
 
-Run = tuple[float, float]
-JOULES_OF_A_KWH = 3_600_000
+Interval = tuple[float, float]  # begin and end in epoch seconds
+JOULES_PER_KWH = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMachine:
-    """One machine of the user's own, in the hours that were asked for.
+    """The use of one of the user's own machines in a period.
 
-    `hours` it was in use, `gpu_hours` of them its GPUs were at work; `card_hours` are those of each GPU that was, in
-    the `counted_hours` in which they were counted. `kwh` is what its GPUs drew while it used them,
-    `watts` their mean in the `measured_hours` in which they did: of the GPUs alone, not of the computer around them.
-    None where nobody measured.
+    It was in use for `hours`, and its GPUs worked in `gpu_hours` of them. `card_hours` are the hours of each GPU that
+    worked, added up; they were counted in `counted_hours`. `kwh` is the energy that its GPUs used, without the rest of
+    the computer; `watts` is their mean power in the `measured_hours`. Both are None if nobody measured.
     """
 
     id: str
@@ -54,88 +53,90 @@ def utilization_of(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> dict[str, tuple[Hour, ...]]:
-    """Return the billed hours of each machine that ran in [since, until), by the id of its row, oldest first.
+    """Return the billed hours of each machine that ran in [since, until), by machine id, oldest first.
 
-    `uses` are what has ended, as the ledger's `uses` gives it; what still runs stands in the rows, and runs until now.
-    By the usual thresholds, whatever a machine's policy says. Asks nobody.
+    `uses` are the ended usages of the ledger; open usage is in the machines, and lasts until now. The default
+    thresholds of idleness apply, whatever a machine's policy says. Asks no machine and no provider.
     """
     now, machines = session.clock(), list(machines)
     begin, end = 0.0 if since is None else since.timestamp(), min(now, until or now).timestamp()
-    runs, hears = _runs(machines, uses, now.timestamp()), _Hears(session)
-    found: dict[str, tuple[Hour, ...]] = {}
+    billed, self_reports = _billed_intervals(machines, uses, now.timestamp()), _SelfReports(session)
+    hours_by_id: dict[str, tuple[Hour, ...]] = {}
     for machine in machines:
-        inside = [
-            (max(first, begin), min(last, end)) for first, last in runs[machine.id] if first < end and last > begin
+        in_period = [
+            (max(first, begin), min(last, end)) for first, last in billed[machine.id] if first < end and last > begin
         ]
-        if inside:
-            spans = SampleStore(session.home.samples, machine.id).utilization(min(inside)[0], end)
-            latest = max(runs[machine.id])
-            word = hears.word(machine, latest) if latest[0] < end and machine.last_active else None
-            found[machine.id] = hours(spans, inside, word)
-    return found
+        if in_period:
+            spans = SampleStore(session.home.samples, machine.id).utilization(min(in_period)[0], end)
+            latest = max(billed[machine.id])
+            report = self_reports.of_run(machine, latest) if latest[0] < end and machine.last_active else None
+            hours_by_id[machine.id] = hours(spans, in_period, report)
+    return hours_by_id
 
 
-def own_machines(machines: Iterable[Machine], busy_hours: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
-    """Return the user's own machines (provider `ssh`) that ran in these hours (of `busy_hours`), in their order.
+def own_machines(machines: Iterable[Machine], hours_by_id: Mapping[str, Sequence[Hour]]) -> tuple[OwnMachine, ...]:
+    """Return the use of the user's own machines (provider `ssh`) that have hours, in the order of `machines`.
 
-    Without those of `local`, which share the computer that cloudgpu runs on and stand for no machine that was bought.
+    Machines of `local` are left out: they run on this computer, and nobody bought them.
     """
-    mine = (machine for machine in machines if machine.provider == OWN_PROVIDER and machine.id in busy_hours)
-    return tuple(_own(machine, busy_hours[machine.id]) for machine in mine)
+    owned = (machine for machine in machines if machine.provider == OWN_PROVIDER and machine.id in hours_by_id)
+    return tuple(_own_machine(machine, hours_by_id[machine.id]) for machine in owned)
 
 
-def _own(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
-    measured = [one.joules for one in hours if one.joules is not None]
-    joules, drawing = sum(measured), sum(one.drawing for one in hours)
+def _own_machine(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
+    measured = [hour.joules for hour in hours if hour.joules is not None]
+    joules, measured_s = sum(measured), sum(hour.drawing for hour in hours)
     return OwnMachine(
         id=machine.id,
         name=machine.name,
-        hours=sum(one.gpu + one.used for one in hours) / HOUR,
-        gpu_hours=sum(one.gpu for one in hours) / HOUR,
-        unknown_hours=sum(one.unknown for one in hours) / HOUR,
-        kwh=joules / JOULES_OF_A_KWH if measured else None,
-        watts=joules / drawing if drawing else None,
-        measured_hours=drawing / HOUR,
-        card_hours=sum(one.cards for one in hours) / HOUR,
-        counted_hours=sum(one.counted for one in hours) / HOUR,
+        hours=sum(hour.gpu + hour.used for hour in hours) / HOUR,
+        gpu_hours=sum(hour.gpu for hour in hours) / HOUR,
+        unknown_hours=sum(hour.unknown for hour in hours) / HOUR,
+        kwh=joules / JOULES_PER_KWH if measured else None,
+        watts=joules / measured_s if measured_s else None,
+        measured_hours=measured_s / HOUR,
+        card_hours=sum(hour.cards for hour in hours) / HOUR,
+        counted_hours=sum(hour.counted for hour in hours) / HOUR,
     )
 
 
-def _runs(machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float) -> dict[str, list[Run]]:
-    """Return when each machine was billed, by its row's id; what still runs, until now."""
-    found: dict[str, list[Run]] = {machine.id: [] for machine in machines}
-    open_uses = ((machine.id, use) for machine in machines for use in machine.open_usage)
-    for subject, use in (*uses, *open_uses):
-        if subject in found and use.resource == Resource.INSTANCE:
-            end = now if use.end is None else from_iso(use.end).timestamp()
-            found[subject].append((from_iso(use.begin).timestamp(), end))
-    return found
+def _billed_intervals(
+    machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]], now: float
+) -> dict[str, list[Interval]]:
+    """Return when each machine was billed, by machine id; open usage lasts until now."""
+    intervals: dict[str, list[Interval]] = {machine.id: [] for machine in machines}
+    open_usage = ((machine.id, usage) for machine in machines for usage in machine.open_usage)
+    for machine_id, usage in (*uses, *open_usage):
+        if machine_id in intervals and usage.resource == Resource.INSTANCE:
+            end = now if usage.end is None else from_iso(usage.end).timestamp()
+            intervals[machine_id].append((from_iso(usage.begin).timestamp(), end))
+    return intervals
 
 
 @dataclass(slots=True)
-class _Hears:
-    """Knows what the ledger heard from machines themselves, and until when that held."""
+class _SelfReports:
+    """What the ledger has of machines' own reports of their use, and until when they held."""
 
     session: Session
-    known: dict[str, bool] = field(default_factory=dict)
+    listings_report: dict[str, bool] = field(default_factory=dict)  # by account: whether its listings have such reports
 
-    def word(self, machine: Machine, run: Run) -> ActivityReport | None:
-        """Return a machine's word of its latest run; None where a sync does not bring it, or it is of another run.
+    def of_run(self, machine: Machine, run: Interval) -> ActivityReport | None:
+        """Return the machine's report of its latest run; None if listings have none, or it is of an earlier run.
 
-        The ledger has it to a quarter of an hour. While a machine runs, each sync that saw it brought its word.
-        That its agent lived to say more is taken for granted: use after an agent's death is idle here.
+        The ledger has it to a quarter of an hour. While a machine runs, each sync that lists it reads its report. This
+        assumes that the agent was alive: if it had died, later use counts as idle.
         """
         active = from_iso(not_none(machine.last_active))
-        if active.timestamp() < run[0] or not self._in_a_look(machine.account):
+        if active.timestamp() < run[0] or not self._is_in_listings(machine.account):
             return None
         seen = last_seen_at(self.session.ledger, machine) if machine.billed else None
         at = run[1] if seen is None else from_iso(seen).timestamp()
         return ActivityReport((active + NEWS_OF_ACTIVITY).timestamp(), min(at, run[1]))
 
-    def _in_a_look(self, account: str) -> bool:
-        if account not in self.known:
+    def _is_in_listings(self, account: str) -> bool:
+        if account not in self.listings_report:
             try:
-                self.known[account] = not isinstance(self.session.provider(account), ReportsActivity)
-            except CloudgpuError:  # it is configured no more
-                self.known[account] = False
-        return self.known[account]
+                self.listings_report[account] = not isinstance(self.session.provider(account), ReportsActivity)
+            except CloudgpuError:  # it is not configured any more
+                self.listings_report[account] = False
+        return self.listings_report[account]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.target import AccessBlocked
-from cloudgpu.control.access.reach import wait_until_ready, with_volume
+from cloudgpu.control.access.reach import attach_volume, wait_until_ready
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.inventory import retention as retention_records
@@ -245,7 +245,7 @@ def _wait_for_all(session: Session, nodes: Sequence[Machine], *, was_there: bool
 
 def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wait: bool) -> Machine:
     try:
-        machine = with_volume(session, machine)
+        machine = attach_volume(session, machine)
         return wait_until_ready(session, machine) if wait else machine
     except LedgerUnavailable as error:
         raise error if was_there else terminate_without_ledger(session, machine, error) from error

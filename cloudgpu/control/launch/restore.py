@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from cloudgpu.control.access.reach import wait_until_ready, with_volume
+from cloudgpu.control.access.reach import attach_volume, wait_until_ready
 from cloudgpu.control.budgets.admission import evaluate_budgets, sync_before_admission
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import settle
@@ -68,7 +68,7 @@ def start_stopped(
         machine = start(session, machine, lease, override=override, no_guard=no_guard)
     except NoCapacity as error:
         raise offer_to_move(session, session.ledger.machine(machine.id) or machine, error) from error
-    machine = with_volume(session, machine)
+    machine = attach_volume(session, machine)
     return _wait_and_drop_image(session, machine) if wait else machine
 
 

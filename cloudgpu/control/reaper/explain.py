@@ -64,7 +64,7 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     ask = ask and runs_on(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
-    answers = ask_activity(session, nodes, keep=False) if ask else {}
+    answers = ask_activity(session, nodes, store=False) if ask else {}
     views = with_cluster_activity([_view(one, policy, sources[one.id], answers.get(one.id), now) for one in nodes], now)
     machines = cluster_nodes(session, views, at_work=False)
     decisions = decide(views, _budget_stops(session, nodes), now, interval=INTERVAL, machines=machines)

@@ -213,7 +213,7 @@ def machine_views(
     ]
     now = session.clock()
     asked = to_ask(views, now)
-    answers = ask_activity(session, asked, keep=store)
+    answers = ask_activity(session, asked, store=store)
     if answers:
         views = [with_word(one, answers.get(one.machine.id)) for one in views]
         asked = to_ask(views, now)
@@ -230,13 +230,13 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = 
     the time of one.
     """
     started = time.monotonic()
-    reports = probe(session, machines, timeout=SSH_TIMEOUT_S, keep=store)
+    reports = probe(session, machines, timeout_s=SSH_TIMEOUT_S, store=store)
     remaining = SSH_TIMEOUT_S - (time.monotonic() - started)
     warned = {command_name(machine) for machine in machines if Rule.IDLE in machine.warnings}
     waiting = [
         machine for machine in machines if reports[machine.id].machine_now is None and command_name(machine) in warned
     ]
-    return reports | (probe(session, waiting, timeout=remaining, keep=store) if waiting and remaining >= 1 else {})
+    return reports | (probe(session, waiting, timeout_s=remaining, store=store) if waiting and remaining >= 1 else {})
 
 
 def _view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bool) -> MachineView:

@@ -83,10 +83,10 @@ def test_a_quiet_machine_is_asked_and_judged_idle(machine):
 
 
 def test_only_as_much_as_is_wanted_is_asked_for_and_what_was_not_asked_for_yet(machine):
-    machine.probe(back=7200)
+    machine.probe(window_s=7200)
     machine.now += 600
     machine.says(quiet(90, NOW + 600))
-    machine.probe(back=300)
+    machine.probe(window_s=300)
     assert machine.asked == [f"status --since {NOW - 90000}", f"status --since {NOW - MINUTE}"]
 
 
@@ -100,7 +100,7 @@ def test_what_was_said_is_kept(machine):
 
 
 def test_a_rehearsal_keeps_nothing(machine):
-    assert machine.probe(keep=False)["cg-test"].judged(Thresholds()).activity == IDLE
+    assert machine.probe(store=False)["cg-test"].judged(Thresholds()).activity == IDLE
     assert not machine.session.home.samples.exists()
 
 
@@ -111,7 +111,7 @@ def test_a_home_that_cannot_be_written_to_keeps_nobody_from_being_judged(machine
 
 def test_a_machine_whose_clock_is_an_hour_behind_is_asked_for_all_it_has(machine):
     machine.says(quiet(90, NOW - 3600))
-    report = machine.probe(back=3600)["cg-test"]
+    report = machine.probe(window_s=3600)["cg-test"]
     assert report.judged(Thresholds()).activity == IDLE
     assert len(machine.asked) == 2
     assert int(machine.asked[1].split()[-1]) <= NOW - 7200
@@ -151,7 +151,7 @@ def test_an_agent_that_says_nothing_of_use_is_unknown_and_says_why(machine, scri
 def test_an_agent_that_hangs_costs_the_timeout_and_no_more(machine):
     machine.runs("sleep 60")
     began = time.monotonic()
-    report = machine.probe(timeout=3)["cg-test"]
+    report = machine.probe(timeout_s=3)["cg-test"]
     assert "not done after" in report.fault
     assert time.monotonic() - began < 30
 
@@ -168,7 +168,7 @@ def test_a_frozen_machine_and_one_that_is_gone_cost_the_others_nothing(machine, 
             machine.machine(),
             machine.machine(id="cg-off", name="off", address=None),
         ]
-        reports = machine.probe(*rows, timeout=4)
+        reports = machine.probe(*rows, timeout_s=4)
     finally:
         frozen.server.thaw()
         frozen.server.kill()
@@ -193,7 +193,7 @@ def test_many_are_asked_side_by_side(machine):
     rows = [machine.machine(id=f"cg-{n}", name=f"box{n}") for n in range(6)]
     for row in rows:
         client_files.pin(machine.session.home.known_hosts, row.id, machine.server.host_key.public_line)
-    reports = machine.probe(*rows, at_once=6, timeout=60)
+    reports = machine.probe(*rows, parallel=6, timeout_s=60)
     assert [one.fault for one in reports.values()] == [""] * 6
 
 

@@ -312,7 +312,7 @@ def test_an_unchanged_look_writes_one_line(lab):
 
 
 @pytest.fixture
-def with_volume(lab):
+def attach_volume(lab):
     from cloudgpu.core.model.launch import Setup
 
     wish = UpRequest(Requirements(gpu="v100"), setup=Setup(volume=Volume("data", 50)))
@@ -323,23 +323,23 @@ def things(lab):
     return [row for row in lab.session.ledger.billable_machines() if row.is_named_resource]
 
 
-def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, with_volume):
+def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, attach_volume):
     (thing,) = things(lab)
     assert (thing.name, thing.terminated_at, thing.open_usage[0].quantity) == ("data", None, 50)
-    entry = next(entry for entry in with_volume.attached_costs if entry.named)
+    entry = next(entry for entry in attach_volume.attached_costs if entry.named)
     assert entry.what == "volume data"
-    assert "volume data" not in [use.what for use in latest(lab, with_volume).open_usage]
-    terminate_one(lab.session, with_volume, why="test")
+    assert "volume data" not in [use.what for use in latest(lab, attach_volume).open_usage]
+    terminate_one(lab.session, attach_volume, why="test")
     (thing,) = things(lab)
     assert thing.terminated_at is None
     assert thing.retained[0].attached_to is None
 
 
-def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, with_volume):
+def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, attach_volume):
     from cloudgpu.control.resources.named import remove, the_one
     from cloudgpu.core.model.resources import Kind
 
-    terminate_one(lab.session, with_volume, why="test")
+    terminate_one(lab.session, attach_volume, why="test")
     sync_all(lab.session)
     lab.later(hours=1)
     remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
@@ -349,8 +349,8 @@ def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_
     assert (use.end, use.maybe_until) == (iso(lab.clock()), None)
 
 
-def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, with_volume):
-    terminate_one(lab.session, with_volume, why="test")
+def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab, attach_volume):
+    terminate_one(lab.session, attach_volume, why="test")
     sync_all(lab.session)
     seen = lab.clock()
     lab.later(hours=1)
@@ -366,7 +366,7 @@ def test_a_volume_that_others_removed_ends_some_time_after_it_was_last_seen(lab,
     assert (use.end, use.maybe_until) == (iso(seen), iso(lab.clock()))
 
 
-def test_a_volume_of_which_the_ledger_was_not_told_is_billed_from_when_it_was_made(lab, with_volume):
+def test_a_volume_of_which_the_ledger_was_not_told_is_billed_from_when_it_was_made(lab, attach_volume):
     made = things(lab)[0].retained[0].made_at
     fresh = [line for line in lab.session.ledger.events() if line.kind == "resource_observed"]
     assert len(fresh) == 1

@@ -159,7 +159,7 @@ def test_where_it_cannot_be_known_the_first_fault_is_the_one_that_is_told(street
 
 
 def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street, monkeypatch):
-    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
+    monkeypatch.setattr(reach, "FIREWALL_CHECK_AFTER_S", 0.1)
     row = street.machine()
     street.move(CAFE)
     street.server.kill()
@@ -168,20 +168,20 @@ def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street
 
 
 def test_a_start_that_waits_for_ssh_says_why_after_half_a_minute_and_until_when(street, monkeypatch):
-    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
-    monkeypatch.setattr(reach, "_left", lambda session, deadline: 0.1)
+    monkeypatch.setattr(reach, "FIREWALL_CHECK_AFTER_S", 0.1)
+    monkeypatch.setattr(reach, "_seconds_left", lambda session, deadline: 0.1)
     row = street.machine()
     street.server.kill()
     street.said.clear()
     with pytest.raises(Unreachable, match="does not answer"):
         wait_until_ready(street.session, row)
-    ends = f"{street.clock() + reach.READY_WITHIN:%H:%M}"
+    ends = f"{street.clock() + reach.READY_TIMEOUT:%H:%M}"
     assert f"{row.name}: no SSH yet, tried again until {ends} UTC; it is billed meanwhile." in street.said[-1]
     assert "does not answer" in street.said[-1]
 
 
 def test_a_machine_opened_to_others_is_launched_kept_and_said_to_be_billed(street, monkeypatch):
-    monkeypatch.setattr(reach, "DOOR_AFTER_S", 0.1)
+    monkeypatch.setattr(reach, "FIREWALL_CHECK_AFTER_S", 0.1)
     street.server.kill()
     prepared = street.prepare(setup=Setup(network=Network(ssh_from=(f"{CAFE}/32",))))
     with pytest.raises(AccessBlocked) as caught:
@@ -393,7 +393,7 @@ def test_a_tunnel_that_waits_says_once_why_it_waits_in_vain(street):
     street.said.clear()
     fault = Unreachable("no answer")
     for kind in (TunnelChange.LOST, *[TunnelChange.TRIED] * 4, TunnelChange.RECONNECTED):
-        tunnel._told(TunnelEvent(kind, 8888, fault))
+        tunnel._on_tunnel_event(TunnelEvent(kind, 8888, fault))
     (sentence,) = [one for one in street.said if "cloudgpu allow" in one]
     assert f"Your address is {CAFE} now" in sentence
 
