@@ -61,15 +61,15 @@ def command(
         _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
     end = machines_to_end(session, names or [], all_=all_)
-    running = still_running(session, end.rows)
+    running = still_running(session, end.machines)
     for line in running_lines(running):
         tell(line)
-    if end.rows:
-        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.rows))
-        whose = "".join(sorted({others_note(session, machine, "end") for machine in end.rows}))
-        values = question_machines(session, end.rows)
-        stays = [cost for machine in end.rows for cost in named_volume_costs(machine)]
-        about = down_question(values, stays, termination_sentences(session, end.rows), whose)
+    if end.machines:
+        listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.machines))
+        whose = "".join(sorted({others_note(session, machine, "end") for machine in end.machines}))
+        values = question_machines(session, end.machines)
+        stays = [cost for machine in end.machines for cost in named_volume_costs(machine)]
+        about = down_question(values, stays, termination_sentences(session, end.machines), whose)
         confirm(f"End {listed}?", yes=yes, about=about)
     document, gravest = end_machines(session, end, running)
     now = session.clock()

@@ -1,8 +1,8 @@
-"""Gathers what is wrong with machines and price lists, raises it in the ledger, and delivers it once per crossing.
+"""Finds what is wrong with machines and price lists, records it as alerts in the ledger, and sends each alert once.
 
-An alert stands in the ledger before it is sent, and is retained until taken. What a receiver has taken is written after
-it: a crash in between sends it twice, and loses nothing. What this home alone can find wrong is told apart: another
-home on the same ledger must not clear it.
+An alert is recorded before it is sent, and is sent again until the receiver accepts it. That is recorded after it: a
+crash in between sends the alert twice, and loses none. Topics of findings that only this home can make have its name:
+another home on the same ledger must not clear them.
 """
 
 from __future__ import annotations
@@ -66,53 +66,53 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import AlertRun, Delivery as DeliveryValue
 
 
-def topic_here(session: Session, topic: str) -> str:
-    """Return the topic of what this home alone can judge: `reaper@tower/home/ada/.cloudgpu`."""
+def topic_of_home(session: Session, topic: str) -> str:
+    """Return the topic for findings that only this home can make: `reaper@tower/home/ada/.cloudgpu`."""
     return f"{topic}@{platform.node()}{session.home.root}".replace(":", "")
 
 
-def found_at_home(session: Session, finding: Finding) -> Finding:
-    """Return the finding as one of this home alone."""
+def finding_of_home(session: Session, finding: Finding) -> Finding:
+    """Return the finding with the topic of this home."""
     topic, colon, rest = finding.key.partition(":")
-    return replace(finding, key=f"{topic_here(session, topic)}{colon}{rest}")
+    return replace(finding, key=f"{topic_of_home(session, topic)}{colon}{rest}")
 
 
 def budget_findings(session: Session, budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
-    """Yield what budgets have to say; those of files, which other homes do not have, as findings of this home."""
+    """Yield the findings about budgets. Those about budgets in files, which other homes lack, are of this home."""
     for state in budget_states:
         for finding in findings([state]):
-            yield found_at_home(session, finding) if state.budget.file else finding
+            yield finding_of_home(session, finding) if state.budget.file else finding
 
 
-def found_here(session: Session) -> tuple[Finding, ...]:
-    """Return every finding about machines, retained resources and refreshed prices. Asks nobody."""
+def current_findings(session: Session) -> tuple[Finding, ...]:
+    """Return every finding about machines, jobs, retained resources and refreshed prices. Asks no provider."""
     now = session.clock()
-    bills = session.ledger.billable_machines()
-    machines = [_as_seen(session, machine, iso(now)) for machine in living_machines(bills)]
-    of_machines = machine_findings(machines, dict(_asked_since(session, machines)), now)
-    over, lost = ended_findings(bills, now), lost_findings(bills, now)
-    jobs = _of_jobs(session, bills, now)
-    alone = starmap(unguarded_finding, unguarded_machines(session, machines))
+    billable = session.ledger.billable_machines()
+    machines = [_with_seen_at(session, machine, iso(now)) for machine in living_machines(billable)]
+    of_machines = machine_findings(machines, dict(_unconfirmed_since(session, machines)), now)
+    ended, lost = ended_findings(billable, now), lost_findings(billable, now)
+    jobs = _job_findings(session, billable, now)
+    unguarded = starmap(unguarded_finding, unguarded_machines(session, machines))
     return (
         *of_machines,
-        *over,
+        *ended,
         *lost,
         *jobs,
-        *alone,
-        *price_leaps(machines, _factor_of(session)),
-        *_held_back(session),
+        *unguarded,
+        *price_leaps(machines, _price_jump_factor(session)),
+        *_withheld_prices(session),
     )
 
 
-def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[Finding]:
-    """Return what there is to tell of jobs; reads their lines where there are any."""
+def _job_findings(session: Session, billable: Sequence[Machine], now: datetime) -> list[Finding]:
+    """Return the findings about jobs; reads the jobs' lines only if there are any."""
     if session.ledger.last(JOBS) is None:
         return []
     jobs = jobs_of(session.ledger.events(JOBS))
     shares = machine_assignments(jobs.values())
 
     def cost(job: Job) -> Money:
-        machines = [machine for machine in bills if machine.id in job.machines]
+        machines = [machine for machine in billable if machine.id in job.machines]
         since = guest_since(job)
         ended = () if since is None else session.ledger.ended_usages(iso(since))
         return job_cost(job.id, shares, machines, ended, now)
@@ -120,10 +120,10 @@ def _of_jobs(session: Session, bills: Sequence[Machine], now: datetime) -> list[
     return list(job_findings(jobs.values(), _alert_state(session).lasting, now, cost))
 
 
-def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
-    """Return what says at which factor a machine's price is news: the lab's, else that of the home that launched it."""
+def _price_jump_factor(session: Session) -> Callable[[Machine], Fraction]:
+    """Return a function: the factor from which a machine's price is alerted, the lab's or that of its own terms."""
     published = None
-    with suppress(InvalidRequest):  # published by another version: no reason to tell nothing
+    with suppress(InvalidRequest):  # published by another version: no reason to send no alert
         published = lab_limits(session.published()).price_jump
 
     def factor(machine: Machine) -> Fraction:
@@ -132,27 +132,27 @@ def _factor_of(session: Session) -> Callable[[Machine], Fraction]:
     return factor
 
 
-def _held_back(session: Session) -> Iterator[Finding]:
-    """Tell of prices that a refresh has not taken over, for having moved too far: one finding for a provider's list."""
+def _withheld_prices(session: Session) -> Iterator[Finding]:
+    """Yield a finding for each provider whose refresh has withheld prices, because they changed too much."""
     from cloudgpu.catalog.refreshed import stored
     from cloudgpu.catalog.rules import PROVIDERS
 
     for provider in PROVIDERS:
-        with suppress(InvalidRequest):  # a damaged list is said by `catalog`, and prices nothing
-            held = stored(provider).held_back
-            if held:
-                names = [f"{one.key.item} in {one.key.region}" for one in held]
-                yield found_at_home(session, withheld_prices_finding(provider, names))
+        with suppress(InvalidRequest):  # a damaged list is reported by `catalog`, and prices nothing
+            withheld = stored(provider).held_back
+            if withheld:
+                names = [f"{price.key.item} in {price.key.region}" for price in withheld]
+                yield finding_of_home(session, withheld_prices_finding(provider, names))
 
 
-def _as_seen(session: Session, machine: Machine, now: str) -> Machine:
-    """Return the row of a machine past its renew-until with when a sync last saw it: unchanged, that is in no line."""
+def _with_seen_at(session: Session, machine: Machine, now: str) -> Machine:
+    """Return the machine. If it is past its renew-until, set when a sync last saw it: no event has that."""
     if not machine.billed or machine.renew_until is None or machine.renew_until > now:
         return machine
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
 
 
-def _asked_since(session: Session, machines: list[Machine]) -> Iterator[tuple[str, datetime]]:
+def _unconfirmed_since(session: Session, machines: list[Machine]) -> Iterator[tuple[str, datetime]]:
     for machine in machines:
         since = unproved_since(session.ledger.events(machine.id)) if machine.pending_action else None
         if since is not None:
@@ -160,22 +160,22 @@ def _asked_since(session: Session, machines: list[Machine]) -> Iterator[tuple[st
 
 
 LOCK = "alerts"
-BUDGETS = ("budget",)  # the topics of what a run finds itself, unless it says otherwise
+BUDGETS = ("budget",)  # the topics that most callers evaluate
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """What a run has done about alerts.
 
-    `raised` and `cleared` are keys. `outcomes` has an attempt per receiver that something was waiting for; `waiting`
-    is how many news somebody is still to have after it. `lasting` are the titles of all that is wrong now.
+    `raised` and `cleared` are keys of alerts. `outcomes` has one attempt for each receiver with undelivered alerts;
+    `pending` counts the alerts that are still undelivered after it. `active` are the titles of all that is wrong now.
     """
 
     raised: tuple[str, ...]
     cleared: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
-    waiting: int
-    lasting: tuple[str, ...]
+    pending: int
+    active: tuple[str, ...]
 
     def value(self) -> AlertRun:
         """Return it as a part of a JSON document."""
@@ -183,17 +183,17 @@ class Delivery:
             "raised": list(self.raised),
             "cleared": list(self.cleared),
             **outcomes_value(self.outcomes),
-            "pending": self.waiting,
-            "active": list(self.lasting),
+            "pending": self.pending,
+            "active": list(self.active),
         }
 
 
 def outcomes_value(outcomes: Iterable[Outcome]) -> DeliveryValue:
-    """Return who took a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
-    found = list(outcomes)
+    """Return who accepted a message (`sent`) and who did not and why (`failed`), as parts of a JSON document."""
+    attempts = list(outcomes)
     return {
-        "sent": [outcome.receiver for outcome in found if outcome.why is None],
-        "failed": [{"receiver": outcome.receiver, "why": outcome.why} for outcome in found if outcome.why is not None],
+        "sent": [one.receiver for one in attempts if one.why is None],
+        "failed": [{"receiver": one.receiver, "why": one.why} for one in attempts if one.why is not None],
     }
 
 
@@ -201,52 +201,52 @@ def deliver(
     session: Session,
     findings: Iterable[Finding],
     *,
-    judged: Collection[str] = BUDGETS,
+    evaluated: Collection[str] = BUDGETS,
     exempt: Collection[str] = (),
 ) -> Delivery:
-    """Tell of these findings and of what the ledger says of machines; return what was done.
+    """Record these findings, and those of `current_findings`, as alerts, and send them; return what was done.
 
-    `judged` are the topics (the first word of a key) that the caller has checked completely: what is absent of them has
-    fallen back, but for keys that begin with one of `exempt`. What is wrong with machines is found here. Each receiver
-    gets one message with all that it is still to have, in one attempt; what it does not take is kept for the next call.
-    Raises MissingExtra, after the ledger has it, where something is to be sent and apprise is not installed, and
-    LedgerUnavailable.
+    `evaluated` are the topics (the first word of a key) that the caller has checked completely: their active alerts
+    that no finding repeats are cleared, except keys that begin with one of `exempt`. Each receiver gets one message
+    with all that it has not accepted yet, in one attempt; what it does not accept is sent by the next call. Raises
+    MissingExtra, after the alerts are recorded, if apprise is not installed, and LedgerUnavailable.
     """
-    found = [*findings, *found_here(session)]
-    state, raised, cleared = _noted(session, found, {*judged, *TOPICS}, exempt)
-    outcomes = _sent(session, found) if state.news else ()
+    all_findings = [*findings, *current_findings(session)]
+    state, raised, cleared = _record(session, all_findings, {*evaluated, *TOPICS}, exempt)
+    outcomes = _send_undelivered(session, all_findings) if state.news else ()
     state = _alert_state(session) if outcomes else state
-    heard = _audience(session) if state.news else Audience(frozenset())
-    waiting = {alert.id for label in heard.all for alert in state.waiting(label, heard)}
-    titles = tuple(one.finding.title for one in as_now(state.news, found) if one.cleared_at is None and is_wrong(one))
-    return Delivery(raised, cleared, outcomes, len(waiting), titles)
+    audience = _audience(session) if state.news else Audience(frozenset())
+    pending = {alert.id for label in audience.all for alert in state.waiting(label, audience)}
+    alerts = as_now(state.news, all_findings)
+    titles = tuple(alert.finding.title for alert in alerts if alert.cleared_at is None and is_wrong(alert))
+    return Delivery(raised, cleared, outcomes, len(pending), titles)
 
 
-def note(session: Session, findings: Iterable[Finding], *, judged: Collection[str]) -> None:
-    """Raise and clear in the ledger alone; a later `deliver` sends it."""
-    _noted(session, list(findings), set(judged))
+def record_findings(session: Session, findings: Iterable[Finding], *, evaluated: Collection[str]) -> None:
+    """Raise and clear alerts in the ledger, as `deliver`, and send nothing; a later `deliver` sends them."""
+    _record(session, list(findings), set(evaluated))
 
 
-def note_one(session: Session, key: str, finding: Finding | None) -> bool:
-    """Raise the alert of this key, or clear it where `finding` is None, in the ledger alone; say whether that is new.
+def record_finding(session: Session, key: str, finding: Finding | None) -> bool:
+    """Raise the alert of this key in the ledger, or clear it for None; return whether that changed anything.
 
-    For what one watcher alone can find: of all other keys it says nothing. A later `deliver` sends it.
+    No other key is changed. A later `deliver` sends it.
     """
     state = _alert_state(session)
-    lasts = state.lasting.get(key)
-    if finding is not None and lasts is None:
+    active = state.lasting.get(key)
+    if finding is not None and active is None:
         session.ledger.append([raised_line(finding, state, _audience(session).of(finding), session.clock())])
         return True
-    if finding is None and lasts is not None:
-        session.ledger.append([alert_cleared(*lasts.id, session.clock())])
+    if finding is None and active is not None:
+        session.ledger.append([alert_cleared(*active.id, session.clock())])
         return True
     return False
 
 
 def sample(session: Session) -> tuple[Outcome, ...]:
-    """Send a sample to every receiver and return how each attempt ended; writes nothing.
+    """Send a sample alert to every receiver and return how each attempt ended; writes nothing.
 
-    Raises InvalidRequest where no receiver is set or the user's own template has a fault, MissingExtra.
+    Raises InvalidRequest if no receiver is configured or the user's template is wrong, and MissingExtra.
     """
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
@@ -257,14 +257,14 @@ def sample(session: Session) -> tuple[Outcome, ...]:
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
     now = session.clock()
-    made_up = Finding(
+    example = Finding(
         "sample",
         "sample",
         "A sample of an alert",
         "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
         {"amount": "$12.34", "owner": session.settings.owner},
     )
-    text = _message(session, [RaisedAlert(made_up, 1, now, frozenset())], strict=True)
+    text = _message(session, [RaisedAlert(example, 1, now, frozenset())], strict=True)
     return send([(address, text) for address in addresses])
 
 
@@ -278,44 +278,43 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
 
 
 def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
-    """Return, for each receiver that something is waiting for, what that is."""
-    state, heard = _alert_state(session), _audience(session)
-    addresses = everybody(session.settings.alerts, session.home)
-    found = {label: state.waiting(label, heard) for label in map(label_of, addresses)}
-    return {label: news for label, news in found.items() if news}
+    """Return the undelivered alerts of each receiver that has any, by its label."""
+    state, audience = _alert_state(session), _audience(session)
+    labels = map(label_of, everybody(session.settings.alerts, session.home))
+    return {label: alerts for label in labels if (alerts := state.waiting(label, audience))}
 
 
-def lasting_keys(session: Session, topic: str) -> tuple[str, ...]:
-    """Return the keys of alerts of this topic that have not fallen back."""
-    return tuple(key for key, one in _alert_state(session).lasting.items() if one.finding.topic == topic)
+def active_keys(session: Session, topic: str) -> tuple[str, ...]:
+    """Return the keys of active alerts of this topic."""
+    return tuple(key for key, alert in _alert_state(session).lasting.items() if alert.finding.topic == topic)
 
 
-def _noted(
-    session: Session, findings: Sequence[Finding], judged: Collection[str], exempt: Collection[str] = ()
+def _record(
+    session: Session, findings: Sequence[Finding], evaluated: Collection[str], exempt: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
-    """Write what has appeared and what has fallen back; return the alerts as they stand then, and the keys of both."""
+    """Record which alerts are raised and cleared; return the state after it, and the keys of both."""
     state, now = _alert_state(session), session.clock()
-    here = {topic_here(session, one) for one in judged}  # whoever checks a topic checks this home's part, too
-    raise_, clear = due(findings, state, {*judged, *here}, exempt)
-    if not raise_ and not clear:
+    of_home = {topic_of_home(session, topic) for topic in evaluated}
+    to_raise, to_clear = due(findings, state, {*evaluated, *of_home}, exempt)
+    if not to_raise and not to_clear:
         return state, (), ()
-    heard = _audience(session)
-    raised = [raised_line(one, state, heard.of(one), now) for one in raise_]
-    lines = raised + [alert_cleared(*one.id, now) for one in clear]
-    session.ledger.append(lines)
-    return _alert_state(session), tuple(one.key for one in raise_), tuple(one.finding.key for one in clear)
+    audience = _audience(session)
+    raised = [raised_line(finding, state, audience.of(finding), now) for finding in to_raise]
+    session.ledger.append(raised + [alert_cleared(*alert.id, now) for alert in to_clear])
+    keys_raised = tuple(finding.key for finding in to_raise)
+    return _alert_state(session), keys_raised, tuple(alert.finding.key for alert in to_clear)
 
 
-def _sent(session: Session, findings: Sequence[Finding]) -> tuple[Outcome, ...]:
-    """Try once every receiver that something is waiting for, and record who took it; texts come from `findings`."""
+def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Outcome, ...]:
+    """Try each receiver with undelivered alerts once, and record who accepted; texts come from `findings`."""
     try:
         with session.lock(LOCK, wait=False):
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
-            heard = _audience(session)
+            audience = _audience(session)
             addresses = everybody(session.settings.alerts, session.home)
-            waiting = {one: as_now(state.waiting(label_of(one), heard), findings) for one in addresses}
-            outcomes = _tried(session, {address: news for address, news in waiting.items() if news})
-            return (*outcomes, *_tried(session, _instead(session, heard, findings, outcomes)))
+            by_address = {one: as_now(state.waiting(label_of(one), audience), findings) for one in addresses}
+            outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
+            return (*outcomes, *_send_and_record(session, _for_lab_instead(session, audience, findings, outcomes)))
     except LedgerUnavailable:
         raise
     except ProviderUnavailable as busy:
@@ -323,52 +322,55 @@ def _sent(session: Session, findings: Sequence[Finding]) -> tuple[Outcome, ...]:
         return ()
 
 
-def _instead(
-    session: Session, heard: Audience, findings: Sequence[Finding], outcomes: Sequence[Outcome]
+def _for_lab_instead(
+    session: Session, audience: Audience, findings: Sequence[Finding], outcomes: Sequence[Outcome]
 ) -> dict[str, list[RaisedAlert]]:
-    """Return what the lab's receivers get in place of a person's own, which have just failed: what is urgent."""
+    """Return, by address of the lab, the urgent alerts that a person's own receivers have just not accepted."""
     failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
-    news = [(one, heard.instead(one, failed)) for one in as_now(_alert_state(session).news, findings)]
+    alerts = [(alert, audience.instead(alert, failed)) for alert in as_now(_alert_state(session).news, findings)]
     lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
-    lost = {address: [_for_the_lab(one) for one, to in news if label in to] for address, label in lab.items()}
-    return {address: some for address, some in lost.items() if some}
+    by_address = {
+        address: [_with_lab_text(alert) for alert, labels in alerts if label in labels]
+        for address, label in lab.items()
+    }
+    return {address: some for address, some in by_address.items() if some}
 
 
-def _for_the_lab(alert: RaisedAlert) -> RaisedAlert:
+def _with_lab_text(alert: RaisedAlert) -> RaisedAlert:
     owner = alert.finding.facts.get("owner", "its owner")
     text = f"{alert.finding.text} {owner}'s own receiver did not take it."
     return replace(alert, finding=replace(alert.finding, text=text))
 
 
-def _tried(session: Session, waiting: Mapping[str, Sequence[RaisedAlert]]) -> tuple[Outcome, ...]:
-    if not waiting:
+def _send_and_record(session: Session, by_address: Mapping[str, Sequence[RaisedAlert]]) -> tuple[Outcome, ...]:
+    if not by_address:
         return ()
-    outcomes = send([(address, _message(session, news)) for address, news in waiting.items()])
-    taken = [(one, news) for one, news in zip(outcomes, waiting.values(), strict=True) if one.why is None]
-    if taken:
+    outcomes = send([(address, _message(session, alerts)) for address, alerts in by_address.items()])
+    accepted = [(one, alerts) for one, alerts in zip(outcomes, by_address.values(), strict=True) if one.why is None]
+    if accepted:
         session.ledger.append(
-            [alert_sent(one.receiver, [alert.id for alert in news], session.clock()) for one, news in taken]
+            [alert_sent(one.receiver, [alert.id for alert in alerts], session.clock()) for one, alerts in accepted]
         )
     return outcomes
 
 
-def _message(session: Session, news: Sequence[RaisedAlert], *, strict: bool = False) -> Message:
-    """Return the message; a fault of the user's own template does not keep an alert from being sent."""
-    alerts, now = session.settings.alerts, session.clock()
+def _message(session: Session, alerts: Sequence[RaisedAlert], *, strict: bool = False) -> Message:
+    """Return the message. If the user's template is wrong, the shipped one is used; with `strict` that raises."""
+    settings, now = session.settings.alerts, session.clock()
     try:
-        own = own_template(alerts, session.home)
-        return message(news, now, shipped_template() if own is None else own)
+        own = own_template(settings, session.home)
+        return message(alerts, now, shipped_template() if own is None else own)
     except InvalidRequest as error:
-        if strict or alerts.template is None:
+        if strict or settings.template is None:
             raise
         session.report(f"{error.message} The shipped text is sent instead.")
-        return message(news, now, shipped_template())
+        return message(alerts, now, shipped_template())
 
 
 def _audience(session: Session) -> Audience:
-    """Return who hears of what; a key of [alerts.people] is any name of a person, or their user of the database."""
+    """Return who gets which alerts. A key of [alerts.people] is any name of a person, or their database user."""
     alerts = session.settings.alerts
     names = authorization_of(session).people if alerts.people else People()
     people: dict[str, frozenset[str]] = {}
@@ -379,45 +381,46 @@ def _audience(session: Session) -> Audience:
 
 
 def _alert_state(session: Session) -> AlertState:
-    """Return what the ledger says of alerts; folded anew only where they have a line more than at the last time."""
+    """Return the alerts by the ledger's lines; computed again only if there is a new line about them."""
     last = session.ledger.last(SUBJECT)
     if last is None:
         return AlertState()
-    known = session.alert_state_cache
-    if known is None or known[0] != last:  # its hash before stands for all lines before
-        known = session.alert_state_cache = (last, alert_state(session.ledger.events(SUBJECT)))
-    return known[1]
+    cached = session.alert_state_cache
+    if cached is None or cached[0] != last:  # its hash covers all lines before it
+        cached = session.alert_state_cache = (last, alert_state(session.ledger.events(SUBJECT)))
+    return cached[1]
 
 
 WAIT_S = 10.0
-DEADMAN = "deadman"
+DEADMAN = "deadman"  # the topic of findings about the dead-man's address (dead man's switch, heartbeat URL)
 
 
 def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
-    """Say outside that a run has ended, well or not; return why that failed, None when it was heard or none is set.
+    """Call the dead-man's address at the end of a run; return why that failed, else None.
 
-    None was made well, either, while a machine that only scheduled runs end is guarded by none of them: a run by hand,
-    or of a laptop, must not hide that. A failure is raised as an alert, which the next run sends. Raises
-    LedgerUnavailable.
+    The address is that of an outside service, which raises an alarm if calls stay away. It is called as failed if not
+    `ok`, and if no scheduled run guards a machine that depends on one. A failure to call is recorded as an alert,
+    which the next run sends. Raises LedgerUnavailable.
     """
     address = session.settings.alerts.deadman
     if address is None:
         return None
     ok = ok and not unguarded_machines(session, session.ledger.present_machines())
-    why = within(wait_s, partial(_called, address if ok else _with_fail(address), wait_s))
-    note(session, [] if why is None else [found_at_home(session, _deadman_finding(why))], judged=(DEADMAN,))
+    why = within(wait_s, partial(_call, address if ok else _with_fail(address), wait_s))
+    findings = [] if why is None else [finding_of_home(session, _deadman_finding(why))]
+    record_findings(session, findings, evaluated=(DEADMAN,))
     return why
 
 
-def _called(address: str, wait_s: float) -> str | None:
-    """Return why the service did not take it, without a word of its address: whoever knows that can answer for us."""
+def _call(address: str, wait_s: float) -> str | None:
+    """Call the service; return why that failed. The reason has no part of the address, which is a secret."""
     import urllib.error
     import urllib.request
     from http.client import HTTPException
 
-    asked = urllib.request.Request(address, headers={"User-Agent": "cloudgpu"})  # noqa: S310  (the settings allow http and https alone)
+    request = urllib.request.Request(address, headers={"User-Agent": "cloudgpu"})  # noqa: S310  (the settings allow http and https alone)
     try:
-        with urllib.request.urlopen(asked, timeout=wait_s) as answer:  # noqa: S310  (as above)
+        with urllib.request.urlopen(request, timeout=wait_s) as answer:  # noqa: S310  (as above)
             answer.read(1)
     except urllib.error.HTTPError as error:
         return f"answered {error.code}"

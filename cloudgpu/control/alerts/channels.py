@@ -1,4 +1,4 @@
-"""Sends one message to one receiver through apprise, within a set time, without a word of its address anywhere."""
+"""Sends messages to receivers through apprise, within a set time. No result or log has a part of their addresses."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WAIT_S = (
 )
 _THREAD = "cloudgpu-alert"
 _LOGGERS = ("apprise", "urllib3.connectionpool", "urllib3.util.retry", "urllib3.connection", "requests", "asyncio")
-_NO_FILES = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps to the file, not to the text
+_FILE_REFUSED = ("answered 400", "answered 413", "answered 415", "answered 422")  # perhaps for the attached file
 _DESKTOPS = {"Darwin": ("macosx://",), "Linux": ("dbus://", "gnome://")}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one attempt at a receiver ended; `why` is None for one that took the message."""
+    """How one attempt to send to a receiver ended; `why` it failed, None if the receiver accepted the message."""
 
     receiver: str
     why: str | None
@@ -50,7 +50,7 @@ def label_of(address: str) -> str:
     The digits are 24 bits of scrypt: too few, and too slow to try, to find a password again.
     """
     if address == DESKTOP:
-        return f"{DESKTOP}-{platform.node().split('.')[0].lower()}"  # this one's screen, not a colleague's
+        return f"{DESKTOP}-{platform.node().split('.')[0].lower()}"  # the screen of this computer
     from hashlib import scrypt
 
     digits = scrypt(address.encode(), salt=b"cloudgpu receiver", n=2**13, r=8, p=1, dklen=3).hex()
@@ -68,70 +68,61 @@ def load() -> Any:
 
 
 def send(messages: Iterable[tuple[str, Message]], *, wait_s: float = WAIT_S) -> tuple[Outcome, ...]:
-    """Send each address its message, side by side, and return how each attempt ended, in order.
+    """Send each address its message, in parallel, and return how each attempt ended, in order. Raises MissingExtra.
 
-    One attempt each; whoever refuses a file is told at once without it. One that has not ended within `wait_s` seconds
-    counts as failed and is left to itself: it may still arrive, so what is sent again later can come twice. A file lies
-    in a directory of its own meanwhile, which nobody else may read. Raises MissingExtra.
+    If a receiver refuses the attached file, the text is sent without it at once. An attempt that has not ended within
+    `wait_s` seconds counts as failed. It is not stopped: the message may still arrive, and arrive twice if it is sent
+    again later. Attached files are in a private directory meanwhile.
     """
     apprise = load()
     pairs = list(messages)
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_EAR)  # once: a second time changes nothing
-    with _files(one.attached for _, one in pairs if one.attached is not None) as places:
-        outcomes = _side_by_side([partial(_attempt, apprise, *pair, places) for pair in pairs], wait_s)
-    late = f"did not answer within {wait_s:g} seconds"
-    answers = (late if outcome is _NEVER else outcome for outcome in outcomes)
-    return tuple(Outcome(label_of(address), why) for (address, _), why in zip(pairs, answers, strict=True))
+        logging.getLogger(name).addFilter(_LOG_FILTER)  # adding it again changes nothing
+    with _files(message.attached for _, message in pairs if message.attached is not None) as paths:
+        failures = _run_parallel([partial(_attempt, apprise, *pair, paths) for pair in pairs], wait_s)
+    return tuple(Outcome(label_of(address), why) for (address, _), why in zip(pairs, failures, strict=True))
 
 
 def within(seconds: float, call: Callable[[], str | None]) -> str | None:
-    """Return what `call` returns, or that it `did not answer`; a call that hangs is left to itself."""
-    (outcome,) = _side_by_side([call], seconds)
-    return f"did not answer within {seconds:g} seconds" if outcome is _NEVER else outcome
+    """Return what `call` returns, or that it `did not answer` within the time; it is not stopped then."""
+    return _run_parallel([call], seconds)[0]
 
 
-_NEVER: Any = object()
+def _run_parallel(calls: list[Callable[[], str | None]], wait_s: float) -> list[str | None]:
+    """Return what each call returns within `wait_s`, else a text; threads that hang do not keep the process alive."""
+    results: list[str | None] = [f"did not answer within {wait_s:g} seconds"] * len(calls)
 
+    def run(i: int) -> None:
+        results[i] = calls[i]()
 
-def _side_by_side(calls: list[Callable[[], str | None]], wait_s: float) -> list[Any]:
-    """Run the calls in threads that nobody has to wait for at the end of the process."""
-    found: list[Any] = [_NEVER] * len(calls)
-
-    def run(number: int) -> None:
-        found[number] = calls[number]()
-
-    threads = [
-        threading.Thread(target=run, args=(number,), name=f"{_THREAD}-{number}", daemon=True)
-        for number in range(len(calls))
-    ]
-    until = time.monotonic() + wait_s
+    threads = [threading.Thread(target=run, args=(i,), name=f"{_THREAD}-{i}", daemon=True) for i in range(len(calls))]
+    deadline = time.monotonic() + wait_s
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return list(found)
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return list(results)
 
 
 @contextmanager
 def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
-    """Yield where each file lies while it is sent: many services of apprise read it from disk alone."""
-    wanted = dict.fromkeys(attached)
-    if not wanted:
+    """Yield the path of each attached file while it is sent: many services of apprise only read files from disk."""
+    files = dict.fromkeys(attached)
+    if not files:
         yield {}
         return
-    with TemporaryDirectory(prefix="cloudgpu-") as directory:  # 0700, as it makes them
-        directories = {one: Path(directory) / f"{number}" for number, one in enumerate(wanted)}
-        for one, path in directories.items():
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(one.content)
-        yield directories
+    with TemporaryDirectory(prefix="cloudgpu-") as directory:  # created with mode 0700
+        paths = {file: Path(directory) / f"{i}" for i, file in enumerate(files)}
+        for file, path in paths.items():
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+                opened.write(file.content)
+        yield paths
 
 
-def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached, Path]) -> str | None:
-    """Return why the receiver did not take it, in words that hold nothing of its address; None when it did."""
-    heard = _Heard()
-    _HEARD.set(heard)  # for this thread, which ends with the attempt
+def _attempt(apprise: Any, address: str, message: Message, paths: dict[Attached, Path]) -> str | None:
+    """Send once; return why the receiver did not accept it, without a part of its address, or None."""
+    log = _AttemptLog()
+    _ATTEMPT_LOG.set(log)  # for this thread, which ends with the attempt
     try:
         if address == DESKTOP:
             return _to_desktop(apprise, message)
@@ -139,12 +130,12 @@ def _attempt(apprise: Any, address: str, message: Message, places: dict[Attached
         if receiver is None:
             return "is not an address that apprise knows or can use here"
         if message.attached is not None and receiver.attachment_support:
-            if _notified(apprise, receiver, message, message.body, places[message.attached]):
+            if _notify(apprise, receiver, message, message.body, paths[message.attached]):
                 return None
-            if heard.why not in _NO_FILES:
-                return heard.why
-        return None if _notified(apprise, receiver, message, _text_for(receiver, message)) else heard.why
-    except Exception as error:  # noqa: BLE001  (130 services are behind it; their words may hold the address)
+            if log.why not in _FILE_REFUSED:
+                return log.why
+        return None if _notify(apprise, receiver, message, _text_for(receiver, message)) else log.why
+    except Exception as error:  # noqa: BLE001  (apprise has 130 services; their messages may have the address)
         return f"failed ({type(error).__name__})"
 
 
@@ -153,7 +144,7 @@ def _receiver(apprise: Any, address: str) -> Any:
         app_id="cloudgpu",
         app_desc="cloudgpu alerts",
         app_url="",
-        image_url_mask="",  # nobody's screen fetches an icon from elsewhere for it
+        image_url_mask="",  # so that no receiver loads an icon from another site
         image_url_logo="",
         secure_logging=True,
         storage_mode=apprise.PersistentStoreMode.MEMORY,
@@ -165,49 +156,49 @@ def _receiver(apprise: Any, address: str) -> Any:
 
 
 def _text_for(receiver: Any, message: Message) -> str:
-    """Return the text for a receiver that gets no file: all that would be in it, where one message holds that."""
+    """Return the text for a receiver that gets no file: the file's full text if it fits, else its short form."""
     if message.attached is None:
         return message.body
-    whole = message.attached.whole
-    return whole if len(message.subject) + len(whole) < receiver.body_maxlen else message.attached.instead
+    full_text = message.attached.whole
+    return full_text if len(message.subject) + len(full_text) < receiver.body_maxlen else message.attached.instead
 
 
-def _notified(apprise: Any, receiver: Any, message: Message, body: str, file: Path | None = None) -> bool:
-    """Say whether it was taken. Not through `Apprise.notify`: its threads would keep the process from ending."""
+def _notify(apprise: Any, receiver: Any, message: Message, body: str, file: Path | None = None) -> bool:
+    """Return whether the receiver accepted it. `Apprise.notify` has threads that would keep the process from ending."""
     default_type = apprise.NotifyType.WARNING if message.attached is None else apprise.NotifyType.INFO
     kind = apprise.NotifyType.FAILURE if message.urgent else default_type
-    words = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
+    arguments = {"body": body, "title": message.subject, "notify_type": kind, "body_format": apprise.NotifyFormat.TEXT}
     if file is None or message.attached is None:
-        return bool(receiver.notify(**words))
+        return bool(receiver.notify(**arguments))
     query = urlencode({"name": message.attached.name, "mime": message.attached.type})
     attach = apprise.AppriseAttachment(f"file://{quote(str(file))}?{query}", asset=receiver.asset)
-    return bool(receiver.notify(**words, attach=attach))
+    return bool(receiver.notify(**arguments, attach=attach))
 
 
 def _to_desktop(apprise: Any, message: Message) -> str | None:
-    """Show it on this computer's screen, by apprise where it can, else by notify-send."""
+    """Show the message on this computer's screen, by apprise if it can, else by notify-send; return why that failed."""
     text = message.body if message.attached is None else message.attached.instead
     for address in _DESKTOPS.get(platform.system(), ()):
         receiver = _receiver(apprise, address)
-        if receiver is not None and _notified(apprise, receiver, message, text):
+        if receiver is not None and _notify(apprise, receiver, message, text):
             return None
     program = shutil.which("notify-send")
     if program is None:
         return "cannot be used here: there is neither a desktop that apprise knows nor notify-send"
     urgency = "critical" if message.urgent else "normal"
-    words = [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", message.subject, text]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
-    return None if done.returncode == 0 else f"notify-send ended with {done.returncode}"
+    command = [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", message.subject, text]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
+    return None if result.returncode == 0 else f"notify-send ended with {result.returncode}"
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What apprise and what it stands on said during one attempt, as far as that cannot hold a secret."""
+class _AttemptLog:
+    """Why one attempt failed, by what apprise and its libraries logged, without secrets."""
 
     why: str = "did not take it"
 
-    def note(self, message: str) -> None:
-        """Keep the status or the kind of the fault, in our own words."""
+    def add(self, message: str) -> None:
+        """Set `why` by the HTTP status or the kind of error in a logged message."""
         status = re.search(r"\berror[=:] ?(\d{3})\b", message)
         if status:
             self.why = f"answered {status[1]}"
@@ -215,17 +206,17 @@ class _Heard:
             self.why = "could not be reached, or did not answer"
 
 
-_HEARD: ContextVar[_Heard | None] = ContextVar("cloudgpu_alert_attempt", default=None)
+_ATTEMPT_LOG: ContextVar[_AttemptLog | None] = ContextVar("cloudgpu_alert_attempt", default=None)
 
 
-class _Ear(logging.Filter):
-    """Keeps to itself what is said during an attempt, whatever its level: addresses are in it. Others' records pass."""
+class _LogFilter(logging.Filter):
+    """Drops what is logged during an attempt, because it may have addresses. Other records pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        heard = _HEARD.get()
-        if heard is not None and record.levelno >= logging.WARNING:
-            heard.note(record.getMessage())
-        return heard is None
+        log = _ATTEMPT_LOG.get()
+        if log is not None and record.levelno >= logging.WARNING:
+            log.add(record.getMessage())
+        return log is None
 
 
-_EAR = _Ear()
+_LOG_FILTER = _LogFilter()

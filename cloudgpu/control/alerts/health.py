@@ -1,4 +1,4 @@
-"""Says what `doctor` tells of alerts: who gets them, what could not be delivered, and who watches the watcher."""
+"""The checks of `doctor` for alerts: who gets them, what is undelivered, and whether a missing run is noticed."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def alert_checks(session: Session) -> Iterator[Check]:
 def _receivers(session: Session) -> Check:
     addresses = everybody(session.settings.alerts, session.home)
     if not addresses:
-        way = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
-        return Check("alerts", Verdict.NOTE, "No alert is sent when something goes wrong.", way)
+        next_step = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
+        return Check("alerts", Verdict.NOTE, "No alert is sent when something goes wrong.", next_step)
     _check_template(session)
     if importlib.util.find_spec("apprise") is None:
         return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
                      "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
-    waiting = undelivered(session)
-    if waiting:
-        message = ", ".join(f"{label}: {len(news)}" for label, news in waiting.items())
-        way = "Each run tries them again."
-        return Check("alerts", Verdict.WARN, f"Not delivered yet: {message}.", way)
+    pending = undelivered(session)
+    if pending:
+        message = ", ".join(f"{label}: {len(alerts)}" for label, alerts in pending.items())
+        next_step = "Each run tries them again."
+        return Check("alerts", Verdict.WARN, f"Not delivered yet: {message}.", next_step)
     monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
 

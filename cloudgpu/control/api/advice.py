@@ -40,9 +40,9 @@ class Advice(Capability):
         sort: str = "price",
         all: bool = False,  # noqa: A002  (the option's name)
     ) -> GpusDocument:
-        """Return what can be bought by the embedded catalogue: dated list prices, no offers. Asks no cloud.
+        """Return what can be bought according to the catalogue: dated list prices, not offers. Asks no cloud.
 
-        Each word is as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
+        Values are as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
         """
         from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
 
@@ -58,10 +58,10 @@ class Advice(Capability):
     def prices(
         self, item: str, *, provider: str | None = None, region: str | None = None, history: bool = False
     ) -> CatalogItemDocument:
-        """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
+        """Return what a machine type, a kind of storage or a separately sold GPU costs, in every region or in one.
 
-        Each price has its source and date; with `history` earlier ones, too. Asks no cloud. Raises InvalidRequest for a
-        name that the catalogue lacks, or that two providers have.
+        Each price has its source and date; with `history` also earlier prices. Asks no cloud. Raises InvalidRequest
+        for a name that the catalogue lacks, or that two providers have.
         """
         from cloudgpu.control.catalog.prices import show_prices
 
@@ -72,7 +72,7 @@ class Advice(Capability):
     ) -> CatalogDiffDocument:
         """Return how refreshed prices differ from the embedded ones, or, with `last`, from the refresh before.
 
-        `factor` is how many times the last price the next may be without being reported; None: 2. Asks no cloud.
+        A price that changed by more than `factor` (None: 2) is reported. Asks no cloud.
         """
         from cloudgpu.control.catalog.prices import difference
         from cloudgpu.control.catalog.refresh import factor_of
@@ -85,16 +85,17 @@ class Advice(Capability):
     ) -> CatalogRefreshDocument:
         """Ask the providers' price lists (those named, or all) and return what changed.
 
-        A part that does not answer keeps its prices and their date, and raises nothing: it is named. A price that moved
-        by more than `factor` is reported and not taken, unless `accept`. `account` is with whose credentials to ask.
+        A part of a list that does not answer raises nothing: it is named, and keeps its prices and their date. A price
+        that changed by more than `factor` is reported and withheld, unless `accept`. `account` is the one whose
+        credentials are used.
         """
         from cloudgpu.control.catalog.refresh import factor_of, refresh
 
-        most = factor_of(None if factor is None else str(factor))
-        return refresh(self._with_refreshed_prices(), providers, account, factor=most, accept=accept)
+        max_factor = factor_of(None if factor is None else str(factor))
+        return refresh(self._with_refreshed_prices(), providers, account, factor=max_factor, accept=accept)
 
     def _with_refreshed_prices(self) -> Session:
-        """Return the session, once the catalogue reads the prices that were refreshed in this home."""
+        """Make the catalogue read the prices that were refreshed in this home; return the session."""
         from cloudgpu.catalog.location import use
 
         use(self._session.home.price_lists)
@@ -127,7 +128,7 @@ class Advice(Capability):
         account: str | None = None,
         provider: str | None = None,
     ) -> QuotaDocument:
-        """Return the account's limits on machines with GPUs, and what is used of each; with `gpu` those that count it.
+        """Return the account's quotas for machines with GPUs, and their usage; with `gpu` those that apply to it.
 
         A region that does not answer raises nothing: it is named under `unanswered`.
         """
@@ -146,27 +147,27 @@ class Advice(Capability):
         account: str | None = None,
         provider: str | None = None,
     ) -> QuotaRequestDocument:
-        """Ask the provider for a higher limit, and return what was asked for.
+        """Request a higher quota from the provider, and return what was requested.
 
         `request` is CODE=VALUE with a code that `quota` shows, or `enough`: for `count` machines with this GPU.
-        Raises InvalidRequest for a limit that is no higher or cannot be asked for from here.
+        Raises InvalidRequest for a quota that is not higher, or that cannot be requested from here.
         """
         from cloudgpu.control.catalog.quotas import QuotaOptions, plan_raise, request_quota
         from cloudgpu.core.model.offers import Market
 
-        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        return request_quota(plan_raise(self._session, asking, account=account, provider=provider))
+        quota_options = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        return request_quota(plan_raise(self._session, quota_options, account=account, provider=provider))
 
-    def compare(self, **asked: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
+    def compare(self, **options: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
 
         With `price`, `utilization` or `hours_per_day` no ledger is read: `compare(gpu="v100", utilization="15%")`.
-        `mode` tells the two documents apart: `ledger` or `calculator`. Each word is as on the command line; numbers may
-        be numbers. Raises InvalidRequest for a word that cannot be read.
+        `mode` tells the two documents apart: `ledger` or `calculator`. Values are as on the command line, or numbers.
+        Raises InvalidRequest for an invalid value.
         """
         from cloudgpu.control.advice.compare_request import parse_compare
 
-        request = parse_compare(self._session, **asked)
+        request = parse_compare(self._session, **options)
         if request.rented is not None:
             from cloudgpu.control.advice.rent_or_buy import rent_or_buy_document
 
@@ -181,27 +182,27 @@ class Advice(Capability):
 
         return desktops_document(self._session)
 
-    def estimate(self, **asked: Unpack[EstimateOptions]) -> EstimateDocument:
+    def estimate(self, **options: Unpack[EstimateOptions]) -> EstimateDocument:
         """Return what machines would cost on every provider, cheapest first: machine, disk and address. Asks no cloud.
 
-        Each word is as on the command line: `gpu="l4"`, `hours_per_day=8`, `flops="3.1e20"`, `like="quiet-owl"`.
-        Raises InvalidRequest for a word that cannot be, InstanceNotFound for a run that the ledger does not know.
+        Values are as on the command line: `gpu="l4"`, `hours_per_day=8`, `flops="3.1e20"`, `like="quiet-owl"`.
+        Raises InvalidRequest for an invalid value, InstanceNotFound if the ledger has no machine called `like`.
         """
         from cloudgpu.control.advice.estimate import estimate_document
         from cloudgpu.control.advice.estimate_request import parse_estimate
         from cloudgpu.core.model.offers import Market
 
-        request = parse_estimate(self._session.settings, self._session.clock(), **asked)
+        request = parse_estimate(self._session.settings, self._session.clock(), **options)
         if request.nodes is None or request.filters.market is not Market.SPOT:
             return estimate_document(self._session, request)
         return estimate_document(self._session, request, self._session.ledger.machines())
 
-    def recommend(self, work: str | None = None, **asked: Unpack[RecommendOptions]) -> RecommendDocument:
+    def recommend(self, work: str | None = None, **options: Unpack[RecommendOptions]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.
 
-        Each word is as on the command line: `recommend("fine-tuning", parameters="7b", method="qlora")`; numbers may
-        be numbers. Raises InvalidRequest for a word that cannot be.
+        Values are as on the command line, or numbers: `recommend("fine-tuning", parameters="7b", method="qlora")`.
+        Raises InvalidRequest for an invalid value.
         """
         from cloudgpu.control.advice.recommend import recommendation_document
 
-        return recommendation_document(self._session, work, **asked)
+        return recommendation_document(self._session, work, **options)

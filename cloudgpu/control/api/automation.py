@@ -1,4 +1,4 @@
-"""What the library does without anybody looking on: runs of the reaper, policies, orphaned resources."""
+"""The library's methods for unattended operation: runs of the reaper, policies, orphaned resources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Automation(Capability):
-    """`connect().automation`: what ends machines that nobody uses, by which policies, and what stands in its way."""
+    """`connect().automation`: runs of the reaper, policies, orphaned resources, and checks of this computer."""
 
     def reap(
         self,
@@ -38,8 +38,8 @@ class Automation(Capability):
     ) -> ReapDocument:
         """Run the reaper once and return what was found, decided and done; with `dry_run` change nothing.
 
-        A part that did not answer, or a stop that is not proved, raises nothing: `exit_code` is 8 or 9 then. Raises
-        InvalidRequest, before anything is done, for a policy or a budget that cannot be read.
+        An account that did not answer, or a stop that is not confirmed, raises nothing: `exit_code` is 8 or 9 then.
+        Raises InvalidRequest, before anything is done, for an invalid policy or budget.
         """
         from cloudgpu.control.jobs.watch import continue_jobs
         from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -48,10 +48,10 @@ class Automation(Capability):
 
         self._session.check_ever_used(self._opened.environ)
         self._session.ledger.check_in_use()
-        most = MAX_IDLE_STOPS if max_stops is None else max_stops
-        request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=nightly)
-        found = continue_jobs(self._session, reap(self._session, request), self._opened.environ)
-        return run_value(found, explain=explain)
+        limit = MAX_IDLE_STOPS if max_stops is None else max_stops
+        options = ReapOptions(dry_run=dry_run, policy=policy, max_stops=limit, sweep=nightly)
+        run = continue_jobs(self._session, reap(self._session, options), self._opened.environ)
+        return run_value(run, explain=explain)
 
     def orphans(
         self,
@@ -62,58 +62,58 @@ class Automation(Capability):
         stopped_older_than: timedelta | str | None = None,
         region: str | None = None,
     ) -> OrphansDocument:
-        """Return the orphaned resources of launches, in all regions; with `clean`, remove them, and return what stays.
+        """Return the orphaned resources of launches, in all regions; with `clean`, remove them first.
 
-        What did not answer is in the document. Raises the gravest error where something could not be removed:
-        StopUnproved for what costs money.
+        Accounts and regions that did not answer are in the document. Raises the gravest error if something could not
+        be removed: StopUnproved for what costs money.
         """
         from cloudgpu.control.resources.orphans import cleanup_options, orphans_document, survey
 
-        request = cleanup_options(
+        options = cleanup_options(
             clean=clean, snapshot=snapshot, older_than=older_than, stopped_older_than=stopped_older_than
         )
-        found = survey(self._session, request, region=region)
+        surveyed = survey(self._session, options, region=region)
         if not clean:
-            return orphans_document(found)
+            return orphans_document(surveyed)
         from cloudgpu.control.resources.cleanup import clean as remove, clean_document
 
-        document, error = clean_document(found, remove(self._session, found.orphans, snapshot=snapshot))
+        document, error = clean_document(surveyed, remove(self._session, surveyed.orphans, snapshot=snapshot))
         if error:
             raise error
         return document
 
     def doctor(self) -> DoctorDocument:
-        """Check this machine, the settings, the ledger and every account; `ok` says that nothing stands in the way."""
+        """Check this computer, the settings, the ledger and every account; `ok` says that no check failed."""
         from cloudgpu.control.setup.doctor import examine, examined
 
         return examined(examine(self._opened.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
-        """Return every policy there is, and the lab's limits; one that cannot be read has its error."""
+        """Return every policy, and the lab's limits; an invalid policy has its error."""
         from cloudgpu.control.policies.commands import list_policies
 
         return list_policies(self._session)
 
     def policy(self, name: str | None = None) -> PolicyDocument:
-        """Return what a policy says, rule by rule (None: the usual one); raise InvalidRequest for none such."""
+        """Return the rules of a policy (None: the default policy). Raises InvalidRequest for an unknown name."""
         from cloudgpu.control.policies.commands import show_policy
 
         return show_policy(self._session, name or self._session.settings.policy)
 
     def explain_policy(self, name: str | None = None) -> PolicyOfMachineDocument:
-        """Return which policy holds for a machine, why that one, and when each of its rules would act."""
+        """Return which policy applies to a machine, why that one, and when each of its rules would act."""
         from cloudgpu.control.policies.commands import explain_policy
 
         return explain_policy(self._session, name)
 
     def check_policies(self, *files: str | Path) -> PolicyCheckDocument:
-        """Return what was read: these files, or all that are not shipped; raise InvalidRequest for an error in them."""
+        """Check these policy files, or all that are not shipped; return them. Raises InvalidRequest for an error."""
         from cloudgpu.control.policies.commands import check_policies
 
         return check_policies(self._session, [str(file) for file in files])
 
     def publish_policy(self, name_or_file: str | Path) -> PublishedDocument:
-        """Publish a policy of yours, `limits`, or a file of either, for everybody who uses this ledger.
+        """Publish one of your policies, `limits`, or a file of either, for everybody who uses this ledger.
 
         Raises InvalidRequest for a file that is not there or has an error, RoleNeeded for a member of a team.
         """
@@ -123,7 +123,7 @@ class Automation(Capability):
         return publish(self._session, str(name_or_file), policy_paths(self._session.home))
 
     def withdraw_policy(self, name: str) -> WithdrawnDocument:
-        """Take back what is published under this name; raise InvalidRequest where nothing is, RoleNeeded."""
+        """Withdraw the policy published under this name. Raises InvalidRequest if there is none, RoleNeeded."""
         from cloudgpu.control.team.published import withdraw
 
         return withdraw(self._session, name)
@@ -136,7 +136,7 @@ class Automation(Capability):
         machine: str | None = None,
         every: timedelta | str = "10m",
     ) -> BacktestDocument:
-        """Return what a policy (a name or a file) would have stopped, saved and killed, by what was recorded here.
+        """Return what a policy (a name or a file) would have stopped, saved and interrupted, by the recorded samples.
 
         Raises InvalidRequest for an error in the policy, InstanceNotFound for an unknown machine. Changes nothing.
         """

@@ -1,4 +1,4 @@
-"""What the five capabilities of the library share: one session, whose ledger is up to date at each call."""
+"""The base of the library's five capabilities: they share one session, whose ledger is up to date at each call."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from cloudgpu.control.session.session import Session
 
 
 class OpenSession:
-    """A session that outlives single calls.
-
-    Before each call its ledger is told what was done while it was away, where it is back.
-    """
+    """The session of a client. Before each call, entries saved while the ledger was unavailable are appended to it."""
 
     def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Report) -> None:
         self.environ = environ
@@ -23,7 +20,7 @@ class OpenSession:
 
     @property
     def current(self) -> Session:
-        """The session, its ledger up to date; raises LedgerUnavailable where that cannot be written."""
+        """The session, its ledger up to date. Raises LedgerUnavailable if saved entries cannot be appended."""
         if self._session.ledger.has_outbox:
             from cloudgpu.control.outage.outage import replay
 
@@ -32,12 +29,12 @@ class OpenSession:
 
     @property
     def root(self) -> Path:
-        """Where settings, ledger and keys are kept."""
+        """The home: the directory with settings, ledger and keys."""
         return self._session.home.root
 
 
 class Capability:
-    """A part of what `connect()` returns: methods on one subject, in the session of them all.
+    """The methods of `connect()` about one subject; all capabilities share one session.
 
     Methods return the documents that the verbs print with `-o json` and raise the errors of `cloudgpu.errors`.
     """

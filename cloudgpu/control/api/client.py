@@ -22,24 +22,24 @@ from cloudgpu.control.session.session import Session
 class Cloudgpu:
     """One user's machines, jobs, money, automation and advice: what `cloudgpu.connect()` returns.
 
-    `machines` launches, lists, reaches, stops and ends machines. `jobs` runs commands to their end. `money` has what
-    was spent, budgets, reports and the ledger. `automation` has runs of the reaper and policies. `advice` has what can
-    be bought and what is cheaper.
+    `machines` launches machines, connects to them, stops and ends them. `jobs` runs commands to their end. `money` has
+    what was spent, budgets, reports and the ledger. `automation` has runs of the reaper and policies. `advice` has what
+    can be bought and what is cheaper.
 
     Every method returns the document that its verb prints with `-o json` (docs/reference/json.md) and raises the
-    errors of `cloudgpu.errors`, whose `field` names the option of the command line. Nothing is ever asked: calling a
-    method is consent to what it spends or destroys. An error means that what was asked is not done, or not proved.
+    errors of `cloudgpu.errors`, whose `field` names the option of the command line. No method asks for confirmation:
+    calling it is consent to what it spends or destroys. An error means that the request is not done, or not confirmed.
 
     Use one object per thread: they share the ledger safely. It is a context manager, which closes the ledger and ends
     no machine.
     """
 
     machines: Machines
-    """Launch, list, reach, stop and end machines, and the disks and images that outlive them."""
+    """Launch, list, connect to, stop and end machines; their disks and images that are kept."""
     jobs: Jobs
     """Run commands to their end, with their results brought back and their machines ended."""
     money: Money
-    """What was spent, what may be, reports, exports, and the ledger behind them."""
+    """What was spent, budgets, reports, exports, and the ledger behind them."""
     automation: Automation
     """Runs of the reaper, policies, orphaned resources, and the check of this computer and the accounts."""
     advice: Advice
@@ -56,7 +56,9 @@ class Cloudgpu:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -68,11 +70,11 @@ class Cloudgpu:
 
     @property
     def home(self) -> Path:
-        """Where settings, ledger and keys are kept."""
+        """The directory with settings, ledger and keys."""
         return self._opened.root
 
     def close(self) -> None:
-        """Close the ledger. Machines and background tunnels go on."""
+        """Close the ledger. Machines and background tunnels continue to run."""
         self._session.ledger.close()
 
 
@@ -84,7 +86,7 @@ def open_client(
     clock: Callable[[], datetime] | None,
 ) -> Cloudgpu:
     """Return the client of a home: what `cloudgpu.connect` does."""
-    chosen = dict(os.environ if environ is None else environ)
+    client_environ = dict(os.environ if environ is None else environ)
     if home is not None:
-        chosen["CLOUDGPU_HOME"] = str(Path(home))  # "" becomes ".", which is refused: never the usual home by mistake
-    return Cloudgpu(chosen, tell or report_nothing, clock or utc_now)
+        client_environ["CLOUDGPU_HOME"] = str(Path(home))  # "" becomes ".", which is refused, not the default home
+    return Cloudgpu(client_environ, tell or report_nothing, clock or utc_now)

@@ -1,4 +1,4 @@
-"""Answers `down`: which machines are meant, each ended whatever becomes of the others, and what came of it."""
+"""Makes the document of `down`: finds the machines to end, ends each even if another fails, returns the results."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cloudgpu.control.session.session import Session
+    from cloudgpu.core.team.rights import Authorization
     from cloudgpu.providers.abilities import RemainingFiles
     from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
     from cloudgpu.views.documents.machines.storage import NamedResource
 
-MAX_PARALLEL = 8  # machines that are ended side by side
+MAX_PARALLEL = 8  # machines or clusters that are ended in parallel
 
 
 @dataclass(frozen=True, slots=True)
 class MachinesToEnd:
-    """The machines that `down` is about, and a fault for each account that did not say what it has.
+    """The machines that `down` ends, and an error for each account that did not answer (`gaps`).
 
-    `queried` are the accounts, none where machines were named; `not_queried` are those that only a credential
-    on this computer names, and that it does not open. `others` are living machines of others, which `--all` leaves
-    alone in a team.
+    `queried` are the accounts that were synced, none if machines were named. `not_queried` are accounts with
+    credentials on this computer that are not valid. `others` are present machines of other team members, which
+    `--all` does not end.
     """
 
-    rows: Sequence[Machine]
+    machines: Sequence[Machine]
     gaps: Sequence[CloudgpuError] = ()
     queried: Sequence[QueriedAccount] = ()
     not_queried: Sequence[Unanswered] = ()
@@ -49,10 +50,10 @@ class MachinesToEnd:
 
 
 def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = False) -> MachinesToEnd:
-    """Return the machines that `down` is about, after a sync of all accounts for `--all`: those are one's own.
+    """Return the machines that `down` ends. For `--all`: this user's machines, after a sync of all accounts.
 
-    Raises InvalidRequest where names and `--all` contradict, InstanceNotFound for an unknown name, RoleNeeded for a
-    machine that is not theirs to end.
+    Raises InvalidRequest for names together with `--all`, InstanceNotFound for an unknown name, RoleNeeded for a
+    machine that this user may not end.
     """
     from cloudgpu.control.outage.outage import outage_remedy
     from cloudgpu.control.session.session import present_machines
@@ -70,7 +71,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
         raise InvalidRequest(f"{twice} is named twice.", field="name", value=twice, next="Name each machine once.")
     try:
         if all_:
-            authorization, known = authorization_of(session), present_machines(session.ledger.machines())
+            authorization, recorded = authorization_of(session), present_machines(session.ledger.machines())
         else:
             machines = _named(session, names)
             authorization = authorization_of(session)
@@ -78,70 +79,73 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
                 check_may(session, machine, "end", authorization=authorization)
             return MachinesToEnd(machines)
     except LedgerAway as error:
-        return _to_end_by_tags(session, names, error, all_=all_)
+        return _by_tags(session, names, error, all_=all_)
     try:
-        look = sync_reported(session)
-        machines = present_machines(session.ledger.machines())
-        ours, others = (
-            [machine for machine in machines if authorization.owns(machine)],
-            [machine for machine in machines if not authorization.owns(machine)],
-        )
-        return MachinesToEnd(ours, _gaps(look.unanswered, ours), look.queried, look.not_queried, others)
-    except LedgerUnavailable as error:  # a full disk, say: what is known is ended all the same
-        unseen = LedgerUnavailable(
+        synced = sync_reported(session)
+        own, others = _split_by_owner(present_machines(session.ledger.machines()), authorization)
+        return MachinesToEnd(own, _gaps(synced.unanswered, own), synced.queried, synced.not_queried, others)
+    except LedgerUnavailable as error:  # for example a full disk: what is recorded is ended all the same
+        not_synced = LedgerUnavailable(
             f"The accounts were not checked for other machines: {error.message}",
             field=error.field,
             value=error.value,
             next=f"{outage_remedy(error)}, then run: cloudgpu ls --refresh",
         )
-        ours, others = (
-            [machine for machine in known if authorization.owns(machine)],
-            [machine for machine in known if not authorization.owns(machine)],
-        )
-        return MachinesToEnd(ours, [unseen], others=others)
+        own, others = _split_by_owner(recorded, authorization)
+        return MachinesToEnd(own, [not_synced], others=others)
+
+
+def _split_by_owner(machines: Sequence[Machine], authorization: Authorization) -> tuple[list[Machine], list[Machine]]:
+    """Return this user's machines, and those of others."""
+    own = [machine for machine in machines if authorization.owns(machine)]
+    return own, [machine for machine in machines if not authorization.owns(machine)]
 
 
 def _named(session: Session, names: Sequence[str]) -> list[Machine]:
-    """Return the machines with these names, of a cluster all nodes; the only one there is, where none is named."""
+    """Return the machines with these names, all nodes of a cluster; without names the only machine there is."""
     if not names:
         return [*session.find_all_nodes(None, "down")]
-    return [row for name in names for row in session.find_all_nodes(name, "down", ended=True)]
+    return [machine for name in names for machine in session.find_all_nodes(name, "down", ended=True)]
 
 
-def _to_end_by_tags(session: Session, names: Sequence[str], fault: LedgerAway, *, all_: bool) -> MachinesToEnd:
-    """Return the machines that are meant while the ledger cannot be read; of all, one's own by the role of last time.
+def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_: bool) -> MachinesToEnd:
+    """Return the machines to end by their tags, while the ledger cannot be read.
 
-    Nobody can say who has which role now: whoever names a machine ends it, where the cloud lets them.
+    Roles cannot be read either: a named machine may be ended by anybody whom the cloud lets, and `--all` ends this
+    user's own machines, by the role they had last.
     """
     from cloudgpu.control.outage.outage import find_by_tags, own_machines, select_by_name
     from cloudgpu.control.team.roles import last_role
 
-    found = find_by_tags(session, fault)
+    found = find_by_tags(session, error)
     if not all_:
-        return MachinesToEnd([row for name in names or (None,) for row in select_by_name(session, found, name, "down")])
+        return MachinesToEnd([machine for name in names or (None,) for machine in select_by_name(session, found, name, "down")])
     own = own_machines(session, found)
-    unread = LedgerUnavailable(
-        f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {fault.message}",
+    not_read = LedgerUnavailable(
+        f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {error.message}",
         field="ledger",
-        value=fault.value,
+        value=error.value,
         next=f"Run: {FOLLOW}, then run the same again."
-        if isinstance(fault, LedgerMovedAway)
+        if isinstance(error, LedgerMovedAway)
         else "Run the same again when the ledger is back.",
     )
     silent = [gap for gap in found.unanswered if not isinstance(gap, AccountElsewhere)]
-    away = [_not_here(gap) for gap in found.unanswered if isinstance(gap, AccountElsewhere)]
+    elsewhere = [
+        ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
+        for gap in found.unanswered
+        if isinstance(gap, AccountElsewhere)
+    ]
     return MachinesToEnd(
-        own, [*_gaps(silent), *away, unread], others=[machine for machine in found.machines if machine not in own]
+        own, [*_gaps(silent), *elsewhere, not_read], others=[machine for machine in found.machines if machine not in own]
     )
 
 
-def _not_here(gap: AccountElsewhere) -> ProviderUnavailable:
-    return ProviderUnavailable(gap.why, field="--all", value=gap.scope, next="Run it where that account is.")
+def _gaps(unanswered: Sequence[Unanswered], own: Sequence[Machine] | None = None) -> list[CloudgpuError]:
+    """Return an error for each account or region that did not answer.
 
-
-def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = None) -> list[CloudgpuError]:
-    """Return a fault for each part that did not answer; accounts in which there is nothing of `ours` are none."""
-    concerned = {account_text(row) for row in ours or ()}
+    An account that is configured elsewhere is left out if it has none of the machines `own`.
+    """
+    accounts = {account_text(machine) for machine in own or ()}
     return [
         ProviderUnavailable(
             f"{gap.scope} did not answer, so it is not known what runs there: {gap.why}",
@@ -150,43 +154,43 @@ def _gaps(unanswered: Sequence[Unanswered], ours: Sequence[Machine] | None = Non
             next="Run it again when it answers.",
         )
         for gap in unanswered
-        if ours is None or not isinstance(gap, AccountElsewhere) or gap.scope in concerned
+        if own is None or not isinstance(gap, AccountElsewhere) or gap.scope in accounts
     ]
 
 
 def end_machines(
     session: Session, to_end: MachinesToEnd, running: Sequence[BusyMachine] | None = None
 ) -> tuple[DownDocument, CloudgpuError | None]:
-    """End each of these machines, whatever becomes of the others; return the answer of `down` and the gravest fault.
+    """End each of these machines, even if another fails; return the document of `down` and the gravest error.
 
-    `running` is what still runs on them (None: not asked yet).
+    `running` is what is still in progress on them (None: not asked yet).
     """
     from cloudgpu.control.lifecycle.termination_summary import still_running
 
-    machines = to_end.rows
+    machines = to_end.machines
     running = still_running(session, machines) if running is None else running
-    outcomes = _ended_at_once(session, group_by_cluster(machines))
-    gone = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
-    faults = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.gaps]
+    outcomes = _end_parallel(session, _group_by_cluster(machines))
+    ended = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
+    errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.gaps]
     now = session.clock()
     document: DownDocument = {
-        "terminated": [machine_value(one.machine, now) for one in gone],
+        "terminated": [machine_value(one.machine, now) for one in ended],
         "running": list(running),
-        "retained": _on_purpose(gone),
-        "kept_files": [_retained(one.machine, one.remains) for one in gone if one.remains],
-        "failed": [fault.as_dict() for fault in faults],
+        "retained": _named_resources(ended),
+        "kept_files": [_retained_files(one.machine, one.remains) for one in ended if one.remains],
+        "failed": [error.as_dict() for error in errors],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
         **queried_accounts_value(to_end.queried, to_end.not_queried),
     }
-    return document, worst_of(faults)
+    return document, worst_of(errors)
 
 
-def _retained(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
+def _retained_files(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
     return {"name": machine.name, "where": remains.directory, "files": list(remains.files), "count": remains.count}
 
 
-def _on_purpose(ended: Sequence[Termination]) -> list[NamedResource]:
-    """Return what the user keeps by name of these machines, each thing once."""
+def _named_resources(ended: Sequence[Termination]) -> list[NamedResource]:
+    """Return the named volumes and images of these machines that stay, each once."""
     resources = {resource.id: resource for one in ended for resource in one.on_purpose}
     if not resources:
         return []
@@ -195,28 +199,28 @@ def _on_purpose(ended: Sequence[Termination]) -> list[NamedResource]:
     return [leftover_value(resource) for resource in resources.values()]
 
 
-def group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
-    """Return the machines that end as one: the nodes of each cluster together, in their order, all others alone."""
-    found: dict[str, list[Machine]] = {}
+def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:
+    """Return the nodes of each cluster as one group, in their order, and each other machine as a group of its own."""
+    groups: dict[str, list[Machine]] = {}
     for machine in machines:
-        found.setdefault(machine.gang.id if machine.gang else machine.id, []).append(machine)
-    return [sorted(some, key=node_number) for some in found.values()]
+        groups.setdefault(machine.gang.id if machine.gang else machine.id, []).append(machine)
+    return [sorted(group, key=node_number) for group in groups.values()]
 
 
-def _ended_at_once(session: Session, wholes: Sequence[Sequence[Machine]]) -> list[Termination | CloudgpuError]:
-    """End these side by side: one whose proof does not come keeps no other one on."""
-    if len(wholes) == 1:
-        return _ended(session, wholes[0])
+def _end_parallel(session: Session, groups: Sequence[Sequence[Machine]]) -> list[Termination | CloudgpuError]:
+    """End the groups in parallel, so that one that is slow to end delays no other."""
+    if len(groups) == 1:
+        return _end_group(session, groups[0])
 
     def in_own_session(machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
-        with session.for_thread() as own:
-            return _ended(own, machines)
+        with session.for_thread() as thread_session:
+            return _end_group(thread_session, machines)
 
     with Pool(MAX_PARALLEL, "machines") as pool:
-        return [outcome for some in pool.map(in_own_session, wholes) for outcome in some]
+        return [outcome for outcomes in pool.map(in_own_session, groups) for outcome in outcomes]
 
 
-def _ended(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
+def _end_group(session: Session, machines: Sequence[Machine]) -> list[Termination | CloudgpuError]:
     machine = machines[0]
     if engine_of_machine(machine) == "slurm":
         keep_record(session, machines)

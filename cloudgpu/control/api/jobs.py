@@ -1,4 +1,4 @@
-"""What the library does with jobs: commands that are run to their end, with their results brought back."""
+"""The library's methods for jobs: commands that run to their end, and whose results are brought back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """What a job's command has written, all attempts one after the other. A stream that went to a file is empty."""
+    """The output of a job's command, of all attempts in order. Empty for a stream that was written to a file."""
 
     stdout: bytes
     stderr: bytes
@@ -43,20 +43,20 @@ class JobOutput:
 class Jobs(Capability):
     """`connect().jobs`: run commands to their end, watch them, read their output, cancel them.
 
-    A job is named by its name, key or id: the one that lives, else the latest. Somebody has to carry a job on: `run`
-    and `wait` do while they last, `reap` and `cloudgpu watch` do for all.
+    A job is named by its name, key or id: the living job of this name, else the latest. A job only proceeds while a
+    process works on it: `run` and `wait` do for theirs, `reap` and `cloudgpu watch` do for all jobs.
     """
 
-    def plan(self, argv: Sequence[str], **asked: Unpack[JobOptions]) -> PlannedJobDocument:
+    def plan(self, argv: Sequence[str], **options: Unpack[JobOptions]) -> PlannedJobDocument:
         """Return what `run` would do with the same arguments, or the living job that it would follow.
 
-        Keeps a snapshot of the workdir in the home; launches nothing. Raises what `run` raises before it begins, but
+        Stores a snapshot of the workdir in the home; launches nothing. Raises as `run` before it begins, except
         BudgetRefused: `plan["launch"]["budgets"]` says what fits.
         """
         from cloudgpu.control.jobs.listing import attached
         from cloudgpu.control.jobs.plan import plan_run
 
-        session, request = self._session, self._request(argv, asked)
+        session, request = self._session, self._request(argv, options)
         job = attached(session, request)
         if job is not None:
             return {"plan": None, "existing": self._job(job)}
@@ -69,57 +69,56 @@ class Jobs(Capability):
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
         detach: bool = False,
-        **asked: Unpack[JobOptions],
+        **options: Unpack[JobOptions],
     ) -> JobDocument:
         """Run a command on a machine of its own, bring its results back, end the machine; return the job.
 
-        This spends money without asking: `plan` says how much. A command that fails raises nothing: look at `state` and
-        `exit`. What it writes goes to the binary files `stdout` and `stderr` while it runs; `logs` has it afterwards.
-        With `detach`, return once the command has begun. The name or key of a living job follows that job.
+        This spends money without confirmation: `plan` says how much. A command that fails raises nothing: look at
+        `state` and `exit`. Its output is written to the binary files `stdout` and `stderr` while it runs; `logs` has it
+        afterwards. With `detach`, return once the command has begun. With the name or key of a living job, follow it.
 
-        Raises InvalidRequest for what cannot be meant or is busy, BudgetRefused, what the launch of its machine raises
-        (NoCapacity, ...), and LedgerUnavailable. KeyboardInterrupt leaves the job running.
+        Raises InvalidRequest for invalid options or a machine that is busy, BudgetRefused, the errors of its machine's
+        launch (NoCapacity, ...), and LedgerUnavailable. KeyboardInterrupt leaves the job running.
         """
-        job = self._begun(argv, asked)
+        job = self._find_or_request(argv, options)
         try:
             return self._job(self._follow(job, stdout, stderr, detach=detach))
         except CloudgpuError:
             self._close_refused(job)
             raise
 
-    def submit(self, argv: Sequence[str], **asked: Unpack[JobOptions]) -> JobDocument:
-        """Write that a job is wanted, and return it at once: `wait`, `reap` or `cloudgpu watch` launch its machine.
+    def submit(self, argv: Sequence[str], **options: Unpack[JobOptions]) -> JobDocument:
+        """Record the request of a job, and return it at once: `wait`, `reap` or `cloudgpu watch` launch its machine.
 
-        So several start side by side. The name or key of a living job returns that job. Raises InvalidRequest,
-        BudgetRefused, LedgerUnavailable; what its launch meets later is its `state` and `why`.
+        So several jobs start in parallel. With the name or key of a living job, return that job. Raises InvalidRequest,
+        BudgetRefused, LedgerUnavailable; if its launch fails later, its `state` and `why` say so.
         """
-        return self._job(self._begun(argv, asked))
+        return self._job(self._find_or_request(argv, options))
 
     def wait(self, *names: str, timeout: timedelta | str | None = None) -> JobDocuments:
-        """Carry jobs on, side by side, until nothing is left to do for any of them; without names, all that live.
+        """Work on jobs in parallel until each has ended; without names, on all living jobs. Return them in this order.
 
-        Return them as they stand then, in this order. After `timeout` some have `living`: they go on. A job that fails
-        raises nothing. Raises InstanceNotFound for one that there is not, before anything is done, and
-        LedgerUnavailable.
+        After `timeout` some may still be `living`: they continue. A job that fails raises nothing. Raises
+        InstanceNotFound for an unknown job, before anything is done, and LedgerUnavailable.
         """
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.jobs.store import the_job
         from cloudgpu.control.jobs.watch import living, reconcile_to_end
 
-        session, span = self._session, duration(timeout, "timeout")
-        until = None if span is None else session.clock() + span
+        session, max_wait = self._session, duration(timeout, "timeout")
+        until = None if max_wait is None else session.clock() + max_wait
         jobs = [self._find(name) for name in names] if names else living(session)
         reconcile_to_end(session, jobs, self._opened.environ, until=until)
         return [self._job(the_job(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
-        """Return the living jobs (with `ended` every one), as last seen; with `mine` those of the settings' owner."""
+        """Return the living jobs (with `ended` all), as last recorded; with `mine` those of the settings' owner."""
         from cloudgpu.control.jobs.listing import list_jobs
 
         return list_jobs(self._session, ended=ended, mine=mine)
 
     def show(self, name: str) -> JobDocument:
-        """Return one job, ended ones too; raise InstanceNotFound for one that there is not."""
+        """Return one job, also an ended one. Raises InstanceNotFound for an unknown job."""
         return self._job(self._find(name))
 
     def logs(
@@ -131,12 +130,12 @@ class Jobs(Capability):
         follow: bool = False,
         since: Moment | None = None,
     ) -> JobOutput:
-        """Return what a job's command has written: from its machine while it runs there, else from the copy here.
+        """Return the output of a job's command: from its machine while it runs there, else from the copy here.
 
-        A stream for which there is a binary file goes there piece by piece; the other is held in memory. `follow` goes
-        on until the command is over, and needs somebody who carries the job on. `since` goes by the machine's clock,
-        to the second. Raises InstanceNotFound where this computer has no output of it,
-        InvalidRequest for a time that is none.
+        A stream with a binary file is written to it as it arrives; otherwise it is collected in memory. `follow`
+        continues until the command has ended, which needs a process that works on the job. `since` is by the machine's
+        clock, to the second. Raises InstanceNotFound if this computer has no output of the job, InvalidRequest for an
+        invalid time.
         """
         from cloudgpu.config.files.user_files import zone_of
         from cloudgpu.control.inputs.periods import moment_of
@@ -149,10 +148,10 @@ class Jobs(Capability):
         return JobOutput(out.getvalue(), err.getvalue())
 
     def cancel(self, name: str) -> CancelDocument:
-        """End a job's command, bring back its results, end its machine; a machine that was there stays.
+        """End a job's command, bring back its results, end the machine that was launched for it.
 
-        `waits` says why it is not over yet: whoever watches ends it then. One whose command is over is left as it is.
-        Raises InstanceNotFound, RoleNeeded where it is somebody else's, LedgerUnavailable.
+        `waits` says why that is not complete: `reap` or `cloudgpu watch` completes it. A job whose command has ended is
+        left as it is. Raises InstanceNotFound, RoleNeeded for another member's job, LedgerUnavailable.
         """
         from cloudgpu.control.jobs.cancel import cancel
 
@@ -173,8 +172,8 @@ class Jobs(Capability):
 
         return parse_run(environ=self._opened.environ, argv=argv, **options)
 
-    def _begun(self, argv: Sequence[str], options: JobOptions) -> Job:
-        """Return the job that is written down: the living one that is meant, else a new one."""
+    def _find_or_request(self, argv: Sequence[str], options: JobOptions) -> Job:
+        """Return the living job of this request, or record a new one."""
         from cloudgpu.control.jobs.listing import attached
         from cloudgpu.control.jobs.plan import plan_run, record_request
         from cloudgpu.control.launch.budget_preview import check_budgets
@@ -197,19 +196,19 @@ class Jobs(Capability):
         if detach:
             return reconcile_until_begun(session, job, environ)
         with ExitStack() as stack:
-            nowhere = stack.enter_context(Path(os.devnull).open("wb"))
+            devnull = stack.enter_context(Path(os.devnull).open("wb"))
             stack.enter_context(ForwardedPorts(session, job))
-            return follow(session, job, environ, stdout=stdout or nowhere, stderr=stderr or nowhere)
+            return follow(session, job, environ, stdout=stdout or devnull, stderr=stderr or devnull)
 
     def _close_refused(self, job: Job) -> None:
-        """Settle a job that got no machine, so that its name is free; what can be raised was raised."""
+        """Close a job that got no machine, so that its name is free. Raises nothing: its error was raised already."""
         from cloudgpu.control.jobs.reconcile import JobReconciler
         from cloudgpu.control.jobs.store import the_job
 
         with suppress(CloudgpuError):
             if the_job(self._session, job.id).outcome is not None:
-                with JobReconciler(self._session, job.id, self._opened.environ) as carrier:
-                    carrier.reconcile()
+                with JobReconciler(self._session, job.id, self._opened.environ) as reconciler:
+                    reconciler.reconcile()
 
 
 def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:

@@ -1,4 +1,4 @@
-"""What the library does about money: what was spent, what may be, reports, exports, and the ledger behind them."""
+"""The library's methods for money: what was spent, budgets, reports, exports, and the ledger behind them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 class Money(Capability):
-    """`connect().money`: what everything has cost, what it may cost, and the ledger that says so."""
+    """`connect().money`: costs, budgets, reports and exports, and the ledger that they are computed from."""
 
-    def cost(self, **asked: Unpack[CostOptions]) -> CostDocument:
-        """Return what everything has cost so far, in groups, and what goes on costing. Asks no cloud.
+    def cost(self, **options: Unpack[CostOptions]) -> CostDocument:
+        """Return what everything has cost so far, in groups, and what continues to cost. Asks no cloud.
 
-        Raises InvalidRequest for a group, period, time zone or currency that cannot be.
+        Raises InvalidRequest for an invalid group, period, time zone or currency.
         """
         from cloudgpu.control.cost.cost import costs
         from cloudgpu.control.inputs.periods import parse_cost
 
-        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **asked), days=True)
+        return costs(self._session, parse_cost(self._session.settings, self._session.clock(), **options), days=True)
 
     def set_budget(
         self,
@@ -44,19 +44,19 @@ class Money(Capability):
         period: str,
         *,
         replace: bool = False,
-        **asked: Unpack[BudgetChoices],
+        **options: Unpack[BudgetChoices],
     ) -> BudgetSetDocument:
-        """Set a budget of `amount` US dollars a `period`, and return it with its status.
+        """Set a budget of `amount` a `period`, in US dollars or `currency`, and return it with its status.
 
-        `period` is day, week, month, total or rolling:30d; the rest is as on the command line (`scope="project=nlp"`).
-        `replace` sets a new one in place of one of this name. Raises InvalidRequest for a word that cannot be read, and
-        for a name that is taken, RoleNeeded for a member of a team.
+        `period` is day, week, month, total or rolling:30d; options are as on the command line (`scope="project=nlp"`).
+        `replace` replaces a budget of this name. Raises InvalidRequest for an invalid option, and for a name that is
+        taken, RoleNeeded for a member of a team.
         """
         from cloudgpu.control.budgets.commands import BudgetChoices, BudgetOptions, set_value
         from cloudgpu.core.values.typed import check_keywords
 
-        check_keywords("set_budget", asked, BudgetChoices.__annotations__)
-        return set_value(self._session, BudgetOptions(name, str(amount), period, **asked), overwrite=replace)
+        check_keywords("set_budget", options, BudgetChoices.__annotations__)
+        return set_value(self._session, BudgetOptions(name, str(amount), period, **options), overwrite=replace)
 
     def budgets(self) -> BudgetsDocument:
         """Return every budget, of the ledger and of files, with its status. Asks no cloud."""
@@ -65,15 +65,15 @@ class Money(Capability):
         return list_budgets(self._session)
 
     def remove_budget(self, name: str) -> BudgetRemovedDocument:
-        """Take a budget of the ledger away; raise InvalidRequest for one that is not there."""
+        """Remove a budget from the ledger and return it. Raises InvalidRequest for an unknown name."""
         from cloudgpu.control.budgets.commands import remove_budget_of_name
 
         return remove_budget_of_name(self._session, name)
 
     def check_budgets(self, name: str | None = None) -> BudgetCheckDocument:
-        """Judge the budgets (or one), after a look where the last one is old, and send alerts; return what was found.
+        """Evaluate the budgets (or one), and send alerts; sync first the accounts whose last sync is old.
 
-        A budget that is exhausted raises nothing: it is named under `exhausted`, and `stops` is what it would do.
+        A budget that is exceeded raises nothing: it is named under `exhausted`, and `stops` has what it would stop.
         """
         from cloudgpu.control.budgets.commands import check_budgets
 
@@ -88,58 +88,58 @@ class Money(Capability):
         until: Moment | None = None,
         tz: str | None = None,
     ) -> ExportDocument:
-        """Write the bill to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
+        """Write the charges to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
 
-        Raises InvalidRequest for a form or a period that cannot be, and for a file that cannot be written.
+        Raises InvalidRequest for an invalid form or period, and for a file that cannot be written.
         """
         from cloudgpu.control.cost.exports import export, parse_bill_format, parse_period
 
-        span = parse_period(self._session, since, until, tz)
-        return export(self._session, parse_bill_format(form), span, Path(out))
+        bill_period = parse_period(self._session, since, until, tz)
+        return export(self._session, parse_bill_format(form), bill_period, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:
-        """Return the ledger beside a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
+        """Compare the ledger with a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.
 
-        Raises InvalidRequest for a file that is no such export, or in a currency without a rate. Changes nothing.
+        Raises InvalidRequest for a file that is not a FOCUS export, or in a currency without a rate. Changes nothing.
         """
         from cloudgpu.control.cost.reconcile import reconcile
 
         return reconcile(self._session, Path(file), provider)
 
     def report(
-        self, to: Path | str | None = None, form: str = "html", **asked: Unpack[ReportOptions]
+        self, to: Path | str | None = None, form: str = "html", **options: Unpack[ReportOptions]
     ) -> ReportDocument:
-        """Return all that was spent, saved and wasted as one document; with `to`, write the report there, too.
+        """Return all that was spent, saved and wasted as one document; with `to`, also write the report there.
 
-        `form` is html, md or json; a file is readable for its owner alone, and takes the place of an earlier report
-        only. Each word is as on the command line: `since="month"`. Raises InvalidRequest for a word that cannot be,
-        and for a file that cannot be written. Asks no cloud.
+        `form` is html, md or json. Only its owner can read the file; it may replace an earlier report and nothing else.
+        Options are as on the command line: `since="month"`. Raises InvalidRequest for an invalid option, and for a file
+        that cannot be written. Asks no cloud.
         """
         from cloudgpu.control.cost.report import parse_report, report_document
         from cloudgpu.control.cost.report_files import parse_report_format, render_report, write_report
 
-        wanted = parse_report_format(form)
-        document = report_document(self._session, parse_report(self._session, **asked))
+        report_format = parse_report_format(form)
+        document = report_document(self._session, parse_report(self._session, **options))
         if to is not None:
-            write_report(render_report(document, wanted), Path(to))
+            write_report(render_report(document, report_format), Path(to))
         return document
 
-    def send_report(self, **asked: Unpack[ReportOptions]) -> SentReportDocument:
-        """Send a report to every receiver of alerts, in one attempt each; return who has it and who has not.
+    def send_report(self, **options: Unpack[ReportOptions]) -> SentReportDocument:
+        """Send a report to every receiver of alerts, in one attempt each; return who has accepted it.
 
-        Each word is as for `report`: `month="last"`. A receiver that does not take it raises nothing: it is named
-        under `failed`. Of a month in which nothing was billed nothing is sent: `nothing_sent` says so. Raises
-        InvalidRequest where none is set, MissingExtra without apprise.
+        Options are those of `report`: `month="last"`. A receiver that does not accept it raises nothing: it is named
+        under `failed`. No report is sent for a month without charges: `nothing_sent` says so. Raises InvalidRequest if
+        no receiver is configured, MissingExtra without apprise.
         """
         from cloudgpu.control.cost.report import parse_report, report_document
         from cloudgpu.control.cost.report_delivery import send_report
 
-        return send_report(self._session, report_document(self._session, parse_report(self._session, **asked)))
+        return send_report(self._session, report_document(self._session, parse_report(self._session, **options)))
 
     def verify(self) -> VerifyDocument:
-        """Recompute the ledger's chain; when a part was missing, ask every account and settle it.
+        """Verify the ledger's hash chain. If a part of it is missing, sync every account and accept what is there.
 
-        Raises LedgerUnavailable for a ledger that was altered, or when an account does not answer.
+        Raises LedgerUnavailable for a ledger that was altered, or if an account does not answer.
         """
         from cloudgpu.control.setup.ledger_admin import verify_document
 
@@ -147,13 +147,13 @@ class Money(Capability):
         return verify_document(self._session, agree=self._session.report)
 
     def owners(self) -> OwnersDocument:
-        """Return each owner's name that is recorded, with the database user whose it is."""
+        """Return each recorded owner's name with its database user."""
         from cloudgpu.control.team.authorization import owners
 
         return owners(self._session)
 
     def assign_owner(self, owner: str, user: str) -> OwnersDocument:
-        """Record whose an owner's name is; raise RoleNeeded for a member, InvalidRequest without a team."""
+        """Record the database user of an owner. Raises RoleNeeded for a member, InvalidRequest without a team."""
         from cloudgpu.control.team.authorization import assign_owner
 
         return assign_owner(self._session, owner, user)

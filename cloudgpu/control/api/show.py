@@ -1,4 +1,4 @@
-"""Answers `show`: one machine, why it counts as what it does, and all lines of the ledger about it."""
+"""Makes the document of `show`: one machine or cluster, why it counts as in use or idle, and its ledger entries."""
 
 from __future__ import annotations
 
@@ -27,62 +27,57 @@ if TYPE_CHECKING:
 def show_document(
     session: Session, name: str | None, *, refresh: bool = False, history: bool = False, why: bool = False
 ) -> ShownDocument:
-    """Return the answer of `show`; ask the machine's provider first where `refresh` says so, and for `why` itself.
+    """Return the document of `show`, for a cluster with the same of each node.
 
-    Of a cluster by its name, each of its nodes with what was asked for.
+    With `refresh`, ask the provider first; with `why` too, ask the machine itself.
     """
-    rows = session.find_any(name, ended=True)
+    machines = session.find_any(name, ended=True)
     if refresh:
-        rows = tuple(_refreshed(session, row) for row in rows) if len(rows) == 1 else _all_refreshed(session, rows)
-    plain = machine_documents(session, list(rows))
-    values = [
-        _shown(session, row, one, refresh=refresh, history=history, why=why)
-        for row, one in zip(rows, plain, strict=True)
+        machines = _refresh_all(session, machines)
+    documents = machine_documents(session, list(machines))
+    shown = [
+        _with_details(session, machine, document, refresh=refresh, history=history, why=why)
+        for machine, document in zip(machines, documents, strict=True)
     ]
-    if rows[0].gang is None or name in (rows[0].name, rows[0].id):
-        return values[0]
+    if machines[0].gang is None or name in (machines[0].name, machines[0].id):
+        return shown[0]
     from cloudgpu.views.clusters import cluster_value
 
-    whole = {**cluster_value(rows, plain), "machines": values}
-    return cast("ShownClusterDocument", whole)
+    return cast("ShownClusterDocument", {**cluster_value(machines, documents), "machines": shown})
 
 
-def _refreshed(session: Session, machine: Machine) -> Machine:
-    from cloudgpu.control.inventory.sync import refresh as look
-
-    return (
-        look(session, machine, record_unchanged=True) if machine.provider_id and not machine.terminated_at else machine
-    )
-
-
-def _all_refreshed(session: Session, machines: Sequence[Machine]) -> tuple[Machine, ...]:
-    """Ask about all nodes, in as few calls as that takes; raise the first fault where one is not answered."""
+def _refresh_all(session: Session, machines: Sequence[Machine]) -> tuple[Machine, ...]:
+    """Return the machines as their providers report them, asked in as few calls as possible. Raises the first error."""
+    from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.inventory.sync_some import sync_some
 
-    faults = sync_some(session, [machine for machine in machines if machine.provider_id and not machine.terminated_at])
-    for fault in faults.values():
-        raise fault
+    asked = [machine for machine in machines if machine.provider_id and not machine.terminated_at]
+    if len(machines) == 1:
+        return tuple(refresh(session, machine, record_unchanged=True) for machine in asked) or tuple(machines)
+    for error in sync_some(session, asked).values():
+        raise error
     return tuple(session.ledger.machine(machine.id) or machine for machine in machines)
 
 
-def _shown(
+def _with_details(
     session: Session, machine: Machine, value: MachineDocument, *, refresh: bool, history: bool, why: bool
 ) -> ShownDocument:
-    document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # what is not asked for lacks
+    """Return the document with `why` and `history`, if requested."""
+    document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # `why` and `history` may be missing
     if why:
         from cloudgpu.control.reaper.explain import explain_machine
 
         document["why"] = explain_machine(session, machine, refresh=refresh)
     if history:
-        document["history"] = [_line(event) for event in _lines_about(session, machine)]
+        document["history"] = [_history_line(event) for event in _events_about(session, machine)]
     return document
 
 
 def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
-    """Return the job that a name means; None where it means a machine.
+    """Return the document of the job with this name; None if a machine has it.
 
-    A job has the name of its machine: while that lives, `job:NAME` is the job. Raises InstanceNotFound for a job that
-    there is not.
+    A job has the name of its machine: while that machine exists, only `job:NAME` means the job. Raises InstanceNotFound
+    for an unknown job.
     """
     if name is None or not (name.startswith(PREFIX) or is_known(session, name)):
         return None
@@ -93,13 +88,13 @@ def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
     return job_value(session, find(session, name))
 
 
-def _lines_about(session: Session, machine: Machine) -> list[Event]:
-    """Return the lines about a machine by seq: its own, and those of budgets that were overridden for it."""
-    past = (one for one in session.ledger.events("budgets") if one.body.get("machine") == machine.id)
-    return sorted([*session.ledger.events(machine.id), *past], key=lambda one: one.seq)
+def _events_about(session: Session, machine: Machine) -> list[Event]:
+    """Return a machine's own events, and those of budgets that were overridden for it, by their order in the ledger."""
+    overrides = (event for event in session.ledger.events("budgets") if event.body.get("machine") == machine.id)
+    return sorted([*session.ledger.events(machine.id), *overrides], key=lambda event: event.seq)
 
 
-def _line(event: Event) -> HistoryLine:
+def _history_line(event: Event) -> HistoryLine:
     return {
         "seq": event.seq,
         "occurred_at": event.occurred_at,

@@ -1,7 +1,7 @@
-"""Admits a request by its budgets before money is spent: in the transaction that records what is about to happen.
+"""Checks a request against the budgets before money is spent, in the transaction that records its intent.
 
-The credit of accounts that are paid in advance counts, too. One that cannot be read is not known, which is not zero:
-the plan says so, and the launch goes on.
+It also checks the credit of prepaid accounts. Credit that cannot be read is unknown, not zero: the plan says so, and
+the launch continues.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from cloudgpu.control.budgets.store import budgets, counted_prices, reserved
+from cloudgpu.control.budgets.store import budgets, counted_prices, reservations_of_jobs
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.session import Session
@@ -44,12 +44,12 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.account_abilities import ReadsCredit
 from cloudgpu.providers.base import Provider
 
-Decision = Callable[["View"], Sequence[Draft]]
+Decision = Callable[[View], Sequence[Draft]]
 SYNC_VALID_FOR = timedelta(minutes=15)
 
 
 class NotAdmitted(Exception):
-    """A budget does not admit the request; the transaction ends with nothing written."""
+    """A budget does not admit the request; the transaction writes nothing."""
 
     def __init__(self, request: AdmissionRequest) -> None:
         super().__init__("a budget does not allow it")
@@ -57,11 +57,10 @@ class NotAdmitted(Exception):
 
 
 def sync_before_admission(session: Session, accounts: Mapping[str, str], covers: Callable[[Budget], bool]) -> None:
-    """Sync these accounts, and those of the budgets for which `covers` is true, unless that was done lately.
+    """Sync these accounts, and those of the budgets for which `covers` is true, unless synced within SYNC_VALID_FOR.
 
-    Lately is within a quarter of an hour; `accounts` come with the region to sync, where that is a host. If an account
-    does not answer, the user is told, and its machines count as the ledger has them, up to renew-until. Only
-    unrecorded machines can be missing.
+    `accounts` maps each account to the region to sync, for the user's own hosts. If an account does not answer, that
+    is reported, and its machines count as recorded, up to renew-until. Only unrecorded machines can be missing.
     """
     regions: dict[str, str | None] = dict(accounts)
     covering = [budget for budget in budgets(session) if covers(budget)]
@@ -93,7 +92,7 @@ def _is_out_of_date(session: Session, account: str, region: str | None) -> bool:
 
 
 def _sync_scope(session: Session, account: str, region: str | None) -> str:
-    """Return the ledger subject of an account's syncs; empty where it is not known which account that is here."""
+    """Return the ledger subject of an account's syncs; empty if the account or its identity is not known here."""
     configured = session.account(account)
     if configured is None:
         return ""
@@ -104,9 +103,9 @@ def _sync_scope(session: Session, account: str, region: str | None) -> str:
 
 
 def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> tuple[Event, ...]:
-    """Append what `decision` returns in one transaction, as `Ledger.decide`; it evaluates the budgets with `admit`.
+    """Append what `decision` returns in one transaction, as `Ledger.decide`; `decision` calls `admit`.
 
-    Raises BudgetRefused, with what would fit, if they do not admit it; `remedy` says how to request less.
+    Raises BudgetRefused, with what would fit, if a budget does not admit it; `remedy` says how to request less.
     """
     try:
         return session.ledger.decide(decision)
@@ -125,8 +124,8 @@ def admit(
 ) -> list[Draft]:
     """Return the events to append with an admitted request: none, or that budgets were overridden.
 
-    `others` are wanted with it, all or none: the further nodes of the cluster of this name.
-    Raises NotAdmitted where a budget refuses it, and no reason is given or it does not allow to be overridden.
+    `override` is the reason to exceed budgets, None for none. `others` are the other nodes of the cluster `of_cluster`,
+    launched all or none. Raises NotAdmitted if a budget refuses, without a reason or if it cannot be overridden.
     """
     request = evaluate_budgets(session, view, subject, others=others, of_cluster=of_cluster)
     refusals = request.admission().refusals if request.budget_sums else ()
@@ -144,9 +143,9 @@ def admit(
 def evaluate_budgets(
     session: Session, view: View, subject: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
 ) -> AdmissionRequest:
-    """Return the request, a machine as it would be in the ledger, with what the budgets that cover it count already.
+    """Return the request, with the sums that the budgets covering it have already.
 
-    `others` are wanted with it: the further nodes of the cluster of this name.
+    `subject` is the machine as it would be in the ledger; `others` are the other nodes of the cluster `of_cluster`.
     """
     covering = [budget for budget in budgets(session) if budget.scope.covers(subject)]
     now = session.clock()
@@ -159,13 +158,13 @@ def evaluate_budgets(
     def unpriced(_since: datetime | None) -> Billed:
         return view.ended_usages(unpriced=True)
 
-    machines = [*view.exposures(), *reserved(session, view, subject)]
+    machines = [*view.exposures(), *reservations_of_jobs(session, view, subject)]
     prices = counted_prices(session)
     return admission_request(covering, subject, machines, ended, prices, now, unpriced, others, of_cluster)
 
 
 def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
-    """Return what is left in the provider's account, or why that could not be read; None where none is paid in."""
+    """Return the credit of the provider's account, or the error of reading it; None if the account is not prepaid."""
     if not isinstance(provider, ReadsCredit):
         return None
     try:
@@ -182,13 +181,13 @@ def check_credit_fit(
     scope: str,
     lease: timedelta,
 ) -> CreditFit:
-    """Return how machines that are requested in one account fit its credit, together with what runs there.
+    """Return how requested machines fit the credit of their account, in addition to what runs there.
 
-    `scope` is the subject of that account's sync events; what is requested is not counted twice.
+    `scope` is the ledger subject of the account. A requested machine that runs already is not counted twice.
     """
     ids = {machine.id for machine in machines}
-    others_there = (row for row in view.present_machines() if row.id not in ids and scope_of_row(row) == scope)
-    others = hourly_spend(credit, others_there)
+    other_machines = (one for one in view.present_machines() if one.id not in ids and scope_of_row(one) == scope)
+    others = hourly_spend(credit, other_machines)
     return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
 
 
@@ -200,7 +199,7 @@ def check_credit(
     scope: str,
     lease: timedelta,
 ) -> None:
-    """Raise BudgetRefused where the credit of an account does not last for these machines to their lease's end."""
+    """Raise BudgetRefused if the account's credit does not last for these machines to the end of their lease."""
     if credit is None or isinstance(credit, CloudgpuError):
         return
     fit = check_credit_fit(session, view, credit, machines, scope, lease)
@@ -208,11 +207,8 @@ def check_credit(
         raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
 
 
-def credit_of(session: Session, machine: Machine) -> Credit | None:
-    """Return what is left in the account of a machine that is to live longer; None where none is paid in.
-
-    A credit that cannot be read is reported, and refuses nothing.
-    """
+def credit_of_machine(session: Session, machine: Machine) -> Credit | None:
+    """Return the credit of a machine's account; None if it is not prepaid, or, with a report, could not be read."""
     credit = read_credit(session.provider_of(machine))
     if isinstance(credit, CloudgpuError):
         session.report(f"{_credit_not_read_text(machine.account)}{credit.message}")
@@ -229,39 +225,39 @@ def check_credit_until(
     what: str,
     less: str,
 ) -> None:
-    """Raise BudgetRefused where an account's credit does not last for what runs there, these machines too, until then.
+    """Raise BudgetRefused if an account's credit does not last until `until` for what runs there, `machines` included.
 
-    `what` names whatever ends then, `less` says how to request less.
+    `what` names what ends then, as "lease"; `less` says how to request less.
     """
-    span = until - session.clock()
-    if credit is None or span <= timedelta():
+    duration = until - session.clock()
+    if credit is None or duration <= timedelta():
         return
     scope = scope_of_row(machines[0])
     hourly = hourly_spend(credit, (machine for machine in view.present_machines() if scope_of_row(machine) == scope))
-    fit = credit_fit(machines[0].account, credit, hourly, Money(0), span, session.clock())
+    fit = credit_fit(machines[0].account, credit, hourly, Money(0), duration, session.clock())
     if not fit.fits:
-        raise credit_refusal(fit, command_name(machines[0]), span, what, less)
+        raise credit_refusal(fit, command_name(machines[0]), duration, what, less)
 
 
 def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:
-    """Raise BudgetRefused where the credit does not last to the end of a hold that is beyond the lease.
+    """Raise BudgetRefused if the credit does not last to the end of a hold that is later than the lease.
 
-    That is at renew-until, where the hold ends later. A release is refused nothing.
+    A hold ends at renew-until at the latest. `until` is None for a release, which is never refused.
     """
-    longer = [one for one in machines if until is not None and (one.expires is None or from_iso(one.expires) < until)]
-    if not longer or until is None:
+    held = [one for one in machines if until is not None and (one.expires is None or from_iso(one.expires) < until)]
+    if not held or until is None:
         return
-    last = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in longer)
-    credit = credit_of(session, longer[0])
+    held_until = max(until if one.renew_until is None else min(until, from_iso(one.renew_until)) for one in held)
+    credit = credit_of_machine(session, held[0])
     session.ledger.read(
-        lambda view: check_credit_until(session, view, credit, longer, last, "hold", "hold it for a shorter time")
+        lambda view: check_credit_until(session, view, credit, held, held_until, "hold", "hold it for a shorter time")
     )
 
 
 def planned_credit(
     session: Session, provider: Provider, subjects: Sequence[BudgetSubject], lease: timedelta
 ) -> CreditFit | CloudgpuError | None:
-    """Return how a plan fits the credit of its account, or why that is not known; None where none is paid in."""
+    """Return how a plan fits the credit of its account, or the error of reading it; None if it is not prepaid."""
     credit = read_credit(provider)
     if credit is None or isinstance(credit, CloudgpuError):
         return credit
@@ -278,7 +274,7 @@ def _credit_not_read_text(account: str) -> str:
 
 
 def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterator[Note]:
-    """Yield what a plan says of the credit: how long it lasts for what runs then, or that it is not known."""
+    """Yield the plan's note about the credit: how long it lasts after the launch, or that it is not known."""
     if isinstance(fit, CloudgpuError):
         yield Note(_credit_not_read_text(account) + fit.message, NoteKind.MONEY)
     elif fit is not None:
@@ -287,7 +283,7 @@ def credit_notes(fit: CreditFit | CloudgpuError | None, account: str) -> Iterato
 
 
 def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterator[CreditReading]:
-    """Yield the credit of each of these accounts that is paid in advance; one that cannot be read is told of."""
+    """Yield the credit of each of these accounts that is prepaid; report those that cannot be read."""
     for account in queried:
         try:
             credit = _account_credit(session, account)
@@ -299,7 +295,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
 
 
 def _account_credit(session: Session, account: QueriedAccount) -> CreditReading | None:
-    """Return what is left in an account; None for one that is not paid in advance. Raises what the provider says."""
+    """Return the credit of an account; None if it is not prepaid. Raises CloudgpuError if it cannot be read."""
     provider = session.provider(account.account)
     if not isinstance(provider, ReadsCredit):
         return None
@@ -313,7 +309,7 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
 
 
 def credit_checks(session: Session, account: str) -> Iterator[Check]:
-    """Yield what is left in an account that is paid in advance; nothing for another one. One read."""
+    """Yield the check of a prepaid account's credit; nothing for other accounts. Calls the provider once."""
     try:
         credit = _account_credit(session, QueriedAccount(account, session.provider(account).kind))
     except CloudgpuError as error:

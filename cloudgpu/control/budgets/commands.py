@@ -1,4 +1,4 @@
-"""Parses the options of a budget, and answers `budget`: the values that are printed and returned."""
+"""Parses the options of a budget, and makes the documents of the `budget` commands."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class BudgetChoices(TypedDict, total=False):
 
     scope: str  # "all", "project=vision,owner=ada"
     currency: str | None  # of the amount, "KRW"; None: US dollars
-    rate: str | None  # how many of it a dollar is; None: the setting
+    rate: str | None  # how much of the currency one dollar is; None: the setting
     rate_date: str | None  # the day of that rate
-    thresholds: str | None  # percents that are told, "50,80,100"; "none"
-    forecast: str | None  # the percent at which a forecast is told, "none"
+    thresholds: str | None  # percents at which an alert is sent, "50,80,100"; "none"
+    forecast: str | None  # the percent from which a forecast is alerted; "none"
     action: str | None  # of notify, refuse, stop: "notify,refuse"
-    tz: str | None  # where its periods begin, "Asia/Seoul"; None: the setting
-    allow_override: bool  # whether `override` passes it
+    tz: str | None  # the time zone of its periods, "Asia/Seoul"; None: the setting
+    allow_override: bool  # whether a launch with `override` may exceed it
 
 
 def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
-    """Return the budget that was asked for; raise InvalidRequest for the first word that cannot be meant."""
+    """Return the budget of these options. Raises InvalidRequest for the first that is invalid."""
     _check_texts(options)
     if not NAME.fullmatch(options.name):
         message = f"{options.name[:60]!r} cannot be a budget's name: {NAME_RULE}."
@@ -84,12 +84,14 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
     scope = parsing.parse_scope(options.scope, "--scope")
     _check_scope_names(session, scope)
     default = Budget(options.name, Money(0), parsing.parse_period(options.period, "--period"))
-    texts, actions = options.thresholds, options.action
+    thresholds, actions = options.thresholds, options.action
     return replace(
         default,
         limit=parsing.limit_in_usd(amount, quoted_limit, "--amount"),
         scope=scope,
-        thresholds=default.thresholds if texts is None else parsing.parse_thresholds(texts.split(","), "--thresholds"),
+        thresholds=default.thresholds
+        if thresholds is None
+        else parsing.parse_thresholds(thresholds.split(","), "--thresholds"),
         forecast=_forecast(options.forecast, default.forecast),
         actions=default.actions if actions is None else parsing.parse_actions(actions.split(","), "--action"),
         tz=tz,
@@ -100,7 +102,7 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
 
 
 def _check_texts(options: BudgetOptions) -> None:
-    """Refuse a program's value that is no text, where the command line has text."""
+    """Raise InvalidRequest for a value of the library that is not text, as it always is on the command line."""
     for key in ("scope", "currency", "rate", "rate_date", "thresholds", "forecast", "action", "tz"):
         value = getattr(options, key)
         if value is not None and not isinstance(value, str):
@@ -116,7 +118,7 @@ def _forecast(text: str | None, default: int | None) -> int | None:
 
 
 def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> LimitCurrency | None:
-    """Return the currency with the rate that is recorded: the typed one as of its day, else that of config.toml."""
+    """Return the limit in its currency, with the typed rate or that of config.toml; None for US dollars."""
     code = (options.currency or "USD").upper()
     if options.rate is None:
         if options.rate_date is not None:
@@ -138,25 +140,25 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
 
 
 def _check_scope_names(session: Session, scope: Scope) -> None:
-    """Refuse an account or a provider that nobody has heard of: its budget would hold nothing back, for ever."""
+    """Raise InvalidRequest for an unknown account or provider: the budget would never cover a machine."""
     machines = session.ledger.machines()
     accounts = {*session.settings.accounts, *(machine.account for machine in machines)}
-    kinds = {*provider_kinds(), *(account.provider for account in session.settings.accounts.values())}
-    kinds |= {machine.provider for machine in machines}
-    for key, value, known in (("account", scope.account, accounts | kinds), ("provider", scope.provider, kinds)):
-        if value is not None and value not in known:
+    providers = {*provider_kinds(), *(account.provider for account in session.settings.accounts.values())}
+    providers |= {machine.provider for machine in machines}
+    for key, name, known in (("account", scope.account, accounts | providers), ("provider", scope.provider, providers)):
+        if name is not None and name not in known:
             raise unknown_word(
-                f"No {key} is called {value!r}",
-                value,
+                f"No {key} is called {name!r}",
+                name,
                 known,
                 field="--scope",
-                value=f"{key}={value}",
+                value=f"{key}={name}",
                 next=f"Use one of: {', '.join(sorted(known))}.",
             )
 
 
 def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:
-    """Set a budget and return it, how it stands, and the one that it replaced."""
+    """Set a budget and return its status, and the one that it replaced."""
     payers_only(session, "Setting a budget")
     budget = budget_of_options(session, options)
     replaced = set_budget(session, budget, overwrite=overwrite)
@@ -196,7 +198,7 @@ def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:
-    """Return the machines of this budget that it would terminate once it is exceeded, since nothing gentler exists."""
+    """Return the names of covered machines that this budget would terminate, because they cannot be stopped."""
     if Action.STOP not in budget.actions:
         return []
     covered = (machine for machine in living_machines(session.ledger.machines()) if budget.scope.covers(machine))
@@ -204,22 +206,22 @@ def _terminates(session: Session, budget: Budget) -> list[str]:
 
 
 def list_budgets(session: Session) -> BudgetsDocument:
-    """Return every budget and how it stands, by the ledger as it is."""
+    """Return the status of every budget, by the ledger."""
     states = budget_states(session, find_budgets(session, None))
     return {"budgets": [status_value(state, CHECK_INTERVAL) for state in states]}
 
 
 def remove_budget_of_name(session: Session, name: str) -> BudgetRemovedDocument:
-    """Take a budget away and return it."""
+    """Remove a budget and return it."""
     return {"removed": budget_value(remove_budget(session, name))}
 
 
 def check_budgets(session: Session, name: str | None, *, every: timedelta = CHECK_INTERVAL) -> BudgetCheckDocument:
     """Sync accounts that are out of date, evaluate the budgets (or one), send alerts, and return the result.
 
-    `every` is how often this is done: a budget that stops can be exceeded by what is burnt in between. `stops` is what
-    such a budget would do now; nothing is stopped here. Of all budgets this is a run, at whose end the dead-man's
-    address is called: with a failure, where it was not finished or a receiver has not taken what it was to have.
+    `every` is how often this is done: a budget that stops machines can be exceeded by what they cost in between.
+    `stops` is what the budgets would stop now; nothing is stopped here. A check of all budgets ends with a call of the
+    dead-man's address, as failed if it did not finish or a receiver has not accepted its alerts.
     """
     if name is not None:
         return {**_evaluate(session, name, every), "deadman": None}
@@ -228,7 +230,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
     try:
         document = _evaluate(session, None, every)
     except Exception:
-        with suppress(CloudgpuError):  # what ended the run is what the user hears of
+        with suppress(CloudgpuError):  # the error that ended the run is the one to show
             ping(session, ok=False)
         raise
     alerts = document["alerts"]
@@ -236,35 +238,33 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
 
 
 def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
-    from cloudgpu.control.alerts.alerts import budget_findings, deliver, note
+    from cloudgpu.control.alerts.alerts import budget_findings, deliver, record_findings
 
     budgets = find_budgets(session, name)
     sync_before_admission(session, {}, lambda budget: budget in budgets)
     now, states = session.clock(), budget_states(session, budgets)
     findings = list(budget_findings(session, states))
-    delivery = deliver(session, findings).value() if name is None else None
-    if name is not None:
-        note(session, findings, judged=())
+    delivery = None
+    if name is None:
+        delivery = deliver(session, findings).value()
+    else:
+        record_findings(session, findings, evaluated=())
     stops = budget_stops(states, session.ledger.machines(), {}, now)
     return {
-        "budgets": [status_value(one, every) for one in states],
-        "stops": [stop_value(one) for one in stops],
+        "budgets": [status_value(state, every) for state in states],
+        "stops": [stop_value(stop) for stop in stops],
         "alerts": delivery,
-        "exhausted": [one.budget.name for one in states if one.is_exceeded],
+        "exhausted": [state.budget.name for state in states if state.is_exceeded],
     }
 
 
 def has_exceeded_budget(document: BudgetsDocument | BudgetJudgement) -> bool:
-    """Say whether a budget that refuses, or stops, is exceeded."""
+    """Return whether a budget with the action `refuse` or `stop` is exceeded."""
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 
 
 def send_sample(session: Session) -> BudgetTestDocument:
-    """Send a sample of an alert to every receiver; return who has taken it and who has not."""
-    from cloudgpu.control.alerts.alerts import sample
+    """Send a sample alert to every receiver; return who has accepted it and who has not."""
+    from cloudgpu.control.alerts.alerts import outcomes_value, sample
 
-    outcomes = sample(session)
-    return {
-        "sent": [outcome.receiver for outcome in outcomes if outcome.why is None],
-        "failed": [{"receiver": one.receiver, "why": one.why} for one in outcomes if one.why is not None],
-    }
+    return outcomes_value(sample(session))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of, sync_before_admission
+from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of_machine, sync_before_admission
 from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle import lease as single
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
@@ -82,7 +82,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
         outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
         if latest:
             lease = _latest([single.keep_later_end(extension.lease, one) for one in latest])
-            single.admit_lease(session, latest, lease, "extend", override, credit_of(session, latest[0]))
+            single.admit_lease(session, latest, lease, "extend", override, credit_of_machine(session, latest[0]))
             _undo_stop_or_end(session, machines)
             outcomes += run_on_machines(session, latest, partial(_set_lease, lease=lease))
     return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from cloudgpu.config.alerts.alerts import DESKTOP
-from cloudgpu.control.alerts.alerts import note_one
+from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import (
@@ -48,18 +48,18 @@ def note_stall(
     since = stalled_since(job, seen)
     silent = since is not None and stalled(job, seen, now)
     finding = stalled_finding(job, since, now) if silent and since is not None else None
-    return note_one(session, waits_key(job, "stalled"), finding)
+    return record_finding(session, waits_key(job, "stalled"), finding)
 
 
 def note_secrets(session: Session, job: Job, missing: Sequence[str]) -> bool:
     """Raise the alert that a job waits for secrets of these names, or clear it where there are none."""
-    return note_one(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
+    return record_finding(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
 
 
 def note_machine(session: Session, job: Job, why: str | None) -> bool:
     """Raise the alert that a job waits for a machine, or clear it where it has one (`why` is None)."""
     finding = None if why is None else machine_finding(job, why, waits_until(job, session.clock()))
-    return note_one(session, waits_key(job, "machine"), finding)
+    return record_finding(session, waits_key(job, "machine"), finding)
 
 
 def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ) -> bool:

@@ -16,7 +16,7 @@ from cloudgpu.control.budgets.admission import (
     append_if_admitted,
     check_credit_of_hold,
     check_credit_until,
-    credit_of,
+    credit_of_machine,
     sync_before_admission,
 )
 from cloudgpu.control.budgets.store import budgets
@@ -161,7 +161,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
     with lock_machine(session, machine):
         latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
         check_learns_lease(session, latest)
-        lease, credit = keep_later_end(extension.lease, latest), credit_of(session, latest)
+        lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
         return withdraw_end(session, set_lease(session, latest, lease, "extend", override, credit))
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from cloudgpu.control.alerts.alerts import budget_findings, deliver, found_at_home, lasting_keys, ping, send_directly
+from cloudgpu.control.alerts.alerts import active_keys, budget_findings, deliver, finding_of_home, ping, send_directly
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
 from cloudgpu.control.reaper.observe import lock_each
 from cloudgpu.control.session.session import Session, present_machines
@@ -210,7 +210,7 @@ def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Mach
             text=f"{fault}. To see it: cloudgpu reap --dry-run",
             urgent=True,
         )
-        yield found_at_home(session, finding)
+        yield finding_of_home(session, finding)
 
 
 def _urgent(decision: Decision, owner: str) -> Finding:
@@ -244,10 +244,10 @@ def deliver_all(
     judged = {one.machine for one in run.decisions}
     exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in judged]
     read = {f"{CREDIT}:{known.scope}" for known in run.credits}
-    exempt += [key for key in lasting_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
+    exempt += [key for key in active_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
     refused: list[str] = []
     try:
-        delivery = deliver(session, findings, judged=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
+        delivery = deliver(session, findings, evaluated=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
         refused += [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise

@@ -120,12 +120,12 @@ def summary(done: ReaperRun) -> str:
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
     """Raise what budgets have to say, for `alerts` to send; urge a run where one of them stops machines now."""
-    from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, note
+    from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
     judged = budget_states(session, budgets_for_run(session)[0])
-    note(session, list(budget_findings(session, judged)), judged=BUDGETS)
+    record_findings(session, list(budget_findings(session, judged)), evaluated=BUDGETS)
     doing = [
         one
         for one in budget_stops(judged, session.ledger.machines(), {}, session.clock())
@@ -141,7 +141,7 @@ def send_alerts(session: Session) -> str:
     """Deliver what nobody has taken yet."""
     from cloudgpu.control.alerts.alerts import deliver
 
-    done = deliver(session, (), judged=())
+    done = deliver(session, (), evaluated=())
     refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.catalog.refreshed import StoredPrices, write as write_list
 from cloudgpu.cli.money.budget_text import check_text
-from cloudgpu.control.alerts.alerts import deliver, ping, topic_here
+from cloudgpu.control.alerts.alerts import deliver, ping, topic_of_home
 from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.core.catalog.pricelist import PriceRow, RowKey
@@ -33,7 +33,7 @@ def test_a_machine_whose_lease_is_taken_away_is_told_until_it_has_one_again(lab)
     assert deliver(lab.session, []).raised == ()
     write(lab, "lease_set", row, expires=None, renew_until=None, why="a test")
     assert deliver(lab.session, []).raised == (f"lease:{row.id}",)
-    assert deliver(lab.session, []).lasting == ("fox runs without a lease",)
+    assert deliver(lab.session, []).active == ("fox runs without a lease",)
     lab.later(minutes=1)
     write(lab, "lease_set", row, expires=row.expires, renew_until=row.renew_until, why="a test")
     assert deliver(lab.session, []).cleared == (f"lease:{row.id}",)
@@ -92,7 +92,7 @@ def test_a_kept_volume_without_a_price_is_told(lab):
         "by_size": True, "why_maybe_less": "", "source": None, "as_of": None, "basis": None,
     }  # fmt: skip
     write(lab, "resource_observed", machine(id="resource:vol-1"), **thing)
-    assert deliver(lab.session, []).lasting == ("There is no price for data",)
+    assert deliver(lab.session, []).active == ("There is no price for data",)
 
 
 def test_prices_that_a_refresh_held_back_are_told_until_they_are_taken(lab):
@@ -100,12 +100,12 @@ def test_prices_that_a_refresh_held_back_are_told_until_they_are_taken(lab):
         key = RowKey(name, "us-east-1", Market.ON_DEMAND)
         return PriceRow(key, "usd_per_hour", Money.usd(99), "a list", lab.clock(), Basis.LISTED)
 
-    key = topic_here(lab.session, "price") + ":list:aws"
+    key = topic_of_home(lab.session, "price") + ":list:aws"
     assert deliver(lab.session, []).raised == ()
     lab.session.home.price_lists.mkdir(parents=True)
     write_list(StoredPrices("aws", {}, tuple(map(held, ("p2.xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")))))
     assert deliver(lab.session, []).raised == (key,)
-    assert deliver(lab.session, []).lasting == ("4 prices of aws changed too much at the last refresh",)
+    assert deliver(lab.session, []).active == ("4 prices of aws changed too much at the last refresh",)
     line = [line for line in lab.session.ledger.events("alerts") if line.kind == "alert_raised"][-1]
     assert "p2.xlarge in us-east-1, p3.2xlarge in us-east-1, p3.8xlarge in us-east-1 and 1 more" in line.body["text"]
     (lab.session.home.price_lists / "aws.json").write_text("{")
@@ -140,11 +140,11 @@ def test_a_dead_mans_address_that_does_not_hear_us_becomes_an_alert(make_lab, we
     lab = deadman(make_lab, f"http://{web.place}/secret-uuid")
     web.answer = answer
     assert ping(lab.session, ok=True, wait_s=0.3) == why
-    assert deliver(lab.session, []).lasting == ("The dead-man's address does not hear us",)
+    assert deliver(lab.session, []).active == ("The dead-man's address does not hear us",)
     assert not any("secret-uuid" in str(line.body) for line in lab.session.ledger.events("alerts"))
     web.answer = 200
     assert ping(lab.session, ok=True) is None
-    assert deliver(lab.session, []).lasting == ()
+    assert deliver(lab.session, []).active == ()
 
 
 def test_a_dead_mans_address_that_is_down_is_no_error(make_lab, web):

@@ -105,13 +105,13 @@ def test_what_a_receiver_does_not_take_is_kept_and_the_others_are_served(lab_to,
     web.answer = answer
     found = deliver(lab.session, [LAB80])
     assert [one.why for one in found.outcomes] == [why, None]
-    assert (len(mail.got), found.waiting) == (1, 1)
+    assert (len(mail.got), found.pending) == (1, 1)
     lab.later(minutes=90)
     web.answer = 200
     found = deliver(lab.session, [LAB80])
     assert [(one.receiver, one.why) for one in found.outcomes] == [(label_of(json_of(web, "?rto=0.3")), None)]
     assert "1h 30m before this was sent" in web.texts[-1][1]
-    assert (len(mail.got), found.waiting) == (1, 0)
+    assert (len(mail.got), found.pending) == (1, 0)
 
 
 def test_an_alert_that_was_kept_is_sent_in_the_words_of_now_and_once(lab_to, web):
@@ -122,7 +122,7 @@ def test_an_alert_that_was_kept_is_sent_in_the_words_of_now_and_once(lab_to, web
     new = replace(LAB80, title="Budget lab has passed 80 % of $350.00", text="Spent so far: $301.00 of $350.00.")
     web.answer = 200
     found = deliver(lab.session, [new])
-    assert (found.raised, found.waiting, found.lasting) == ((), 0, (new.title,))
+    assert (found.raised, found.pending, found.active) == ((), 0, (new.title,))
     deliver(lab.session, [new])
     title, text = web.texts[-1]
     assert (title, len(web.got)) == (f"cloudgpu: {new.title}", 2)
@@ -137,7 +137,7 @@ def test_a_receiver_that_is_down_gets_all_of_it_later_also_what_is_over(lab_to, 
     web.end()
     assert [one.why for one in deliver(lab.session, [LAB80]).outcomes] == ["could not be reached, or did not answer"]
     deliver(lab.session, [GONE])
-    assert deliver(lab.opened(), [GONE]).waiting == 2
+    assert deliver(lab.opened(), [GONE]).pending == 2
     again = WebReceiver()
     config = lab.home / "config.toml"
     try:
@@ -194,7 +194,7 @@ def test_an_address_that_apprise_does_not_know_is_said_and_kept(lab_to, web):
     lab = lab_to("nosuch://x/y", json_of(web))
     found = deliver(lab.session, [LAB80])
     assert [one.why for one in found.outcomes] == ["is not an address that apprise knows or can use here", None]
-    assert found.waiting == 1
+    assert found.pending == 1
 
 
 SERVICES = {
@@ -275,15 +275,15 @@ def test_while_another_command_sends_nothing_is_sent_twice(lab_to, web):
     lab = lab_to(json_of(web))
     with lab.session.lock(LOCK, wait=False):
         found = deliver(lab.session, [LAB80])
-    assert (found.raised, found.outcomes, found.waiting, web.got) == ((LAB80.key,), (), 1, [])
+    assert (found.raised, found.outcomes, found.pending, web.got) == ((LAB80.key,), (), 1, [])
     assert "alerts are not sent now" in lab.said[-1]
-    assert deliver(lab.session, [LAB80]).waiting == 0
+    assert deliver(lab.session, [LAB80]).pending == 0
 
 
 def test_without_a_receiver_alerts_stand_in_the_ledger_and_one_that_is_added_hears_what_lasts(lab_to, web):
     lab = lab_to()
     found = deliver(lab.session, [LAB80, GONE])
-    assert (found.outcomes, found.waiting, found.lasting) == ((), 0, (LAB80.title, GONE.title))
+    assert (found.outcomes, found.pending, found.active) == ((), 0, (LAB80.title, GONE.title))
     deliver(lab.session, [GONE])
     config = lab.home / "config.toml"
     config.write_text(config.read_text().replace("to = []", f'to = ["{json_of(web)}"]'))

@@ -65,7 +65,7 @@ def test_the_end_of_a_job_is_sent_once_whoever_watches(told):
     first = deliver(told.session, [])
     assert first.raised == (f"job:{JOB}:succeeded",)
     assert [one.why for one in first.outcomes] == [None]
-    assert first.lasting == ()  # nothing is wrong
+    assert first.active == ()  # nothing is wrong
     for session in (told.session, told.opened()):
         again = deliver(session, [])
         assert (again.raised, again.outcomes) == ((), ())
@@ -125,9 +125,9 @@ def test_a_stall_is_over_with_its_job(told):
 def test_a_job_that_waits_for_a_secret_names_it_until_it_has_it(told):
     begun(told)
     assert note_secrets(told.session, job_of(told), ["HF_TOKEN"])
-    assert deliver(told.session, []).lasting == ("Job train waits for HF_TOKEN",)
+    assert deliver(told.session, []).active == ("Job train waits for HF_TOKEN",)
     assert note_secrets(told.session, job_of(told), [])
-    assert deliver(told.session, []).lasting == ()
+    assert deliver(told.session, []).active == ()
 
 
 @pytest.fixture

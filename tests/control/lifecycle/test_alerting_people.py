@@ -98,7 +98,7 @@ def test_a_machine_that_ended_between_two_passes_is_told_once_by_one_of_two_comp
     (text,) = posts(web, "lab")
     assert "amber-fox has stopped by itself (died)" in text
     assert "owner: bob" in text
-    assert found[0].lasting == (), "it is over: nothing of it is to be put right"
+    assert found[0].active == (), "it is over: nothing of it is to be put right"
     lab.later(days=4)
     assert len(deliver(lab.session, []).cleared) == 1
     assert len(web.got) == 1
@@ -129,7 +129,7 @@ def test_one_that_shut_down_and_is_billed_on_says_what_ends_that(lab, web):
     lab.cloud.shut_down(row.provider_id)
     lab.later(minutes=5)
     sync_all(lab.session)
-    assert deliver(lab.session, []).lasting
+    assert deliver(lab.session, []).active
     (text,) = posts(web, "lab")
     assert "It is still billed: run cloudgpu stop amber-fox" in text
 
@@ -183,7 +183,7 @@ def test_an_urgent_alert_that_a_persons_own_receiver_does_not_take_reaches_the_l
     assert "blue-owl runs without a lease" in text
     assert "bob's own receiver did not take it." in text
     assert "amber-fox" not in text
-    assert done.waiting == 1, "bob is still to have it"
+    assert done.pending == 1, "bob is still to have it"
     deliver(lab.session, [])
     assert len(posts(web, "lab")) == 1
 
@@ -198,7 +198,7 @@ def test_what_is_not_urgent_waits_for_a_persons_own_receiver(make_lab, web, mail
     lab.later(minutes=10)
     sync_all(lab.session)
     done = deliver(lab.session, [])
-    assert (len(done.raised), done.waiting, posts(web, "lab")) == (1, 1, [])
+    assert (len(done.raised), done.pending, posts(web, "lab")) == (1, 1, [])
 
 
 @pytest.mark.parametrize("known_by", ["ada", "ADA@lab.org", "ada-lab-org", "ada.l@example.org"])

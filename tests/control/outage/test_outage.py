@@ -209,7 +209,7 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
     with killed():
         session = bo.opened()
         wanted = machines_to_end(session, (), all_=True)
-        assert [row.name for row in wanted.rows] == ["bos"]
+        assert [row.name for row in wanted.machines] == ["bos"]
         assert sorted(row.name for row in wanted.others) == ["adas", "pias"]
         assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
 
@@ -225,12 +225,12 @@ def test_a_saved_call_that_no_listing_shows_is_a_machine_only_as_long_as_a_listi
         del cloud.machines[row.provider_id]
     ada.later(minutes=5)
     with killed():
-        (wanted,) = machines_to_end(ada.opened(), ("fox",)).rows
+        (wanted,) = machines_to_end(ada.opened(), ("fox",)).machines
         assert wanted.launch_status == "open"
         ada.later(minutes=6)
         with pytest.raises(LedgerUnavailable, match="No machine called 'fox' was found by its tags"):
             ada.down("fox")
-        assert machines_to_end(ada.opened(), (), all_=True).rows == []
+        assert machines_to_end(ada.opened(), (), all_=True).machines == []
     (row,) = ada.opened().ledger.machines()
     assert row.launch_status == "made", "nothing was settled behind the ledger's back"
 

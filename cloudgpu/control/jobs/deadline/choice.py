@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cloudgpu.access.files import write_whole
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
-from cloudgpu.control.alerts.alerts import note_one
+from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
@@ -119,7 +119,7 @@ def choice_of(
     record = note_round(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
     job_position = position(job, machine, remote, record, margins, now)
-    note_one(
+    record_finding(
         session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
     )
     choice = choose(job, policy_of(job), spot_seen(session, job), margins, now, job_position)
