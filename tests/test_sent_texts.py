@@ -156,7 +156,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "command that asks the agent for samples": lambda: samples.STATUS_COMMAND,
     "command that asks for samples and a queue": lambda: with_queue(samples.STATUS_COMMAND, "cg-1"),
     "command that asks the agent for traffic": lambda: traffic.STATUS_COMMAND,
-    "command that asks how far on_start is": lambda: on_start._LOOK,
+    "command that asks how far on_start is": lambda: on_start._STATUS_COMMAND,
     "boot data on AWS": lambda: boot_data("aws"),
     "boot data on Google Cloud": lambda: boot_data("gcp"),
     "boot data on Azure": lambda: boot_data("azure"),
