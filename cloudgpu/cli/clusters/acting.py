@@ -37,9 +37,9 @@ def emit_all(
     session: Session, done: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
 ) -> None:
     """Print what came of all nodes, as `said` where all went well; leave with the exit code of the gravest fault."""
-    value = cluster(session, done.machines, done.faults)
-    emit(output, value, partial_text(value) if done.faults else text_of(value))
-    exit_with_worst(done.faults)
+    value = cluster(session, done.machines, done.errors)
+    emit(output, value, partial_text(value) if done.errors else text_of(value))
+    exit_with_worst(done.errors)
 
 
 def partial_text(value: ClusterMachinesDocument) -> str:

@@ -98,21 +98,21 @@ def _show(name: str | None, provider: str | None, region: str | None, *, history
 
 def _diff(provider: str | None, factor: str | None, *, last: bool, output: Format) -> None:
     from cloudgpu.control.catalog.prices import difference
-    from cloudgpu.control.catalog.refresh import factor_of
+    from cloudgpu.control.catalog.refresh import parse_factor
 
-    value = difference(provider, factor_of(factor), last=last)
+    value = difference(provider, parse_factor(factor), last=last)
     emit(output, value, difference_text(value))
 
 
 def _refresh(providers: list[str], account: str | None, factor: str | None, *, accept: bool, output: Format) -> None:
-    from cloudgpu.control.catalog.refresh import factor_of, is_whole, refresh
+    from cloudgpu.control.catalog.refresh import is_complete, parse_factor, refresh
 
-    value = refresh(open_session(), providers, account, factor=factor_of(factor), accept=accept)
+    value = refresh(open_session(), providers, account, factor=parse_factor(factor), accept=accept)
     emit(output, value, refresh_text(value))
     for one in value["providers"]:
         for gap in one["unanswered"]:
             tell(f"{gap['scope']}: no answer, so its prices and their dates stay: {gap['why']}")
         for row in one["refused"]:
             tell(f"{one['provider']}: refused: {row['row']} {row['why']}.")
-    if not is_whole(value):
+    if not is_complete(value):
         raise typer.Exit(ProviderUnavailable.exit_code)

@@ -39,23 +39,23 @@ def command(
     prices are live, and without an answer the catalogue's. A region is a data centre on RunPod, and on vast.ai a
     country in which hosts offer something now. Exit code 8 if a region did not answer: it is named.
     """
-    from cloudgpu.control.catalog.regions import question_of, regions_value
+    from cloudgpu.control.catalog.regions import parse_query, regions_value
 
-    question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
-    document = regions_value(open_session(), question, account=account, provider=provider)
-    emit(output, document, _text(document, question))
+    query = parse_query(gpu=gpu, spot=spot, ping=ping, sort=sort, trust=trust)
+    document = regions_value(open_session(), query, account=account, provider=provider)
+    emit(output, document, _text(document, query))
     exit_if_unanswered(document["unanswered"], "{}: no answer: {}".format)
 
 
-def _text(document: RegionsDocument, question: RegionsQuery) -> str:
+def _text(document: RegionsDocument, query: RegionsQuery) -> str:
     from cloudgpu.control.catalog.regions import sources
 
-    regions = [region for region in document["regions"] if question.gpu is None or region["price"]]
+    regions = [region for region in document["regions"] if query.gpu is None or region["price"]]
     elsewhere = [region["region"] for region in document["regions"] if region not in regions]
     columns = [("REGION", [row["region"] for row in regions])]
-    if question.pings:
+    if query.needs_pings:
         columns.append(("PING", [_ping(row) for row in regions]))
-    if question.gpu:
+    if query.gpu:
         columns += [
             ("$/H", [_price(row) for row in regions]),
             ("TYPE", [row["instance_type"] or "" for row in regions]),
@@ -66,11 +66,11 @@ def _text(document: RegionsDocument, question: RegionsQuery) -> str:
     right = [number for number, heading in enumerate(headings) if heading in ("PING", "$/H")]
     market = document["market"].replace("_", "-")
     notes = [
-        f"{market} prices of {question.gpu}: {'; '.join(sources(regions))}." if question.gpu and regions else "",
+        f"{market} prices of {query.gpu}: {'; '.join(sources(regions))}." if query.gpu and regions else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
         _asked_prices(document),
-        _one_address(document) if question.pings else "",
-        "PING is the median of three TCP connections, in ms; - did not answer." if question.pings else "",
+        _one_address(document) if query.needs_pings else "",
+        "PING is the median of three TCP connections, in ms; - did not answer." if query.needs_pings else "",
     ]
     lines = [paragraph(note) for note in notes if note]
     return "\n".join([table(cells, headings, right=right), *([""] if lines else []), *lines])

@@ -44,10 +44,10 @@ class Advice(Capability):
 
         Values are as on the command line: `gpu="v100:4"`, `min_memory="40"`, `sort="speed-per-dollar"`.
         """
-        from cloudgpu.control.catalog.market import market_value, order_of, parse_filters
+        from cloudgpu.control.catalog.market import gpus_document, parse_filters, parse_order
 
         filters = parse_filters(gpu, min_memory, max_price, provider, region, spot=spot, with_legacy=all)
-        return market_value(filters, order_of(sort), self._session.clock())
+        return gpus_document(filters, parse_order(sort), self._session.clock())
 
     def catalog(self, provider: str | None = None) -> CatalogDocument:
         """Return what the catalogue knows of each provider (or one), and how old that is. Asks no cloud."""
@@ -75,10 +75,10 @@ class Advice(Capability):
         A price that changed by more than `factor` (None: 2) is reported. Asks no cloud.
         """
         from cloudgpu.control.catalog.prices import difference
-        from cloudgpu.control.catalog.refresh import factor_of
+        from cloudgpu.control.catalog.refresh import parse_factor
 
         self._with_refreshed_prices()
-        return difference(provider, factor_of(None if factor is None else str(factor)), last=last)
+        return difference(provider, parse_factor(None if factor is None else str(factor)), last=last)
 
     def refresh_prices(
         self, *providers: str, account: str | None = None, factor: float | None = None, accept: bool = False
@@ -89,9 +89,9 @@ class Advice(Capability):
         that changed by more than `factor` is reported and withheld, unless `accept`. `account` is the one whose
         credentials are used.
         """
-        from cloudgpu.control.catalog.refresh import factor_of, refresh
+        from cloudgpu.control.catalog.refresh import parse_factor, refresh
 
-        max_factor = factor_of(None if factor is None else str(factor))
+        max_factor = parse_factor(None if factor is None else str(factor))
         return refresh(self._with_refreshed_prices(), providers, account, factor=max_factor, accept=accept)
 
     def _with_refreshed_prices(self) -> Session:
@@ -111,14 +111,14 @@ class Advice(Capability):
         account: str | None = None,
         provider: str | None = None,
     ) -> RegionsDocument:
-        """Return the regions of an account, with what a GPU costs in each now and how far each is.
+        """Return the regions of an account, with what a GPU costs in each now and the round-trip time to each.
 
         A region that does not answer raises nothing: it is named under `unanswered`.
         """
-        from cloudgpu.control.catalog.regions import question_of, regions_value
+        from cloudgpu.control.catalog.regions import parse_query, regions_value
 
-        question = question_of(gpu=gpu, spot=spot, ping=ping, sort=sort)
-        return regions_value(self._session, question, account=account, provider=provider)
+        query = parse_query(gpu=gpu, spot=spot, ping=ping, sort=sort)
+        return regions_value(self._session, query, account=account, provider=provider)
 
     def quota(
         self,

@@ -1,4 +1,4 @@
-"""What can be bought according to the catalogue, filtered and ordered, as the plain values that `gpus` prints."""
+"""The offers of the catalogue, filtered and sorted: the document of `gpus`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Order(StrEnum):
-    """What stands first."""
+    """How the offers are sorted: the cheapest first, or the most speed per dollar."""
 
     PRICE = "price"
     SPEED_PER_DOLLAR = "speed-per-dollar"
@@ -45,7 +45,11 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is looked for; None means no requirement. `min_memory_gib` is per GPU, or per share of one."""
+    """Requirements on offers; None: no requirement. `min_memory_gib` is per GPU, or per share of one.
+
+    `max_price` is per hour. `with_legacy` includes types that can probably not be launched any more. `trust` is the
+    lowest trust level of marketplace hosts that is accepted.
+    """
 
     gpu: str | None = None
     gpu_count: int | None = None
@@ -55,11 +59,11 @@ class Filters:
     region: str | None = None
     market: Market = Market.ON_DEMAND
     with_legacy: bool = False
-    trust: Trust = DEFAULT_TRUST  # the least that is accepted
+    trust: Trust = DEFAULT_TRUST
 
 
 def use_refreshed(environ: Mapping[str, str]) -> None:
-    """Let prices be those that were last refreshed in this home, where there are any."""
+    """Make the catalogue read the prices that were refreshed in this home, if any."""
     use(find_home(environ).price_lists)
 
 
@@ -74,7 +78,7 @@ def parse_filters(
     with_legacy: bool,
     trust: str | None = None,
 ) -> Filters:
-    """Return the filters that were asked for in words; raise InvalidRequest for the first that cannot be meant."""
+    """Return the filters of these options, as typed. Raises InvalidRequest for the first that is invalid."""
     check_listed(provider)
     model, count = parse_gpu(gpu)
     return Filters(
@@ -91,9 +95,9 @@ def parse_filters(
 
 
 def check_listed(provider: str | None) -> None:
-    """Refuse an installed provider of which the catalogue has nothing: what it offers is not known without asking it.
+    """Raise InvalidRequest for an installed provider that is not in the catalogue: its offers have to be queried.
 
-    The catalogue itself refuses a name that no provider has.
+    A name that no provider has is accepted here; the catalogue refuses it.
     """
     if provider is None or provider in (ANY, *LISTED):
         return
@@ -102,61 +106,62 @@ def check_listed(provider: str | None) -> None:
 
     if provider not in provider_kinds():
         return
-    here = "is a machine that is there already" if provider in OWNED_PROVIDERS else "tells its offers and prices itself"
+    why = "is a machine that is there already" if provider in OWNED_PROVIDERS else "tells its offers and prices itself"
     raise InvalidRequest(
-        f"The catalogue lists only {', '.join(sorted(LISTED))}: {provider} {here}.",
+        f"The catalogue lists only {', '.join(sorted(LISTED))}: {provider} {why}.",
         field="--provider",
         value=provider,
         next=f"Run: cloudgpu up --provider {provider} --dry-run",
     )
 
 
-def order_of(word: str) -> Order:
-    """Return the order that a word means; raise InvalidRequest for another one."""
-    if word not in set(Order):
+def parse_order(text: str) -> Order:
+    """Return the order of `--sort`. Raises InvalidRequest for an unknown one."""
+    if text not in set(Order):
         raise InvalidRequest(
-            f"{word!r} is not an order.", field="--sort", value=word, next=f"Use one of: {', '.join(Order)}."
+            f"{text!r} is not an order.", field="--sort", value=text, next=f"Use one of: {', '.join(Order)}."
         )
-    return Order(word)
+    return Order(text)
 
 
-def market_value(filters: Filters, order: Order, now: datetime) -> GpusDocument:
-    """Return the offers that pass, with what has to be said of them; an empty answer says what would help.
+def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument:
+    """Return the document of `gpus`: one offer per type, that of its cheapest region.
 
-    One offer per type, that of its cheapest region. Raises InvalidRequest for an unknown GPU, provider or region.
+    Without offers, `without` says which option to leave out. Raises InvalidRequest for an unknown GPU, provider or
+    region.
     """
-    found = matching(filters)
-    in_order = by_price(found) if order is Order.PRICE else by_speed_per_dollar(found, speed_of)
-    meant = [] if filters.gpu is None else [spec.name for spec in matching_gpus(filters.gpu, catalog.gpus())]
+    offers = matching(filters)
+    in_order = by_price(offers) if order is Order.PRICE else by_speed_per_dollar(offers, speed_of)
+    gpus = [] if filters.gpu is None else [spec.name for spec in matching_gpus(filters.gpu, catalog.gpus())]
     return {
         "offers": [offer_value(offer, speed_of(offer), now) for offer in in_order],
-        "matching_gpus": meant,
-        "without": [] if found else list(_without(filters)),
+        "matching_gpus": gpus,
+        "without": [] if offers else list(_obstacles(filters)),
         "marketplaces": marketplace_notes(in_order),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
         "old_after_days": OLD_AFTER.days,
-        "withheld": _withheld(filters, found),
+        "withheld": _legacy_types(filters, offers),
         "left_out": catalog.omitted_types(filters.provider) if filters.with_legacy and filters.gpu is None else {},
     }
 
 
 def matching(filters: Filters) -> list[CatalogOffer]:
-    """Return the cheapest offer of every type that passes."""
-    words = (filters.provider, filters.region, filters.market, filters.gpu)
-    offers = catalog.offers(*words, with_legacy=filters.with_legacy, trust=filters.trust)
-    return [offer for offer in cheapest_per_type(offers) if _passes(offer, filters)]
+    """Return the cheapest offer of every type that meets the filters."""
+    places = (filters.provider, filters.region, filters.market, filters.gpu)
+    offers = catalog.offers(*places, with_legacy=filters.with_legacy, trust=filters.trust)
+    return [offer for offer in cheapest_per_type(offers) if _meets(offer, filters)]
 
 
-def _withheld(filters: Filters, offers: list[CatalogOffer]) -> list[str]:
-    """Return the types of a named GPU that are listed, and not shown since they can probably not be launched."""
+def _legacy_types(filters: Filters, offers: list[CatalogOffer]) -> list[str]:
+    """Return the types of a named GPU that are not shown because they can probably not be launched any more."""
     if filters.gpu is None or filters.with_legacy:
         return []
-    there = {(offer.type.provider, offer.type.name) for offer in offers}
-    named = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, with_legacy=True))}
-    return sorted(f"{provider} {name}" for provider, name in named - there)
+    shown = {(offer.type.provider, offer.type.name) for offer in offers}
+    with_legacy = {(offer.type.provider, offer.type.name) for offer in matching(replace(filters, with_legacy=True))}
+    return sorted(f"{provider} {name}" for provider, name in with_legacy - shown)
 
 
-def _passes(offer: CatalogOffer, filters: Filters) -> bool:
+def _meets(offer: CatalogOffer, filters: Filters) -> bool:
     gpu = offer.type.gpu
     return (
         filters.gpu_count in (None, gpu.count)
@@ -166,21 +171,21 @@ def _passes(offer: CatalogOffer, filters: Filters) -> bool:
 
 
 def speed_of(offer: CatalogOffer) -> Speed | None:
-    """Return how fast one of an offer's GPUs trains; None when nothing is known of it."""
+    """Return the training speed of one of an offer's GPUs; None if it is not known."""
     spec = catalog.named_gpu(offer.type.gpu.name)
     return None if spec is None else speed(spec)
 
 
-def _without(filters: Filters) -> Iterable[OfferObstacle]:
-    """Yield every single option that, left out, leaves something to buy, with how much and from what price."""
-    for field in (one.name for one in fields(Filters)):
-        nothing = getattr(_WITHOUT, field)
-        if getattr(filters, field) == nothing:
+def _obstacles(filters: Filters) -> Iterable[OfferObstacle]:
+    """Yield each option without which there are offers, with the number of their types and the lowest price."""
+    for name in (field.name for field in fields(Filters)):
+        left_out = getattr(_NO_FILTERS, name)
+        if getattr(filters, name) == left_out:
             continue
-        found = matching(replace(filters, **{field: nothing}))
-        if found:
-            cheapest = by_price(found)[0].listed.price
-            yield {"requirement": field, "types": len(found), "from": price_value(cheapest)}
+        offers = matching(replace(filters, **{name: left_out}))
+        if offers:
+            cheapest = by_price(offers)[0].listed.price
+            yield {"requirement": name, "types": len(offers), "from": price_value(cheapest)}
 
 
-_WITHOUT = Filters(with_legacy=True, trust=Trust.COMMUNITY)  # what each filter is where it is left out
+_NO_FILTERS = Filters(with_legacy=True, trust=Trust.COMMUNITY)

@@ -1,8 +1,8 @@
-"""What the catalogue says a thing costs and cost, and what a refresh changed, as plain values."""
+"""The documents of `catalog` and `prices`: what the catalogue has, present and past prices, changes by a refresh."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -38,42 +38,41 @@ if TYPE_CHECKING:
         CatalogProvider,
     )
 
-What = Literal["machine", "storage", "part"]
+ItemKind = Literal["machine", "storage", "part"]
 
 
 def overview(provider: str | None, now: datetime) -> CatalogDocument:
-    """Return how much the catalogue knows of each provider, how old that is, and what of it was refreshed when."""
-    kinds = catalog.storage_kinds
-    chosen = LISTED if provider is None else (_provider(provider),)
+    """Return how much the catalogue has of each provider (or one), how old that is, and what was refreshed when."""
     return {
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
-        "providers": [_summary(one, len(kinds(one)), now) for one in chosen],
+        "providers": [_summary(name, now) for name in _listed_providers(provider)],
     }
 
 
-def _summary(provider: str, kinds: int, now: datetime) -> CatalogProvider:
+def _summary(provider: str, now: datetime) -> CatalogProvider:
     listed = catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
     dates = sorted(offer.listed.price.as_of for offer in listed)
-    error, kept = _kept(provider)
+    error, refreshed = _refreshed_prices(provider)
     return {
         "provider": provider,
         "types": len({offer.type.name for offer in listed}),
         "legacy": len({offer.type.name for offer in listed if offer.type.legacy_reason}),
         "regions": len(catalog.regions(provider)),
         "prices": len(listed),
-        "storage": kinds,
+        "storage": len(catalog.storage_kinds(provider)),
         "oldest": iso(dates[0]),
         "newest": iso(dates[-1]),
         "old": sum(is_old(date, now) for date in dates),
         "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
         "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
-        "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in kept.parts.items()],
-        "held": len(kept.held_back),
+        "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in refreshed.parts.items()],
+        "held": len(refreshed.held_back),
         "error": error,
     }
 
 
-def _kept(provider: str) -> tuple[str | None, StoredPrices]:
+def _refreshed_prices(provider: str) -> tuple[str | None, StoredPrices]:
+    """Return why the provider's refreshed prices cannot be read, else None, and these prices."""
     try:
         return None, stored(provider)
     except InvalidRequest as error:
@@ -83,125 +82,129 @@ def _kept(provider: str) -> tuple[str | None, StoredPrices]:
 def show_prices(
     name: str, provider: str | None, region: str | None, now: datetime, *, history: bool
 ) -> CatalogItemDocument:
-    """Return what a machine type, a kind of storage or a GPU sold apart costs, in every region or in one.
+    """Return what a machine type, a kind of storage or a separately sold GPU costs, in every region or in one.
 
-    With `history` also what a refresh superseded and what was quoted in the past. Raises InvalidRequest for a name that
-    the catalogue lacks, or that two providers have.
+    With `history` also prices that a refresh replaced, and historical prices. Raises InvalidRequest for a name that the
+    catalogue lacks, or that two providers have.
     """
-    owner, what, name = _found(name, provider)
-    if region is not None and what == "machine":
+    owner, kind, name = _find_item(name, provider)
+    if region is not None and kind == "machine":
         catalog.check_region(region, owner)
-    prices = [value for value in _prices(owner, what, name, now) if history or value["state"] == CURRENT]
-    shape = catalog.instance_type(owner, name) if what == "machine" else None
+    prices = [value for value in _prices(owner, kind, name, now) if history or value["state"] == CURRENT]
+    machine_type = catalog.instance_type(owner, name) if kind == "machine" else None
     return {
         "provider": owner,
         "item": name,
-        "what": what,
-        "legacy": (shape.legacy_reason or None) if shape else None,
-        "recalled": list(shape.recalled) if shape else [],
-        "notes": shape.notes if shape else "",
+        "what": kind,
+        "legacy": (machine_type.legacy_reason or None) if machine_type else None,
+        "recalled": list(machine_type.recalled) if machine_type else [],
+        "notes": machine_type.notes if machine_type else "",
         "prices": [value for value in prices if region is None or covers(value["region"], region)],
-        "error": _kept(owner)[0],
+        "error": _refreshed_prices(owner)[0],
     }
 
 
-def _provider(provider: str) -> str:
+def _listed_providers(provider: str | None) -> tuple[str, ...]:
+    """Return this provider, or all of the catalogue for None. Raises InvalidRequest if the catalogue lacks it."""
+    if provider is None:
+        return tuple(LISTED)
     check_listed(provider)
-    catalog.omitted_types(provider)  # raises for one that it does not have
-    return provider
+    catalog.omitted_types(provider)  # raises for an unknown provider
+    return (provider,)
 
 
-def _found(name: str, provider: str | None) -> tuple[str, What, str]:
-    """Return whose a name is, what it names (`machine`, `storage` or `part`), and how the catalogue writes it.
+def _find_item(name: str, provider: str | None) -> tuple[str, ItemKind, str]:
+    """Return the provider of the item with this name, its kind, and the name as the catalogue writes it.
 
-    Azure's machines are found as `gpus` shows them, too, without `Standard_`; small and capital letters are the same.
+    Case does not matter. Azure's types are also found without `Standard_`, as `gpus` shows them.
     """
-    wanted = LISTED if provider is None else (_provider(provider),)
-    named = {one: dict(_names(one)) for one in wanted}
-    spelt = {one: {_plain(other): other for other in names} for one, names in named.items()}
-    owners = [one for one in wanted if _plain(name) in spelt[one]]
+    providers = _listed_providers(provider)
+    kinds = {one: dict(_names(one)) for one in providers}
+    spellings = {one: {_normalized(written): written for written in names} for one, names in kinds.items()}
+    owners = [one for one in providers if _normalized(name) in spellings[one]]
     if len(owners) == 1:
-        written = spelt[owners[0]][_plain(name)]
-        return owners[0], named[owners[0]][written], written
+        written = spellings[owners[0]][_normalized(name)]
+        return owners[0], kinds[owners[0]][written], written
     if owners:
-        says, remedy = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
-        raise InvalidRequest(says, field="--provider", value=None, next=remedy)
+        message, remedy = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
+        raise InvalidRequest(message, field="--provider", value=None, next=remedy)
     raise unknown_word(
         f"The catalogue has no {name!r}",
         name,
-        [one for names in named.values() for one in names],
+        [written for names in kinds.values() for written in names],
         field="TYPE",
         use="Run: cloudgpu catalog show {}",
         next="See types: cloudgpu gpus --all",
     )
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.lower().removeprefix("standard_")
 
 
-def _names(provider: str) -> Iterator[tuple[str, What]]:
-    yield from ((one.item, "part") for one in (*catalog.component_prices(provider), *catalog.past_prices(provider)))
+def _names(provider: str) -> Iterator[tuple[str, ItemKind]]:
+    components = (*catalog.component_prices(provider), *catalog.past_prices(provider))
+    yield from ((price.item, "part") for price in components)
     yield from ((kind, "storage") for kind in catalog.storage_kinds(provider))
     yield from ((name, "machine") for name in catalogue()["types"][provider])
 
 
-def _prices(provider: str, what: What, name: str, now: datetime) -> Iterator[CatalogPrice]:
-    if what == "machine":
+def _prices(provider: str, kind: ItemKind, name: str, now: datetime) -> Iterator[CatalogPrice]:
+    """Yield the current prices of an item, then those that a refresh replaced, then historical ones."""
+    if kind == "machine":
         current = [
             offer.listed
             for offer in catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
             if offer.type.name == name
         ]
-        fresh = index(provider).machines.get(name, {})
-        past = [one for one in embedded(provider, name) if (one.region, one.market) in fresh]
-        yield from (machine_price(one, CURRENT, now) for one in current)
-        yield from (machine_price(one, SUPERSEDED, now) for one in past)
-    elif what == "storage":
-        renewed = index(provider).storage.get(name, {})
-        yield from (storage_price(one, CURRENT, now) for one in storage_prices(provider, name))
+        refreshed = index(provider).machines.get(name, {})
+        replaced = [price for price in embedded(provider, name) if (price.region, price.market) in refreshed]
+        yield from (machine_price(price, CURRENT, now) for price in current)
+        yield from (machine_price(price, SUPERSEDED, now) for price in replaced)
+    elif kind == "storage":
+        refreshed_regions = index(provider).storage.get(name, {})
+        embedded_prices = embedded_storage(provider, name)
+        yield from (storage_price(price, CURRENT, now) for price in storage_prices(provider, name))
         yield from (
-            storage_price(one, SUPERSEDED, now) for one in embedded_storage(provider, name) if one.region in renewed
+            storage_price(price, SUPERSEDED, now) for price in embedded_prices if price.region in refreshed_regions
         )
     else:
-        yield from (past_price(one, CURRENT, now) for one in catalog.component_prices(provider, name))
-    yield from (past_price(one, HISTORIC, now) for one in catalog.past_prices(provider, name))
+        yield from (past_price(price, CURRENT, now) for price in catalog.component_prices(provider, name))
+    yield from (past_price(price, HISTORIC, now) for price in catalog.past_prices(provider, name))
 
 
 def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
-    """Return what refreshed prices changed: against the embedded ones, or with `last` against the refresh before.
+    """Return how refreshed prices differ from the embedded ones, or with `last` from the refresh before.
 
-    `jumps` counts the changes by more than `factor`; what was held back stands under the changes with `accepted` false.
+    `jumps` counts the changes by more than `factor`; withheld prices are among the changes, with `accepted` false.
     """
-    chosen = LISTED if provider is None else (_provider(provider),)
-    moves = [(one, move) for one in chosen for move in _moves(one, last=last)]
+    providers = _listed_providers(provider)
+    moves = [(name, move) for name in providers for move in _moves(name, last=last)]
     return {
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
-        "changes": [price_change_value(one, move) for one, move in moves],
+        "changes": [price_change_value(name, move) for name, move in moves],
         "jumps": len(large_moves((move for _, move in moves), factor)),
-        "new": sum(len(list(_new(one, last=last))) for one in chosen),
+        "new": sum(_count_new(name, last=last) for name in providers),
     }
 
 
 def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
-    was = _by_key(_earlier(provider, last=last))
-    kept = stored(provider)
-    for taken, rows in ((True, list(kept.rows())), (False, list(kept.held_back))):
+    """Yield the accepted changes of prices, then the withheld ones."""
+    earlier = _earlier_by_key(provider, last=last)
+    refreshed = stored(provider)
+    for is_accepted, rows in ((True, list(refreshed.rows())), (False, list(refreshed.held_back))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
-            old = was.get(row.key)
+            old = earlier.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):
-                yield PriceMove(row.key, row.unit, old, row, taken)
+                yield PriceMove(row.key, row.unit, old, row, is_accepted)
 
 
-def _new(provider: str, *, last: bool) -> Iterator[PriceRow]:
-    was = _by_key(_earlier(provider, last=last))
-    return (row for row in stored(provider).rows() if row.key not in was)
+def _count_new(provider: str, *, last: bool) -> int:
+    earlier = _earlier_by_key(provider, last=last)
+    return sum(row.key not in earlier for row in stored(provider).rows())
 
 
-def _earlier(provider: str, *, last: bool) -> Iterable[PriceRow]:
-    return stored(provider, before=True).rows() if last else embedded_rows(provider)
-
-
-def _by_key(rows: Iterable[PriceRow]) -> dict[RowKey, PriceRow]:
+def _earlier_by_key(provider: str, *, last: bool) -> dict[RowKey, PriceRow]:
+    rows = stored(provider, before=True).rows() if last else embedded_rows(provider)
     return {row.key: row for row in rows}

@@ -1,7 +1,7 @@
-"""Reads the account's limits on machines with GPUs and what is used of each, and asks for higher ones.
+"""Reads an account's quotas for machines with GPUs and their usage, and requests higher ones.
 
-It also says what a GPU counts against which limit. What will be asked is a value first, and never less than the limit
-is now.
+It also computes how much a machine with a GPU counts against which quota. A request is planned first, and is always
+higher than the present limit.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDemand:
-    """What `count` machines of the smallest type with a GPU count against which quota."""
+    """How much `count` machines of a type count against a quota."""
 
-    shape: InstanceType
+    machine_type: InstanceType
     market: Market
     quota: ListedQuota
     count: int
 
     @property
     def code(self) -> str:
-        """The quota, as the provider names it."""
+        """The provider's code of the quota."""
         return self.quota.code
 
     @property
     def amount(self) -> int:
-        """How much they count, in the quota's unit: vCPUs at AWS and Azure, GPUs at Google."""
-        return self.quota.counts(self.shape) * self.count
+        """How much the machines count, in the quota's unit: vCPUs at AWS and Azure, GPUs at Google."""
+        return self.quota.counts(self.machine_type) * self.count
 
 
 def quotas_value(
@@ -62,45 +62,45 @@ def quotas_value(
     account: str | None = None,
     provider: str | None = None,
 ) -> QuotaDocument:
-    """Return the limits of a region, or of every region of the account, and what is used of each.
+    """Return the quotas of a region, or of every region of the account, and their usage.
 
-    With `gpu` only those that count it, and `needs` says how much the smallest machine with it counts. Regions
-    that did not answer are named under `unanswered`. Raises InvalidRequest for a provider without limits, an unknown
-    region or GPU; what the first region said when none answered.
+    With `gpu` only those that apply to it, and `needs` says how much the smallest machine with it counts. Regions that
+    did not answer are named under `unanswered`. Raises InvalidRequest for a provider without quotas, an unknown region
+    or GPU; the error of the first region if none answered.
     """
-    one = provider_with(session, HasQuota, "limits that could be read", account=account, provider=provider)
-    needs = [] if gpu is None else needs_of(one.kind, gpu)
+    with_quota = provider_with(session, HasQuota, "limits that could be read", account=account, provider=provider)
+    needs = [] if gpu is None else demands_of(with_quota.kind, gpu)
     codes = {need.code for need in needs}
-    found, gaps = _asked(one, _regions(one, region))
-    shown = [quota for quota in found if not codes or quota.code in codes]
+    quotas, gaps = _query_regions(with_quota, _regions(with_quota, region))
     return {
-        "provider": one.kind,
-        "account": one.account,
-        "quotas": [quota_value(quota) for quota in shown],
+        "provider": with_quota.kind,
+        "account": with_quota.account,
+        "quotas": [quota_value(quota) for quota in quotas if not codes or quota.code in codes],
         "needs": [_need_value(need) for need in needs],
         "unanswered": gaps,
     }
 
 
-def _regions(one: Any, region: str | None) -> list[str]:
+def _regions(provider: Any, region: str | None) -> list[str]:
     if region is not None:
         return [region]
-    if isinstance(one, HasRegions):
-        return [found.name for found in one.regions()]
+    if isinstance(provider, HasRegions):
+        return [each.name for each in provider.regions()]
     raise InvalidRequest("Name a region.", field="--region", value=None, next="Add --region NAME.")
 
 
-def _asked(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
+def _query_regions(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
+    """Return the quotas of these regions, and the regions that did not answer. Raises if none did."""
     with Pool(16, "regions") as pool:
-        answers = dict(zip(regions, pool.map(lambda region: _tried(provider, region), regions), strict=True))
-    faults = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
-    if len(faults) == len(answers) and faults:
-        raise next(iter(faults.values()))
-    found = [quota for answer in answers.values() if not isinstance(answer, CloudgpuError) for quota in answer]
-    return found, [{"scope": region, "why": fault.message} for region, fault in faults.items()]
+        answers = dict(zip(regions, pool.map(lambda region: _query(provider, region), regions), strict=True))
+    errors = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
+    if len(errors) == len(answers) and errors:
+        raise next(iter(errors.values()))
+    quotas = [quota for answer in answers.values() if not isinstance(answer, CloudgpuError) for quota in answer]
+    return quotas, [{"scope": region, "why": error.message} for region, error in errors.items()]
 
 
-def _tried(provider: HasQuota, region: str) -> list[Quota] | CloudgpuError:
+def _query(provider: HasQuota, region: str) -> list[Quota] | CloudgpuError:
     try:
         return list(provider.quotas(region))
     except CloudgpuError as error:
@@ -108,7 +108,7 @@ def _tried(provider: HasQuota, region: str) -> list[Quota] | CloudgpuError:
 
 
 def quota_value(quota: Quota) -> QuotaLimit:
-    """Return one limit; `limit` null where the provider did not say, `used` null where it is not known."""
+    """Return a quota as plain values; `limit` and `used` are None if not known."""
     return {
         "region": quota.region,
         "code": quota.code,
@@ -122,51 +122,51 @@ def quota_value(quota: Quota) -> QuotaLimit:
 
 def _need_value(need: QuotaDemand) -> QuotaNeed:
     return {
-        "instance_type": need.shape.name,
+        "instance_type": need.machine_type.name,
         "market": str(need.market),
         "code": need.code,
-        "vcpus": need.shape.vcpus * need.count,
+        "vcpus": need.machine_type.vcpus * need.count,
         "amount": need.amount,
         "unit": need.quota.unit,
     }
 
 
-def needs_of(kind: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
-    """Return what `count` of the smallest machine with this GPU count, against each quota that counts it, per market.
+def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
+    """Return how much `count` of the smallest machines with this GPU count against each quota, for each market.
 
-    Raises InvalidRequest for an unknown GPU, NoCapacity for one that this provider does not sell so many of.
+    Raises InvalidRequest for an unknown GPU, NoCapacity if this provider sells no machine with so many of it.
     """
-    model, number = parse_gpu(gpu)
-    matching_gpus(model or "", gpus())  # raises for one that nobody has
+    model, gpu_count = parse_gpu(gpu)
+    matching_gpus(model or "", gpus())  # raises for an unknown GPU
     fitting = [
         one
-        for one in types(kind)
-        if same_gpu(one.gpu.name, model or "") and one.gpu.count == (number or 1) and one.gpu.share == 1
+        for one in types(provider)
+        if same_gpu(one.gpu.name, model or "") and one.gpu.count == (gpu_count or 1) and one.gpu.share == 1
     ]
     if not fitting:
         raise NoCapacity(
-            f"{kind} sells no machine with {number or 1} {model}.",
+            f"{provider} sells no machine with {gpu_count or 1} {model}.",
             field="--gpu",
             value=gpu,
-            next=f"See what it sells: cloudgpu gpus --provider {kind} --all",
+            next=f"See what it sells: cloudgpu gpus --provider {provider} --all",
         )
     smallest = min(fitting, key=lambda one: (one.vcpus, one.name))
     return [
         QuotaDemand(smallest, market, quota, count)
         for market in Market
-        for quota in quotas_of(kind, smallest.name, market)
+        for quota in quotas_of(provider, smallest.name, market)
     ]
 
 
 ENOUGH = "enough"
-MAX = 100_000  # more vCPUs, or GPUs, than anybody is given at once
+MAX_LIMIT = 100_000  # vCPUs or GPUs: no cloud grants more at once
 MAX_MACHINES = 1000
 _SYNTAX = f"For example --request L-417A185B=8, or --request {ENOUGH} --gpu v100."
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaOptions:
-    """What `quota --request` was asked, word by word."""
+    """The options of `quota --request`. `request` is CODE=VALUE, or `enough` for `count` machines with `gpu`."""
 
     request: str
     region: str | None = None
@@ -177,7 +177,7 @@ class QuotaOptions:
 
 @dataclass(frozen=True, slots=True)
 class QuotaIncrease:
-    """A higher limit that is about to be asked for; `quota` is what it is now, None where that is not known."""
+    """A planned request for a higher limit. `quota` is the present one, None if it is not known."""
 
     provider: Any
     region: str
@@ -187,7 +187,7 @@ class QuotaIncrease:
     need: QuotaDemand | None = None
 
     def value(self) -> RaiseValue:
-        """Return it as what `quota --request` shows before it asks."""
+        """Return it as plain values, as `quota --request` shows it before it is sent."""
         return {
             "provider": self.provider.kind,
             "account": self.provider.account,
@@ -198,75 +198,76 @@ class QuotaIncrease:
         }
 
 
-def plan_raise(session: Session, asking: QuotaOptions, *, account: str | None, provider: str | None) -> QuotaIncrease:
-    """Return what would be asked for. Reads the present limits and changes nothing.
+def plan_raise(session: Session, options: QuotaOptions, *, account: str | None, provider: str | None) -> QuotaIncrease:
+    """Return the request that would be sent. Reads the present limits and changes nothing.
 
-    Raises InvalidRequest for words that cannot be meant, a limit that is not above the present one, or a provider that
-    takes such a request on its own page alone.
+    Raises InvalidRequest for invalid options, a limit that is not above the present one, or a provider that accepts
+    such a request only on its web page.
     """
-    _check(asking)
-    one = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
-    region = str(asking.region)
-    if asking.request == ENOUGH:
-        needs = _needs(one.kind, asking)
-        quotas = {quota.code: quota for quota in one.quotas(region)}
+    _check(options)
+    with_quota = provider_with(session, HasQuota, "limits that could be raised", account=account, provider=provider)
+    region = str(options.region)
+    if options.request == ENOUGH:
+        needs = _needs(with_quota.kind, options)
+        quotas = {quota.code: quota for quota in with_quota.quotas(region)}
         need = next((need for need in needs if _falls_short(quotas.get(need.code), need)), needs[0])
         quota = quotas.get(need.code)
         limit = ((quota.used if quota else 0) or 0) + need.amount
-        found = QuotaIncrease(one, region, need.code, limit, quota, need)
+        increase = QuotaIncrease(with_quota, region, need.code, limit, quota, need)
     else:
-        code, limit = _named(asking.request)
-        found = QuotaIncrease(one, region, code, limit, _found(one, region, code))
-    _check_higher(found)
-    if not isinstance(one, RaisesQuota):
-        raise _at_the_page(one, found)
-    return found
+        code, limit = _parse_limit(options.request)
+        increase = QuotaIncrease(with_quota, region, code, limit, _present_quota(with_quota, region, code))
+    _check_higher(increase)
+    if not isinstance(with_quota, RaisesQuota):
+        raise _only_on_page(with_quota, increase)
+    return increase
 
 
 def request_quota(increase: QuotaIncrease) -> QuotaRequestDocument:
-    """Ask the provider, and return what was asked with the id of the request. Raises InvalidRequest."""
+    """Send the request to the provider, and return it with its id. Raises InvalidRequest."""
     return {**increase.value(), "id": increase.provider.request_quota(increase.region, increase.code, increase.limit)}
 
 
-def _check(asking: QuotaOptions) -> None:
-    if asking.region is None:
+def _check(options: QuotaOptions) -> None:
+    if options.region is None:
         raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
-    if asking.count is not None and not 1 <= asking.count <= MAX_MACHINES:
-        message = f"--count is {asking.count}: it is how many machines are to run, 1 to {MAX_MACHINES:,}."
-        raise _refused("--count", str(asking.count), message, "For example --count 2.")
-    if asking.request == ENOUGH and asking.gpu is None:
+    if options.count is not None and not 1 <= options.count <= MAX_MACHINES:
+        message = f"--count is {options.count}: it is how many machines are to run, 1 to {MAX_MACHINES:,}."
+        raise _refused("--count", str(options.count), message, "For example --count 2.")
+    if options.request == ENOUGH and options.gpu is None:
         raise _refused("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
-    for option, given in (("--gpu", asking.gpu), ("--count", asking.count)):
-        if given is not None and asking.request != ENOUGH:
+    for option, value in (("--gpu", options.gpu), ("--count", options.count)):
+        if value is not None and options.request != ENOUGH:
             message = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
-            raise _refused(option, str(given), message, f"Leave {option} out, or write --request {ENOUGH}.")
+            raise _refused(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
-def _needs(kind: str, asking: QuotaOptions) -> list[QuotaDemand]:
-    found = [one for one in needs_of(kind, str(asking.gpu), asking.count or 1) if one.market is asking.market]
-    if found:
-        return found
-    message = f"It is not known which limit of {kind} counts {asking.gpu} on this market."
-    raise _refused("--gpu", asking.gpu, message, "Name the limit: --request CODE=VALUE.")
+def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
+    demands = [
+        one for one in demands_of(provider, str(options.gpu), options.count or 1) if one.market is options.market
+    ]
+    if demands:
+        return demands
+    message = f"It is not known which limit of {provider} counts {options.gpu} on this market."
+    raise _refused("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
 def _falls_short(quota: Quota | None, need: QuotaDemand) -> bool:
-    """Say whether a limit is known to be too small for what is to be launched beside what is used."""
+    """Return whether the quota is known to be too small for its usage and this need."""
     return quota is not None and quota.limit is not None and (quota.used or 0) + need.amount > quota.limit
 
 
-def _named(request: str) -> tuple[str, float]:
-    found = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
-    if found and 1 <= int(found[2]) <= MAX:
-        return found[1], float(found[2])
-    message = (
-        f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX:,}, or {ENOUGH}."
-    )
+def _parse_limit(request: str) -> tuple[str, float]:
+    match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
+    if match and 1 <= int(match[2]) <= MAX_LIMIT:
+        return match[1], float(match[2])
+    syntax = f"write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or {ENOUGH}"
+    message = f"{shown(request)!r} is not a valid limit: {syntax}."
     raise _refused("--request", shown(request), message, _SYNTAX)
 
 
-def _found(provider: HasQuota, region: str, code: str) -> Quota | None:
-    """Return the present limit; None for one that is not about GPUs, which the provider may raise all the same."""
+def _present_quota(provider: HasQuota, region: str, code: str) -> Quota | None:
+    """Return the present quota; None for one that is not about GPUs, which the provider may raise all the same."""
     quotas = {quota.code: quota for quota in provider.quotas(region)}
     if code not in quotas and near(code, quotas):
         raise unknown_word(f"There is no limit {code}", code, quotas, field="--request", use="Use {}.")
@@ -287,10 +288,10 @@ def _check_higher(increase: QuotaIncrease) -> None:
     )
 
 
-def _at_the_page(one: Any, increase: QuotaIncrease) -> InvalidRequest:
-    message = f"{one.kind} takes no request for a higher limit from here: a person asks for it on its own page."
-    way = f"Ask there for {increase.limit:g}: {one.quota_page(increase.region, increase.code)}"
-    return _refused("--request", increase.code, message, way)
+def _only_on_page(provider: Any, increase: QuotaIncrease) -> InvalidRequest:
+    message = f"{provider.kind} takes no request for a higher limit from here: a person asks for it on its own page."
+    remedy = f"Ask there for {increase.limit:g}: {provider.quota_page(increase.region, increase.code)}"
+    return _refused("--request", increase.code, message, remedy)
 
 
 def _refused(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:

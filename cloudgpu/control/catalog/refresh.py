@@ -1,4 +1,4 @@
-"""Refreshes the catalogue from the providers' price lists: asks, takes over, keeps, and says what did not answer."""
+"""Refreshes the catalogue's prices from the providers' price lists, and stores them in the home."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cloudgpu.views.catalog import price_change_value
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
 
-FACTOR = 2.0  # a price that moved further is reported and held back
+FACTOR = 2.0  # a price that changed by more is reported and withheld
 MAX_FACTOR = 1000.0
 
 
-def factor_of(text: str | None) -> float:
-    """Return how far a price may move in one refresh; raise InvalidRequest for what is no factor above 1."""
+def parse_factor(text: str | None) -> float:
+    """Return the factor by which a price may change in one refresh. Raises InvalidRequest unless it is above 1."""
     try:
         factor = FACTOR if text is None else float(text)
     except ValueError:
@@ -46,30 +46,31 @@ def factor_of(text: str | None) -> float:
 def refresh(
     session: Session, providers: Sequence[str] = (), account: str | None = None, *, factor: float, accept: bool
 ) -> CatalogRefreshDocument:
-    """Ask the price lists of these providers (none: the account's, else all), side by side, and keep what answered.
+    """Query the price lists of these providers in parallel, and store what answered.
 
-    Returns the document of `catalog refresh`. What did not answer stays as it was, with its date. Raises InvalidRequest
-    for a provider or an account that is none.
+    Without `providers`: that of the account, else all. Returns the document of `catalog refresh`. What did not answer
+    keeps its prices and their date. Raises InvalidRequest for an unknown provider or account.
     """
     kinds = list(dict.fromkeys(providers)) or _kinds(session, account)
     settings = {kind: _settings(session, kind, account) for kind in kinds}
     with Pool(len(kinds), "price lists") as pool:
-        answers = dict(zip(kinds, pool.map(lambda kind: _answer(kind, settings[kind]), kinds), strict=True))
-    values = [_kept(session, answers[kind], factor, accept=accept) for kind in kinds]
+        lists = dict(zip(kinds, pool.map(lambda kind: _query(kind, settings[kind]), kinds), strict=True))
+    values = [_merge_and_store(session, lists[kind], factor, accept=accept) for kind in kinds]
     return {"refreshed_at": iso(session.clock()), "factor": factor, "accepted": accept, "providers": values}
 
 
 def _kinds(session: Session, account: str | None) -> list[str]:
+    """Return the provider of this account, or all that have a price list."""
     if account is None:
         return list(price_list_kinds())
-    found = session.account(account)
-    if found is None:
+    configured = session.account(account)
+    if configured is None:
         raise session.unknown_account(account)
-    return [found.provider]
+    return [configured.provider]
 
 
-def is_whole(document: CatalogRefreshDocument) -> bool:
-    """Say whether every part answered and no row of it was refused."""
+def is_complete(document: CatalogRefreshDocument) -> bool:
+    """Return whether every part of the lists answered and no row of it was refused."""
     return not any(one["unanswered"] or one["refused"] for one in document["providers"])
 
 
@@ -82,40 +83,40 @@ def _settings(session: Session, kind: str, account: str | None) -> ProviderSetti
 
 
 def _any_account(session: Session, kind: str, account: str | None) -> str | None:
-    """Return the account that was named, else the usual one, else the first: a price list is the same for all."""
+    """Return the named account, else the default one, else the first: a price list is the same for all accounts."""
     of_kind = sorted(name for name, one in session.settings.accounts.items() if one.provider == kind)
-    usual = session.settings.account if session.settings.account in of_kind else None
-    return account or usual or (of_kind[0] if of_kind else None)
+    default = session.settings.account if session.settings.account in of_kind else None
+    return account or default or (of_kind[0] if of_kind else None)
 
 
-def _answer(kind: str, settings: ProviderSettings) -> PriceList:
+def _query(kind: str, settings: ProviderSettings) -> PriceList:
     try:
         return load_price_list(kind)(settings)
     except CloudgpuError as error:
-        way = f" {error.next}" if error.next else ""
-        return PriceList(kind, (), (Unanswered(kind, f"{error.message}{way}"),))
+        remedy = f" {error.next}" if error.next else ""
+        return PriceList(kind, (), (Unanswered(kind, f"{error.message}{remedy}"),))
 
 
-def _kept(session: Session, answer: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
-    """Take an answer over and write it, unless nothing answered: then the file, too, is as it was."""
-    with _alone(session, answer.provider):
-        before = _before(session, answer.provider)
-        found = merge_prices(before, answer, factor, accept=accept)
-        if found.kept.parts != before.parts or found.kept.held_back != before.held_back:
-            write(found.kept)
-    return _value(found, factor)
+def _merge_and_store(session: Session, prices: PriceList, factor: float, *, accept: bool) -> RefreshedProvider:
+    """Merge a price list into the stored one, and write that if it changed; return what changed."""
+    with _locked(session, prices.provider):
+        before = _stored_prices(session, prices.provider)
+        merged = merge_prices(before, prices, factor, accept=accept)
+        if merged.kept.parts != before.parts or merged.kept.held_back != before.held_back:
+            write(merged.kept)
+    return _value(merged, factor)
 
 
 @contextmanager
-def _alone(session: Session, provider: str) -> Iterator[None]:
-    """Let one process at a time read and write a provider's list; the lock ends with the process."""
+def _locked(session: Session, provider: str) -> Iterator[None]:
+    """Let only one process at a time read and write a provider's stored list; the lock ends with the process."""
     session.home.price_lists.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (session.home.price_lists / f".{provider}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _before(session: Session, provider: str) -> StoredPrices:
+def _stored_prices(session: Session, provider: str) -> StoredPrices:
     try:
         return stored(provider)
     except InvalidRequest as error:
@@ -123,18 +124,16 @@ def _before(session: Session, provider: str) -> StoredPrices:
         return StoredPrices(provider)
 
 
-def _value(merged_prices: MergedPrices, factor: float) -> RefreshedProvider:
-    far = large_moves(merged_prices.moves, factor)
+def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
+    jumps = large_moves(merged.moves, factor)
     return {
-        "provider": merged_prices.kept.provider,
-        "prices": merged_prices.prices,
-        "parts": [
-            {"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged_prices.kept.parts.items()
-        ],
-        "changed": sum(one.taken for one in merged_prices.moves),
-        "jumps": [price_change_value(merged_prices.kept.provider, one) for one in far],
-        "refused": [{"row": one.row, "why": one.why} for one in merged_prices.refused],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged_prices.unanswered],
-        "unknown": list(merged_prices.unknown),
-        "unnamed": list(merged_prices.not_renewed),
+        "provider": merged.kept.provider,
+        "prices": merged.prices,
+        "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.kept.parts.items()],
+        "changed": sum(change.taken for change in merged.moves),
+        "jumps": [price_change_value(merged.kept.provider, change) for change in jumps],
+        "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
+        "unknown": list(merged.unknown),
+        "unnamed": list(merged.not_renewed),
     }

@@ -1,6 +1,6 @@
-"""Lists the regions of an account: what a GPU costs in each now, and how far each is.
+"""Lists the regions of an account: what a GPU costs in each now, and the round-trip time to each.
 
-Distance is the round trip of a TCP connection to a region's public endpoint. All are measured side by side.
+That is the time of a TCP handshake with a region's public endpoint. All regions are measured in parallel.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MAX_PARALLEL = 32
 Ping = float | str  # seconds, or why there is no answer
 
 
-def pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_counter) -> dict[str, Ping]:
-    """Return by region's name the round trip in seconds, the median of three connections; or why there is none.
+def measure_pings(regions: Sequence[Region], *, now: Callable[[], float] = time.perf_counter) -> dict[str, Ping]:
+    """Return the round-trip time by region name, the median of three connections; or why there is none.
 
-    Opens connections and says nothing on them. Every host name is resolved before its time is taken.
+    Opens connections and sends nothing on them. Host names are resolved before the time is taken.
     """
     with Pool(MAX_PARALLEL, "regions") as pool:
-        found = pool.map(lambda region: _ping(region, now), regions)
-        return dict(zip((region.name for region in regions), found, strict=True))
+        times = pool.map(lambda region: _ping(region, now), regions)
+        return dict(zip((region.name for region in regions), times, strict=True))
 
 
 def _ping(region: Region, now: Callable[[], float]) -> Ping:
@@ -59,19 +59,19 @@ def _ping(region: Region, now: Callable[[], float]) -> Ping:
 
 
 def _round_trip(family: int, address: tuple[str, int], now: Callable[[], float]) -> float:
-    """Return how long the three-way handshake took: one round trip to that place."""
+    """Return the seconds of the three-way handshake: one round trip."""
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.settimeout(WAIT_S)
-        begun = now()
+        started = now()
         connection.connect(address)
-        return now() - begun
+        return now() - started
 
 
 PING_GAP = "round trip"
 
 
 class Order(StrEnum):
-    """What stands first."""
+    """How the regions are sorted."""
 
     PRICE = "price"
     PING = "ping"
@@ -80,7 +80,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RegionsQuery:
-    """What is asked about regions. `order` None: by price, else by round trip, else by name, as asked."""
+    """The options of `regions`. `order` None: by price if `gpu`, else by time if `ping`, else by name."""
 
     gpu: str | None = None
     market: Market = Market.ON_DEMAND
@@ -89,25 +89,26 @@ class RegionsQuery:
     trust: Trust = DEFAULT_TRUST
 
     @property
-    def pings(self) -> bool:
-        """Whether connections are opened."""
+    def needs_pings(self) -> bool:
+        """Whether round-trip times are measured."""
         return self.ping or self.order is Order.PING
 
     @property
-    def first(self) -> Order:
-        """What stands first."""
+    def sort_order(self) -> Order:
+        """The order in which the regions are sorted."""
         return self.order or (Order.PRICE if self.gpu else Order.PING if self.ping else Order.NAME)
 
 
-def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> RegionsQuery:
-    """Return what these words ask; raise InvalidRequest for the first that cannot be meant."""
+def parse_query(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, trust: str | None = None) -> RegionsQuery:
+    """Return the query of these options. Raises InvalidRequest for the first that is invalid."""
     if sort is not None and sort not in set(Order):
         raise InvalidRequest(
             f"{sort!r} is not an order.", field="--sort", value=sort, next=f"Use one of: {', '.join(Order)}."
         )
-    least = parse_trust(trust)
-    for option, given in (("--sort price", sort == Order.PRICE), ("--spot", spot), ("--trust", least is not None)):
-        if given and gpu is None:
+    min_trust = parse_trust(trust)
+    needing_gpu = (("--sort price", sort == Order.PRICE), ("--spot", spot), ("--trust", min_trust is not None))
+    for option, is_set in needing_gpu:
+        if is_set and gpu is None:
             raise InvalidRequest(
                 f"{option} needs a GPU, and none is named.",
                 field=option.partition(" ")[0],
@@ -115,64 +116,66 @@ def question_of(*, gpu: str | None, spot: bool, ping: bool, sort: str | None, tr
                 next="Add --gpu NAME.",
             )
     market = Market.SPOT if spot else Market.ON_DEMAND
-    return RegionsQuery(gpu, market, ping, None if sort is None else Order(sort), least or DEFAULT_TRUST)
+    return RegionsQuery(gpu, market, ping, None if sort is None else Order(sort), min_trust or DEFAULT_TRUST)
 
 
 def regions_value(
-    session: Session, question: RegionsQuery, *, account: str | None, provider: str | None
+    session: Session, query: RegionsQuery, *, account: str | None, provider: str | None
 ) -> RegionsDocument:
-    """Return the regions with what was asked about each; what did not answer is named under `unanswered`.
+    """Return the regions with what was queried about each; what did not answer is named under `unanswered`.
 
-    Asks the provider what it launches and at which price, and opens connections where `ping` says so. Raises
+    Asks the provider for its offers and prices, and measures round-trip times if the query says so. Raises
     InvalidRequest for a provider without regions, or an unknown GPU.
     """
-    one = provider_with(session, HasRegions, "regions", account=account, provider=provider)
-    model, count = parse_gpu(question.gpu)
+    with_regions = provider_with(session, HasRegions, "regions", account=account, provider=provider)
+    model, count = parse_gpu(query.gpu)
     if model is not None:
-        matching_gpus(model, gpus())  # raises for one that nobody has
-    want = Requirements(gpu=model, gpu_count=count or 1, market=question.market, trust=question.trust)
+        matching_gpus(model, gpus())  # raises for an unknown GPU
+    needs = Requirements(gpu=model, gpu_count=count or 1, market=query.market, trust=query.trust)
     try:
-        regions: list[Region] = list(one.regions())
-        cheapest, gaps = _cheapest(session, one, want) if model else ({}, [])
+        regions: list[Region] = list(with_regions.regions())
+        cheapest, gaps = _cheapest(session, with_regions, needs) if model else ({}, [])
     except (AuthFailed, ProviderUnavailable) as error:
-        return _by_list(one, question, want, error)
+        return _from_catalogue(with_regions, query, needs, error)
     names = sorted({*(region.name for region in regions), *cheapest})
-    times = pings(regions) if question.pings else {}
+    times = measure_pings(regions) if query.needs_pings else {}
     gaps += [Unanswered(f"{PING_GAP} to {name}", why) for name, why in times.items() if isinstance(why, str)]
     rows = [_row(name, cheapest.get(name), times.get(name)) for name in names]
-    alike = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
-    return {**_head(one, question, rows, gaps), "live": True, "one_address": alike}
+    has_one_address = len({(region.host, region.port) for region in regions}) == 1 < len(regions)
+    return {**_head(with_regions, query, rows, gaps), "live": True, "one_address": has_one_address}
 
 
 def _head(
-    provider: Provider, question: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
+    provider: Provider, query: RegionsQuery, rows: Sequence[RegionValue], gaps: Sequence[Unanswered]
 ) -> RegionsHead:
     return {
         "provider": provider.kind,
         "account": provider.account,
-        "gpu": question.gpu,
-        "market": str(question.market),
-        "regions": sorted(rows, key=lambda row: _key(row, question.first)),
+        "gpu": query.gpu,
+        "market": str(query.market),
+        "regions": sorted(rows, key=lambda row: _sort_key(row, query.sort_order)),
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in gaps],
     }
 
 
-def _by_list(provider: Provider, question: RegionsQuery, needs: Requirements, error: CloudgpuError) -> RegionsDocument:
-    """Return the regions and prices of the dated catalogue, where a cloud did not answer whose only price is its own.
+def _from_catalogue(
+    provider: Provider, query: RegionsQuery, needs: Requirements, error: CloudgpuError
+) -> RegionsDocument:
+    """Return the regions and prices of the dated catalogue, for a provider that did not answer.
 
-    Those are the ones whose catalogue has one price everywhere. Raises the fault for all others.
+    Only for providers with one price in all regions. Raises `error` for all others.
     """
     if provider.kind not in LISTED or provider.kind in BY_REGION:
         raise error
     names, cheapest = sorted(regions(provider.kind)), dict[str, CatalogOffer]()
     if needs.gpu is not None:
-        found = by_price(offers(provider.kind, None, needs.market, needs.gpu, trust=Trust.COMMUNITY))
-        for offer in (offer for offer in found if offer.type.gpu.count == needs.gpu_count):
+        listed = by_price(offers(provider.kind, None, needs.market, needs.gpu, trust=Trust.COMMUNITY))
+        for offer in (offer for offer in listed if offer.type.gpu.count == needs.gpu_count):
             cheapest.setdefault(offer.listed.region, offer)
     rows = [_listed_row(name, cheapest.get(name)) for name in names]
-    way = f" {error.next}" if error.next else ""
-    gap = Unanswered(provider.account, f"{error.message}{way}")
-    return {**_head(provider, question, rows, [gap]), "live": False, "one_address": False}
+    remedy = f" {error.next}" if error.next else ""
+    gap = Unanswered(provider.account, f"{error.message}{remedy}")
+    return {**_head(provider, query, rows, [gap]), "live": False, "one_address": False}
 
 
 def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
@@ -182,13 +185,13 @@ def _listed_row(name: str, offer: CatalogOffer | None) -> RegionValue:
 
 def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tuple[dict[str, Offer], list[Unanswered]]:
     """Return the cheapest offer of each region, and the regions that did not answer."""
-    stock = provider.available(needs)
-    items = [item for item in stock.items if fits(item, needs)]
+    availability = provider.available(needs)
+    items = [item for item in availability.items if fits(item, needs)]
     prices = discounted_prices(provider, items, session.settings.discounts, session.clock())
-    found: dict[str, Offer] = {}
+    cheapest: dict[str, Offer] = {}
     for offer in ranked(join(items, prices)[0], needs):
-        found.setdefault(offer.available.region, offer)
-    return found, list(stock.unanswered)
+        cheapest.setdefault(offer.available.region, offer)
+    return cheapest, list(availability.unanswered)
 
 
 def _row(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
@@ -201,8 +204,8 @@ def _row(name: str, offer: Offer | None, ping: Ping | None) -> RegionValue:
     }
 
 
-def _key(row: RegionValue, order: Order) -> tuple[float, float, str]:
-    """Return what a row is ordered by; what is not known comes last."""
+def _sort_key(row: RegionValue, order: Order) -> tuple[float, float, str]:
+    """Return what a region is sorted by; unknown values come last."""
     price = float(row["price"]["usd_per_hour"]) if row["price"] else float("inf")
     ping = float("inf") if row["ping_ms"] is None else row["ping_ms"]
     keys = {Order.PRICE: (price, ping), Order.PING: (ping, price), Order.NAME: (0.0, 0.0)}
@@ -210,13 +213,13 @@ def _key(row: RegionValue, order: Order) -> tuple[float, float, str]:
 
 
 def sources(rows: Iterable[RegionValue]) -> list[str]:
-    """Return who says the prices, each once with the oldest day on which that was true, and whether it is none's word.
+    """Return the sources of the prices, each once with its oldest date, and whether they are derived or recalled.
 
-    That is, where a price was computed from others, or is from memory.
+    A derived price is computed from others, a recalled one is from memory.
     """
     oldest: dict[tuple[str, str], str] = {}
     for price in (row["price"] for row in rows if row["price"]):
-        day, by = price["as_of"][:10], (price["source"], price["basis"])
-        oldest[by] = min(day, oldest.get(by, day))
-    doubt = {"derived": ", derived", "recalled": ", recalled"}
-    return [f"{source} ({day}{doubt.get(basis, '')})" for (source, basis), day in sorted(oldest.items())]
+        day, source_and_basis = price["as_of"][:10], (price["source"], price["basis"])
+        oldest[source_and_basis] = min(day, oldest.get(source_and_basis, day))
+    basis_notes = {"derived": ", derived", "recalled": ", recalled"}
+    return [f"{source} ({day}{basis_notes.get(basis, '')})" for (source, basis), day in sorted(oldest.items())]

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 MAX_GBIT = 10_000
 DEFAULT_S, MAX_S = 5, 10
-POOR_BELOW = 0.8  # of what was expected: something is not used
+POOR_BELOW = 0.8  # of the expected speed; below it, something of the network is not used
 
 
 class Tool(StrEnum):
-    """What measures."""
+    """The programs that can measure."""
 
     IPERF3 = "iperf3"
     NCCL = "nccl-tests"
 
 
-def parse_tool(word: str | None) -> Tool | None:
-    """Return the tool that a word names, None for no word. Raises InvalidRequest for any other."""
-    if word is not None and word not in list(Tool):
-        raise unknown_word(f"{word!r} does not measure a network", word, [*Tool], field="--with")
-    return None if word is None else Tool(word)
+def parse_tool(text: str | None) -> Tool | None:
+    """Return the tool with this name, None for None. Raises InvalidRequest for an unknown name."""
+    if text is not None and text not in list(Tool):
+        raise unknown_word(f"{text!r} does not measure a network", text, [*Tool], field="--with")
+    return None if text is None else Tool(text)
 
 
 def bench_network(
@@ -51,14 +51,14 @@ def bench_network(
     expected: float | None = None,
     tool: Tool | None = None,
 ) -> NetworkBenchDocument:
-    """Return how fast the second of two machines sends to the first, compared with what was expected.
+    """Return how fast the second of two machines sends to the first, compared with the expected speed.
 
-    `name` is a cluster, of which nodes 0 and 1 are measured, or a machine with an `other` one. A cluster with Slurm,
-    GPUs and nccl-tests is measured by these on all its nodes, unless `tool` says otherwise. `expected` is what the
-    network can do, in Gbit/s; None: what is known of the type.
+    `name` is a cluster, whose nodes 0 and 1 are measured, or a machine, with the name of an `other`. A cluster with
+    Slurm, GPUs and nccl-tests is measured by nccl-tests on all its nodes, unless `tool` is another one. `expected` is
+    the network's speed in Gbit/s; None: that of the machine type.
 
-    Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable where they do
-    not reach each other.
+    Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable if they do not
+    reach each other.
     """
     if not 1 <= seconds <= MAX_S:
         raise InvalidRequest(
@@ -108,9 +108,9 @@ def _no_nccl(machine: Machine) -> InvalidRequest:
 
 def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
     if other is None:
-        found = first_two(session.ledger.machines(), name)
-        if found is not None:
-            return found
+        nodes = first_two(session.ledger.machines(), name)
+        if nodes is not None:
+            return nodes
         raise InvalidRequest(
             f"{name} is not a cluster of two machines, and a network has two ends.",
             field="NAME",
@@ -126,13 +126,13 @@ def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Mach
 
 
 def first_two(machines: Iterable[Machine], name: str) -> tuple[Machine, Machine] | None:
-    """Return the first two nodes of the cluster with this name or id that are not gone; None where there are none."""
+    """Return the first two nodes that exist of the cluster with this name or id; None if there are fewer."""
     nodes = [one for one in members(machines, name) if one.terminated_at is None]
     return (nodes[0], nodes[1]) if len(nodes) > 1 else None
 
 
 def check_near(first: Machine, second: Machine) -> None:
-    """Refuse machines between which the traffic would cost money, or would not be that of one network."""
+    """Raise InvalidRequest for machines in different zones or accounts, whose traffic would be billed."""
     locations = [(one.provider, one.account, one.region, one.zone) for one in (first, second)]
     if locations[0] != locations[1] and not (is_owned(first.provider) and is_owned(second.provider)):
         where = " and ".join(
@@ -147,10 +147,15 @@ def check_near(first: Machine, second: Machine) -> None:
 
 
 def _network_value(
-    sender: str, receiver: str | None, machine: Machine, address: str | None, measured: Bandwidth, entered: float | None
+    sender: str,
+    receiver: str | None,
+    machine: Machine,
+    address: str | None,
+    measured: Bandwidth,
+    typed_gbit: float | None,
 ) -> NetworkBenchDocument:
-    network = network_of(machine.provider, machine.instance_type or "") if entered is None else None
-    gbit = entered if network is None else network.gbit
+    network = network_of(machine.provider, machine.instance_type or "") if typed_gbit is None else None
+    gbit = typed_gbit if network is None else network.gbit
     expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {
         "sender": sender,

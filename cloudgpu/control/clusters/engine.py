@@ -1,6 +1,6 @@
-"""Sets the engine up on the nodes of a cluster, says how it is and what its queue has, and takes it away again.
+"""Sets up the engine (Slurm) on the nodes of a cluster, reads its state and its queue, and removes it.
 
-A cluster of one machine is its queue. Nothing is changed before all nodes were looked at and compared.
+One machine with an engine is a cluster of one node. Nothing is changed before all nodes are queried and compared.
 """
 
 from __future__ import annotations
@@ -28,17 +28,15 @@ from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
-READY_TIMEOUT = timedelta(minutes=2)  # from the start of the daemons until sinfo says so for all nodes
-INSTALL_TIMEOUT = timedelta(minutes=15)  # from the first look: a first boot brings drivers and environments, too
+READY_TIMEOUT = timedelta(minutes=2)  # from the start of the daemons until sinfo shows all nodes ready
+INSTALL_TIMEOUT = timedelta(minutes=15)  # the first boot of a machine also installs drivers and environments
 POLL_S = 3.0
-MAX_PARALLEL = 16  # connections that are opened, or nodes that are worked on, at a time
+MAX_PARALLEL = 16  # nodes
 PAUSE_S = 0.2
 KEY_BYTES = 128
-SETTLE_TIME = timedelta(
-    seconds=3
-)  # a controller that knew jobs before may drain a node when that tells of the same jobs
-TRIES = 2  # a port that was chosen may be somebody else's a moment later
-_PORT_IN_USE_TEXTS = ("address already in use", "bind")  # what a daemon says of a port that somebody else has taken
+SETTLE_TIME = timedelta(seconds=3)  # a restarted controller may drain a node that reports jobs which it knew before
+TRIES = 2  # another process may take a port between its choice and its use
+_PORT_IN_USE_TEXTS = ("address already in use", "bind")  # in a daemon's error if its port is taken
 
 Answer = TypeVar("Answer")
 
@@ -50,15 +48,15 @@ class _Nodes(NamedTuple):
     nodes: tuple[EngineNode, ...]
 
     def each(self, call: Callable[[EngineNode], Answer]) -> list[Answer]:
-        """Have something done on all nodes side by side; the first error is raised."""
+        """Return the results of `call` for all nodes, called in parallel. Raises the first error."""
         with Pool(MAX_PARALLEL, "nodes") as pool:
             return list(pool.map(call, self.nodes))
 
 
 def check_engine_installed(provider: str, cluster: ClusterNode) -> None:
-    """Raise InvalidRequest where machines of this computer are to have an engine that is not installed here.
+    """Raise InvalidRequest if machines of provider `local` shall have an engine that this computer lacks.
 
-    Other machines install it, or say whether they have it once they can be reached.
+    Other machines install it, or are asked for it once they can be reached.
     """
     if provider != "local" or cluster.engine == "none":
         return
@@ -74,15 +72,16 @@ def check_engine_installed(provider: str, cluster: ClusterNode) -> None:
 
 
 def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[str] | None = None) -> None:
-    """Make the machines of one cluster a Slurm, and wait until it says that all of them can work.
+    """Set up Slurm on the machines of a cluster, and wait until it reports all of them ready.
 
-    Where it is set up already, only what does not run is started, and jobs go on; where an address or what a node has
-    is another one, the files are written anew and all is restarted. `people` are those whose jobs it has to run; None:
-    those whom the settings of the account name (`queue_for`). For more than the login user slurmd runs as root.
+    If it is set up already, only daemons that do not run are started, and jobs continue. If an address or the hardware
+    of a node has changed, all configuration files are written and all daemons restarted. `people` are the users whose
+    jobs it has to run (None: those of the account's setting `queue_for`). If there are others than the login user,
+    slurmd runs as root.
 
-    Raises InvalidRequest, before anything is changed, where Slurm is missing, versions, clocks or user ids differ, or a
-    queue for several people lacks something; Unreachable where a node cannot be reached, a daemon ends, or not all
-    nodes are ready in time.
+    Raises InvalidRequest, before anything is changed, if Slurm is missing, versions, clocks or user ids differ, or the
+    requirements for several users are not met; Unreachable if a node cannot be reached, a daemon ends, or not all nodes
+    are ready in time.
     """
     users = queue_for(session, machines[0]) if people is None else people
     with _connected_nodes(session, machines) as gang:
@@ -94,27 +93,27 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
 
 
 def queue_for(session: Session, machine: Machine) -> Sequence[str]:
-    """Return whose jobs the queue of somebody's own machines has to run, by the settings of their account."""
+    """Return the users whose jobs the queue of the user's own machines has to run, by the account's settings."""
     account = session.settings.accounts.get(machine.account)
     return account.options.get("queue_for", ()) if account is not None and account.provider == "ssh" else ()
 
 
 def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
-    """End everything that runs for the engine on these machines, jobs too, and remove its files; node 0 comes last.
+    """End the engine's daemons and jobs on these machines, and remove its files; on node 0 last.
 
-    The records of jobs on node 0 go, too: read them before. Does all it can, then raises the first Unreachable.
+    That deletes the records of jobs on node 0. An error at one machine does not stop the others; the first is raised.
     """
     if not machines:
         return
     cluster, ordered = cluster_id(machines[0]), in_order(machines)
-    faults: list[CloudgpuError] = []
+    errors: list[CloudgpuError] = []
 
     def remove(machine: Machine) -> None:
         try:
             with EngineNode(_connect(session, machine), cluster, rank(machine)) as node:
                 node.remove()
-        except CloudgpuError as fault:
-            faults.append(fault)
+        except CloudgpuError as error:
+            errors.append(error)
 
     others = [machine for machine in ordered if rank(machine)]
     with Pool(MAX_PARALLEL, "nodes") as pool:
@@ -122,14 +121,14 @@ def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
     for machine in ordered:
         if not rank(machine):
             remove(machine)
-    if faults:
-        raise faults[0]
+    if errors:
+        raise errors[0]
 
 
 def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> None:
-    """Take the engine away before machines end that are somebody's own computers: its files would stay there.
+    """Remove the engine from the user's own machines before they end, because its files would stay there.
 
-    Their end does not wait for one that does not answer, and what still runs ends with its machine. Raises nothing.
+    Raises nothing: a machine that does not answer must not delay the end.
     """
     if machines[0].provider in OWNED_PROVIDERS:
         with suppress(CloudgpuError):
@@ -137,7 +136,7 @@ def remove_engine_from_owned(session: Session, machines: Sequence[Machine]) -> N
 
 
 def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
-    """Return how the engine of a cluster is, as node 0 says it. Raises Unreachable where node 0 cannot be reached."""
+    """Return the state of a cluster's engine, as node 0 reports it. Raises Unreachable if node 0 cannot be reached."""
     head = in_order(machines)[0]
     with EngineNode(open_connection(session, head), cluster_id(head), rank(head)) as node:
         return node.state()
@@ -161,22 +160,22 @@ def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[
 
 
 def _connect(session: Session, machine: Machine) -> Connection:
-    """Return a connection; the thread that opens it has the ledger for itself."""
+    """Return a connection, opened in a session of this thread."""
     with session.for_thread() as thread_session:
         return open_connection(thread_session, machine)
 
 
 def _read_node_facts(session: Session, gang: _Nodes, people: Sequence[str]) -> list[NodeFacts]:
-    """Return what the nodes say of themselves, once those that still install what their first boot brings have it."""
+    """Return the facts of all nodes, after those whose first boot still installs Slurm have it, or the time is over."""
     deadline = session.clock() + INSTALL_TIMEOUT
     reported = False
     while True:
         facts = gang.each(lambda node: node.read_facts(people))
-        waits = [one.name for one in facts if one.preparing and not one.has_engine]
-        if not waits or session.clock() >= deadline:
+        installing = [one.name for one in facts if one.preparing and not one.has_engine]
+        if not installing or session.clock() >= deadline:
             return facts
         if not reported:
-            session.report(f"{_node_range_text(waits)}: waiting until Slurm is installed")
+            session.report(f"{_node_range_text(installing)}: waiting until Slurm is installed")
             reported = True
         session.pause(POLL_S)
 
@@ -184,7 +183,7 @@ def _read_node_facts(session: Session, gang: _Nodes, people: Sequence[str]) -> l
 def _start_daemons(
     session: Session, gang: _Nodes, facts: Sequence[NodeFacts], *, several: bool
 ) -> tuple[tuple[str, ...], timedelta]:
-    """Have all daemons run; return the names of the nodes, and for how long they have to be ready."""
+    """Start all daemons that do not run; return the names of the nodes, and for how long they have to be ready."""
     digest = plan_digest(gang.cluster, facts, several=several)
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
@@ -198,8 +197,8 @@ def _start_daemons(
         try:
             _write_and_start(session, gang, facts, digest, several=several)
             break
-        except Unreachable as fault:
-            if not tries_left or not any(word in fault.message.lower() for word in _PORT_IN_USE_TEXTS):
+        except Unreachable as error:
+            if not tries_left or not any(word in error.message.lower() for word in _PORT_IN_USE_TEXTS):
                 raise
     return names, timedelta(0)
 
@@ -224,7 +223,7 @@ def _write_and_start(session: Session, gang: _Nodes, facts: Sequence[NodeFacts],
 
 
 def _wait_until_ready(session: Session, gang: _Nodes, names: Sequence[str], settle_time: timedelta) -> None:
-    """Wait until sinfo says that every node can work; take nodes into use that only a restart had put out of it."""
+    """Wait until sinfo shows every node ready; resume nodes that are down only because of a restart."""
     head, deadline = gang.nodes[0], session.clock() + READY_TIMEOUT
     ready_since = None
     while True:
@@ -260,10 +259,9 @@ def _node_range_text(names: Sequence[str]) -> str:
 
 
 def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str]:
-    """Return what the queue of each cluster has that runs, in words, by the cluster's id.
+    """Return a text about the queue of each running cluster with an engine, by the cluster's id.
 
-    One that does not answer is said to, with why: it keeps no other one from being asked. Machines of their own, and
-    clusters without an engine, are not asked.
+    The text says so if a queue did not answer. Other machines and clusters are not asked.
     """
     to_query = [nodes for nodes in clusters(machines) if engine_of_machine(nodes[0]) == "slurm" and _is_up(nodes)]
     if not to_query:
@@ -289,7 +287,7 @@ def _queue(session: Session, nodes: Sequence[Machine]) -> str:
 
 
 def queue_text(state: EngineState) -> str:
-    """Return what a queue has: how many jobs run and wait, and how many nodes can run some."""
+    """Return how many jobs run and wait in a queue, and how many nodes can run jobs."""
     if not state.alive:
         return f"its queue did not answer ({state.why.rstrip('.')})"
     jobs = f"{state.running} job{'s' * (state.running != 1)} running, {state.waiting} waiting"

@@ -1,15 +1,14 @@
-"""Moves the one lease of all nodes of a cluster, and holds them: budgets admit all of it at once."""
+"""Extends the lease of a cluster, which is the same for all nodes, and holds it; budgets admit all nodes at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 
 from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of_machine, sync_before_admission
-from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
-from cloudgpu.control.lifecycle import lease as single
+from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
+from cloudgpu.control.lifecycle import lease as machine_lease
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
 from cloudgpu.control.session.session import Session
@@ -23,50 +22,46 @@ from cloudgpu.underway import on_abort
 
 @dataclass(frozen=True, slots=True)
 class ClusterExtension:
-    """What a longer lease means for a cluster: its one new lease, whether `renew-until` moves, and what all cost more.
+    """A planned extension: the new lease, whether `renew-until` moves, and the added cost of all nodes.
 
-    `machines` are the nodes that answered, `faults` those of the others: their lease stays as it is.
+    `machines` are the nodes that answered. `errors` are those of the other nodes, whose lease does not change.
     """
 
     machines: tuple[Machine, ...]
     lease: Lease
     moves_renew_until: bool
     added_cost: Money
-    faults: tuple[CloudgpuError, ...] = ()
+    errors: tuple[CloudgpuError, ...] = ()
 
 
 def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: timedelta) -> ClusterExtension:
-    """Ask about all nodes, and return what extending would do: the latest of their leases moves, for all of them.
+    """Query all nodes, and return what an extension by `by` would do: all nodes get the latest of their leases.
 
-    Raises as `plan_extension` does where no node can be asked.
+    Raises as `plan_extension` if no node can be queried.
     """
-    outcomes = run_on_machines(session, machines, partial(_plan, by=by))
-    plans, faults = [one for one in outcomes if not isinstance(one, CloudgpuError)], faults_in(outcomes)
+    outcomes = run_on_machines(session, machines, lambda own, machine: machine_lease.plan_extension(own, machine, by))
+    plans, errors = [one for one in outcomes if not isinstance(one, CloudgpuError)], errors_in(outcomes)
     if not plans:
-        worst = worst_of(faults)
-        assert worst is not None  # noqa: S101  (for the type checker: there is no other one)
+        worst = worst_of(errors)
+        assert worst is not None  # noqa: S101  (for the type checker: without plans there are errors)
         raise worst
     return ClusterExtension(
-        tuple(one.machine for one in plans),
-        _latest([one.lease for one in plans]),
-        any(one.moves_renew_until for one in plans),
-        sum((one.added_cost for one in plans), ZERO),
-        faults,
+        tuple(plan.machine for plan in plans),
+        _latest([plan.lease for plan in plans]),
+        any(plan.moves_renew_until for plan in plans),
+        sum((plan.added_cost for plan in plans), ZERO),
+        errors,
     )
 
 
-def _plan(session: Session, machine: Machine, *, by: timedelta) -> single.Extension:
-    return single.plan_extension(session, machine, by)
-
-
 def _latest(leases: Sequence[Lease]) -> Lease:
-    return Lease(max(one.expires for one in leases), max(one.renew_until for one in leases))
+    return Lease(max(lease.expires for lease in leases), max(lease.renew_until for lease in leases))
 
 
 def extend_all(session: Session, extension: ClusterExtension, *, override: str | None = None) -> ClusterResult:
-    """Carry out an extension: admitted for all nodes at once, set on each. Raises as `extend` does: then on none.
+    """Execute an extension: budgets admit all nodes at once, then it is set on each. Raises as `extend`: then on none.
 
-    A fault for each node on which it is not set: such a one keeps the lease that it had.
+    The result has an error for each node on which it could not be set, which keeps its lease.
     """
     machines = extension.machines
     authorization = authorization_of(session)
@@ -76,48 +71,44 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     if extension.moves_renew_until:
         session.check_launchable()
         sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
-    with lock_machine(session, machines[0]), on_abort(single.partial_lease_text(command_name(machines[0]))):
-        looks = run_on_machines(session, reload_machines(session, machines), _extendable)
-        latest = [one for one in looks if not isinstance(one, CloudgpuError)]
-        outcomes: list[Machine | CloudgpuError] = [*faults_in(looks)]
+    with lock_machine(session, machines[0]), on_abort(machine_lease.partial_lease_text(command_name(machines[0]))):
+        refreshed = run_on_machines(session, reload_machines(session, machines), _refresh_to_extend)
+        latest = [one for one in refreshed if not isinstance(one, CloudgpuError)]
+        outcomes: list[Machine | CloudgpuError] = [*errors_in(refreshed)]
         if latest:
-            lease = _latest([single.keep_later_end(extension.lease, one) for one in latest])
-            single.admit_lease(session, latest, lease, "extend", override, credit_of_machine(session, latest[0]))
-            _undo_stop_or_end(session, machines)
-            outcomes += run_on_machines(session, latest, partial(_set_lease, lease=lease))
-    return ClusterResult(reload_machines(session, machines), (*extension.faults, *faults_in(outcomes)))
+            lease = _latest([machine_lease.keep_later_end(extension.lease, one) for one in latest])
+            machine_lease.admit_lease(session, latest, lease, "extend", override, credit_of_machine(session, latest[0]))
+            _withdraw_stop_or_end(session, machines)
+            outcomes += run_on_machines(
+                session, latest, lambda own, machine: machine_lease.apply_lease(own, machine, lease, "extend")
+            )
+    return ClusterResult(reload_machines(session, machines), (*extension.errors, *errors_in(outcomes)))
 
 
-def _extendable(session: Session, machine: Machine) -> Machine:
-    machine = single.refresh_lease(session, machine)
-    single.check_learns_lease(session, machine)
+def _refresh_to_extend(session: Session, machine: Machine) -> Machine:
+    machine = machine_lease.refresh_lease(session, machine)
+    machine_lease.check_learns_lease(session, machine)
     return machine
 
 
-def _set_lease(session: Session, machine: Machine, *, lease: Lease) -> Machine:
-    return single.apply_lease(session, machine, lease, "extend")
-
-
 def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:
-    """Hold all nodes of a cluster until then, or release them (None); a fault for each of which that is not known."""
+    """Hold all nodes of a cluster until then, or release them (None); return an error for each node that failed."""
     authorization = authorization_of(session)
     for machine in machines:
         check_may(session, machine, "hold", authorization=authorization)
-    single.check_hold_end(session, command_name(machines[0]), until)
+    machine_lease.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):
         if until is not None:
-            _undo_stop_or_end(session, machines)
-        outcomes = run_on_machines(session, machines, partial(_set_hold, until=until))
-    return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
+            _withdraw_stop_or_end(session, machines)
+        outcomes = run_on_machines(
+            session, machines, lambda own, machine: machine_lease.set_hold_locked(own, machine, until)
+        )
+    return ClusterResult(reload_machines(session, machines), errors_in(outcomes))
 
 
-def _undo_stop_or_end(session: Session, machines: Sequence[Machine]) -> None:
-    """Take back a stop or an end that was interrupted before any node had gone: who holds a cluster wants it."""
+def _withdraw_stop_or_end(session: Session, machines: Sequence[Machine]) -> None:
+    """Withdraw the request of an interrupted stop or end if all nodes still run: the user wants to keep the cluster."""
     nodes = reload_machines(session, machines)
     if all(machine.state in UP_STATES for machine in nodes):
         session.ledger.append(withdraw_requests_events(session, nodes))
-
-
-def _set_hold(session: Session, machine: Machine, *, until: datetime | None) -> Machine:
-    return single.set_hold_locked(session, machine, until)

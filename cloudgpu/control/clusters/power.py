@@ -8,7 +8,7 @@ from contextlib import suppress
 from cloudgpu.control.clusters.together import (
     ClusterResult,
     all_without_ledger,
-    faults_in,
+    errors_in,
     reload_machines,
     with_or_without_ledger,
     workers_first,
@@ -26,7 +26,7 @@ _NO_RESTORE = "clusters cannot be restored from images"
 
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
-    """Raise InvalidRequest where a node cannot be stopped: no cluster comes back from images of its nodes."""
+    """Raise InvalidRequest if a node cannot be stopped: a cluster cannot be restored from images of its nodes."""
     _check_no_disks(machines, "stopped")
     for machine in machines:
         if machine.stoppable is False:
@@ -40,7 +40,7 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
 
 
 def check_start_all(machines: Sequence[Machine]) -> None:
-    """Raise InvalidRequest where a node exists only as a disk or an image, and name how that can be used."""
+    """Raise InvalidRequest if a node exists only as a disk or an image, and say how that can be used."""
     _check_no_disks(machines, "started")
 
 
@@ -71,16 +71,17 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
     user may not stop them: then none is stopped.
     """
 
-    def act() -> list[Machine | CloudgpuError]:
+    def stop_under_lock() -> list[Machine | CloudgpuError]:
         _check_may(session, machines, "stop")
         check_stop_all(machines)
         with lock_machine(session, machines[0]):
             stopped = stop_nodes(session, machines, why)
-        clean_up_local_files(session)  # not under the lock: what is locked may still be made
+        clean_up_local_files(session)  # not under the lock: it leaves files of locked machines alone
         return stopped
 
-    outcomes = all_without_ledger(session, machines, act, f"{command_name(machines[0])} is stopped and not billed")
-    return ClusterResult(reload_machines(session, machines), faults_in(outcomes))
+    done = f"{command_name(machines[0])} is stopped and not billed"
+    outcomes = all_without_ledger(session, machines, stop_under_lock, done)
+    return ClusterResult(reload_machines(session, machines), errors_in(outcomes))
 
 
 def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[Machine | CloudgpuError]:
@@ -89,25 +90,21 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
     One write requests the stop of all running nodes first, so that the reaper can finish it if this process is killed.
     """
     requested = frozenset[str]()
-    with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
+    with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
         requested = request_all(session, "stop", reload_machines(session, machines), why)
 
     def stop_node(own: Session, machine: Machine) -> Machine:
-        return _stop_node(own, machine, why=why, is_requested=machine.id in requested)
+        try:
+            return stop_locked(own, machine, why=why, is_requested=machine.id in requested)
+        except InstanceNotFound as error:
+            latest = own.ledger.machine(machine.id) or machine
+            if latest.terminated_at is None:
+                raise
+            own.report(error.message)
+            return latest
 
-    act = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
-    return workers_first(session, machines, act)
-
-
-def _stop_node(session: Session, machine: Machine, *, why: str, is_requested: bool) -> Machine:
-    try:
-        return stop_locked(session, machine, why=why, is_requested=is_requested)
-    except InstanceNotFound as gone:
-        latest = session.ledger.machine(machine.id) or machine
-        if latest.terminated_at is None:
-            raise
-        session.report(gone.message)
-        return latest
+    call = with_or_without_ledger(stop_node, lambda one: f"{one.name} is {one.state} and not billed")
+    return workers_first(session, machines, call)
 
 
 def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Termination | CloudgpuError]:
@@ -118,25 +115,26 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     the terminations yet. Raises RoleNeeded if the user may not end them: then none is ended.
     """
 
-    def act() -> list[Termination | CloudgpuError]:
+    def end_under_lock() -> list[Termination | CloudgpuError]:
         _check_may(session, machines, "end")
         with lock_machine(session, machines[0]):
             requested = frozenset[str]()
-            with suppress(CloudgpuError):  # then each node's own request is written, or kept aside
+            with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
                 requested = request_all(session, "terminate", reload_machines(session, machines), why)
 
             def end(own: Session, machine: Machine) -> Termination:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)
 
             with on_abort(unfinished_end(command_name(machines[0]))):
-                act = with_or_without_ledger(end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
-                ended = workers_first(session, machines, act)
+                call = with_or_without_ledger(
+                    end, lambda one: f"{one.machine.name} was ended and nothing of it is left"
+                )
+                ended = workers_first(session, machines, call)
         clean_up_local_files(session)
         return ended
 
-    return all_without_ledger(
-        session, machines, act, f"{command_name(machines[0])} was ended and nothing of it is left"
-    )
+    done = f"{command_name(machines[0])} was ended and nothing of it is left"
+    return all_without_ledger(session, machines, end_under_lock, done)
 
 
 def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:

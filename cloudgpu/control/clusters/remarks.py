@@ -1,4 +1,4 @@
-"""What a plan says of several machines as one: whether they are worth it, and how likely a gang on spot is lost."""
+"""What a plan says about a cluster: how much faster several machines are, and how likely spot nodes are interrupted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ ONLY_REAPER_ENDS_ALL = (
 
 
 def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) -> Iterator[str]:
-    """Yield what the plan of so many machines like this one says of their speed, and of spot; nothing for one machine.
+    """Yield the remarks of a plan about a cluster of so many machines: their speed, and the risk of spot.
 
-    `machines` are those of the ledger. Of machines that the user owns nothing is known but to the user, who is not
-    asked in a plan.
+    `machines` are those of the ledger. Yields nothing for one machine, and for machines that the user owns.
     """
     if nodes < 2 or is_owned(item.provider):  # noqa: PLR2004  (a cluster)
         return
@@ -30,36 +29,41 @@ def cluster_remarks(nodes: int, item: Available, machines: Iterable[Machine]) ->
     )
     if item.market is Market.SPOT:
         loss = gang_loss_of(nodes, item.provider, item.instance_type, item.region, machines)
-        yield unknown_loss(nodes) if loss is None else gang_sentence(loss)
+        yield unknown_loss_text(nodes) if loss is None else gang_sentence(loss)
 
 
 def peak_of(accelerators: Iterable[Accelerator]) -> float | None:
-    """Return the dense peak of a machine's GPU in bf16 or fp16, in TFLOPs; a share has its part. None: not known."""
+    """Return the peak of a machine's GPU in dense bf16 or fp16 TFLOPs, a share's part of it; None if not known."""
     gpu = next(iter(accelerators), None)
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     return None if gpu is None or spec is None or spec.tensor_tflops is None else spec.tensor_tflops * gpu.share
 
 
 def gang_loss_of(
-    nodes: int, provider: str, kind: str, region: str, machines: Iterable[Machine], given: float | None = None
+    nodes: int,
+    provider: str,
+    instance_type: str,
+    region: str,
+    machines: Iterable[Machine],
+    hourly_loss: float | None = None,
 ) -> GangLoss | None:
-    """Return the chance to lose one of so many spot machines of a type; None where nobody knows.
+    """Return the chance that one of so many spot machines of a type is interrupted; None if it is not known.
 
-    `given` is that of one machine in an hour, as the user knows it. Else it is what the ledger has seen, and else what
-    the provider publishes, which is for a month.
+    `hourly_loss` is the user's chance for one machine in an hour. Without it, the chance is by the interruptions in the
+    ledger, or else by what the provider publishes, which is for a month.
     """
-    if given is not None:
-        return GangLoss(nodes, "hour", (given, given), "--spot-loss")
-    interruptions, hours = spot_losses(machines, kind)
+    if hourly_loss is not None:
+        return GangLoss(nodes, "hour", (hourly_loss, hourly_loss), "--spot-loss")
+    interruptions, hours = spot_losses(machines, instance_type)
     if interruptions and hours:
         loss = loss_an_hour(interruptions, hours)
         return GangLoss(nodes, "hour", (loss, loss), f"your ledger: {interruptions} taken in {hours:.3g} hours")
-    published = monthly_interruption(provider, kind, region)
+    published = monthly_interruption(provider, instance_type, region)
     return None if published is None else GangLoss(nodes, "month", *published)
 
 
-def unknown_loss(nodes: int) -> str:
-    """Return that nobody knows how often such machines are taken, and how an estimate can be made."""
+def unknown_loss_text(nodes: int) -> str:
+    """Return that the chance of an interruption is not known, and how the user can name one."""
     return (
         f"Any loss restarts all {nodes}: how often they are taken is in no list, nor in your ledger. For the chance by "
         "that of one machine: cloudgpu estimate --spot-loss 5%"

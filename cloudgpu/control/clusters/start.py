@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
 from cloudgpu.control.clusters.power import check_start_all, stop_nodes
-from cloudgpu.control.clusters.together import ClusterResult, faults_in, reload_machines, run_on_machines, worst_of
+from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import (
     UP_STATES,
@@ -66,9 +65,8 @@ def start_all(
             running = [machine for machine in nodes if machine.state in UP_STATES]
             if stopped:
                 admit_start(session, stopped, lease, override, no_guard=no_guard, running_nodes=running)
-                _stop_started_and_raise(
-                    session, nodes, stopped, run_on_machines(session, stopped, partial(_start_node, lease=lease))
-                )
+                outcomes = run_on_machines(session, stopped, lambda own, machine: start_locked(own, machine, lease))
+                _stop_started_and_raise(session, nodes, stopped, outcomes)
             else:
                 session.ledger.append(withdraw_requests_events(session, running))
                 session.report(f"{name} runs already; extend makes its lease longer")
@@ -77,8 +75,8 @@ def start_all(
         outcomes = run_on_machines(session, reload_machines(session, nodes), wait_until_ready)
         with lock_machine(session, machines[0]):
             _check_still_running(session, nodes, stopped, outcomes)
-        faults = faults_in(outcomes) or _set_up_engine(session, reload_machines(session, nodes))
-    return ClusterResult(reload_machines(session, nodes), faults)
+        errors = errors_in(outcomes) or _set_up_engine(session, reload_machines(session, nodes))
+    return ClusterResult(reload_machines(session, nodes), errors)
 
 
 def _set_up_engine(session: Session, machines: Sequence[Machine]) -> tuple[CloudgpuError, ...]:
@@ -96,10 +94,6 @@ def _set_up_engine(session: Session, machines: Sequence[Machine]) -> tuple[Cloud
     return ()
 
 
-def _start_node(session: Session, machine: Machine, *, lease: Lease) -> Machine:
-    return start_locked(session, machine, lease)
-
-
 def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine]:
     """Return the present records of the nodes that exist, and report those that have ended.
 
@@ -109,15 +103,15 @@ def _living_nodes(session: Session, machines: Sequence[Machine]) -> list[Machine
     running = [machine.name for machine in reload_machines(session, machines) if machine.state in UP_STATES]
     if 0 < len(running) < len(machines):
         session.report(f"{command_name(machines[0])} runs in part: {', '.join(running)}")
-    missing = [one for one in faults_in(outcomes) if isinstance(one, InstanceNotFound)]
-    unknown = worst_of(one for one in faults_in(outcomes) if not isinstance(one, InstanceNotFound))
-    if unknown is not None:
-        unknown.message += f" No node of {command_name(machines[0])} was started."
-        raise unknown
+    ended = [one for one in errors_in(outcomes) if isinstance(one, InstanceNotFound)]
+    unanswered = worst_of(one for one in errors_in(outcomes) if not isinstance(one, InstanceNotFound))
+    if unanswered is not None:
+        unanswered.message += f" No node of {command_name(machines[0])} was started."
+        raise unanswered
     living = [one for one in outcomes if not isinstance(one, CloudgpuError)]
     if not living:
-        raise missing[0]
-    for one in missing:
+        raise ended[0]
+    for one in ended:
         session.report(one.message)
     return living
 
@@ -129,25 +123,25 @@ def _stop_started_and_raise(
     outcomes: Sequence[Machine | CloudgpuError],
 ) -> None:
     """If one of these nodes did not start, stop those that did, and raise its error."""
-    faults = faults_in(outcomes)
-    if not faults:
+    errors = errors_in(outcomes)
+    if not errors:
         return
-    first = next((one for one in faults if isinstance(one, NoCapacity)), worst_of(faults))
-    assert first is not None  # noqa: S101  (for the type checker: there is one)
+    cause = next((one for one in errors if isinstance(one, NoCapacity)), worst_of(errors))
+    assert cause is not None  # noqa: S101  (for the type checker: there are errors)
     name = command_name(machines[0])
-    session.report(f"{name}: {first.message} Stopping the nodes that have started")
-    unconfirmed = faults_in(stop_nodes(session, started, _STOP_REASON))
+    session.report(f"{name}: {cause.message} Stopping the nodes that have started")
+    unconfirmed = errors_in(stop_nodes(session, started, _STOP_REASON))
     running = [machine.name for machine in machines if machine not in started]
     note = f" {', '.join(running)} ran before, and still {'runs' if len(running) == 1 else 'run'}." if running else ""
     worst = worst_of(unconfirmed)
     if worst is not None:
         billed = billed_text(machines[0], " and be billed")
-        worst.message = f"{name} did not start: {first.message} A part of it may run{billed}: {worst.message}{note}"
+        worst.message = f"{name} did not start: {cause.message} A part of it may run{billed}: {worst.message}{note}"
         worst.next = f"Run: {stop_command(machines[0])}"
         raise worst
-    first.message = f"{name} did not start: {first.message} The nodes that had started are stopped again.{note}"
-    first.next = f"Try again later: cloudgpu start {name}"
-    raise first
+    cause.message = f"{name} did not start: {cause.message} The nodes that had started are stopped again.{note}"
+    cause.next = f"Try again later: cloudgpu start {name}"
+    raise cause
 
 
 def _check_still_running(

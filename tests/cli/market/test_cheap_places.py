@@ -86,7 +86,7 @@ def test_the_regions_of_runpod_are_its_data_centres(said, runpod):
 
 
 def test_a_round_trip_to_the_one_address_of_all_regions_is_no_distance(said, lambdalabs, monkeypatch):
-    monkeypatch.setattr("cloudgpu.control.catalog.regions.pings", lambda all_: {one.name: 0.01 for one in all_})
+    monkeypatch.setattr("cloudgpu.control.catalog.regions.measure_pings", lambda all_: {one.name: 0.01 for one in all_})
     text = said("regions --provider lambda --ping").text
     assert "One address answers for all of these regions: PING says nothing of how far each is." in text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.market.market import offers_text
-from cloudgpu.control.catalog.market import Filters, Order, market_value
+from cloudgpu.control.catalog.market import Filters, Order, gpus_document
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from tests.cli.program import Program
@@ -182,7 +182,7 @@ def test_azures_old_spot_prices_come_with_a_warning(gpus):
 
 
 def value(now=NOW, order=Order.PRICE, **wishes):
-    return market_value(Filters(**wishes), order, now)
+    return gpus_document(Filters(**wishes), order, now)
 
 
 def test_whether_a_price_is_old_depends_on_the_clock():

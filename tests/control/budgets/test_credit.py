@@ -134,8 +134,8 @@ def test_a_cluster_is_extended_and_held_only_where_the_credit_carries_all_of_it(
         hold_all(paid.session, rows, until)
     assert {row.expires for row in paid.rows()} == {rows[0].expires}
     left(paid, hourly(paid) * 24 + 10)
-    assert not extend_all(paid.session, plan).faults
-    assert not hold_all(paid.session, rows, until).faults
+    assert not extend_all(paid.session, plan).errors
+    assert not hold_all(paid.session, rows, until).errors
 
 
 def test_an_account_that_is_not_paid_in_advance_is_asked_nothing(lab):

@@ -30,7 +30,7 @@ def test_an_extension_moves_the_lease_of_all_nodes_to_one_moment(lab, gang):
     plan = plan_extension_of_all(lab.session, gang, HOURS)
     assert plan.lease.expires == from_iso(gang[0].expires) + HOURS
     done = extend_all(lab.session, plan)
-    assert done.faults == ()
+    assert done.errors == ()
     assert leases(lab) == {(iso(plan.lease.expires), iso(plan.lease.renew_until))}
     assert len(tags(lab, "cloudgpu-expires")) == 1
 
@@ -60,14 +60,14 @@ def test_a_budget_that_carries_three_nodes_extends_none(lab, gang):
         extend_all(lab.session, plan)
     assert leases(lab) == before
     assert len(tags(lab, "cloudgpu-expires")) == 1
-    assert extend_all(lab.session, plan_extension_of_all(lab.session, gang[:3], renew - end + day)).faults == ()
+    assert extend_all(lab.session, plan_extension_of_all(lab.session, gang[:3], renew - end + day)).errors == ()
 
 
 def test_a_node_that_does_not_take_it_keeps_its_lease_and_is_said(lab, gang):
     plan = plan_extension_of_all(lab.session, gang, HOURS)
     lab.cloud.fail_next("tag", InvalidRequest("it takes no tags now"))
     done = extend_all(lab.session, plan)
-    assert [fault.exit_code for fault in done.faults] == [2]
+    assert [fault.exit_code for fault in done.errors] == [2]
     assert sorted(row.expires for row in done.machines) == [gang[0].expires, *[iso(plan.lease.expires)] * 3]
 
 
@@ -78,7 +78,7 @@ def test_a_node_that_is_not_answered_about_is_said_and_the_others_are_extended(l
     done = extend_all(lab.session, plan)
     assert done.worst.exit_code == 8
     rows = lab.session.find_all_nodes("train", "extend")
-    assert extend_all(lab.session, plan_extension_of_all(lab.session, rows, HOURS)).faults == ()
+    assert extend_all(lab.session, plan_extension_of_all(lab.session, rows, HOURS)).errors == ()
     assert len(leases(lab)) == 1
 
 
@@ -87,7 +87,7 @@ def test_a_hold_and_its_release_are_of_all_nodes(lab, gang):
     assert {row.hold_until for row in hold_all(lab.session, gang, until).machines} == {iso(until)}
     assert len(tags(lab, "cloudgpu-hold-until") - {None, ""}) == 1
     done = hold_all(lab.session, gang, None)
-    assert done.faults == ()
+    assert done.errors == ()
     assert {row.hold_until for row in done.machines} == {None}
 
 
@@ -95,5 +95,5 @@ def test_a_hold_that_one_node_does_not_take_is_said_and_the_rest_is_held(lab, ga
     until = lab.clock().replace(microsecond=0) + HOURS
     lab.cloud.fail_next("tag", ProviderUnavailable("no answer"))
     done = hold_all(lab.session, gang, until)
-    assert [fault.exit_code for fault in done.faults] == [8]
+    assert [fault.exit_code for fault in done.errors] == [8]
     assert sum(row.hold_until == iso(until) for row in done.machines) == 3

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.clusters.together import faults_in
+from cloudgpu.control.clusters.together import errors_in
 from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, NoCapacity, ProviderUnavailable, Silent
 
@@ -40,10 +40,10 @@ def tried(lab, verb):
     try:
         rows = session.find_all_nodes("train", verb)
         if verb == "start":
-            return start_all(session, rows, new_lease(session, rows[0], timedelta(hours=2)), wait=False).faults
+            return start_all(session, rows, new_lease(session, rows[0], timedelta(hours=2)), wait=False).errors
         if verb == "stop":
-            return stop_all(session, rows, why="a test").faults
-        return faults_in(end_all(session, rows, why="a test"))
+            return stop_all(session, rows, why="a test").errors
+        return errors_in(end_all(session, rows, why="a test"))
     except InstanceNotFound:
         return ()
     except CloudgpuError as error:

@@ -26,7 +26,7 @@ def seqs(lab, row, kind):
 
 def test_a_stop_is_proved_of_all_nodes_and_node_0_comes_last(lab, gang):
     done = stop_all(lab.session, gang, why="a test")
-    assert done.faults == ()
+    assert done.errors == ()
     assert [row.state for row in done.machines] == ["stopped"] * 4
     assert lab.machines() == []
     proofs = [seqs(lab, row, "instance_observed")[-1] for row in gang[1:]]
@@ -38,16 +38,16 @@ def test_one_refusal_is_said_and_the_rest_is_stopped_with_the_gravest_code(lab, 
     lab.cloud.fail_next("stop", PROTECTED)
     done = stop_all(lab.session, gang, why="a test")
     assert sorted(lab.states().values()) == ["running", "stopped", "stopped", "stopped"]
-    assert [fault.exit_code for fault in done.faults] == [9]
+    assert [fault.exit_code for fault in done.errors] == [9]
     (left,) = [row.name for row in done.machines if row.billed]
-    assert left in done.faults[0].message
-    assert done.worst is done.faults[0]
+    assert left in done.errors[0].message
+    assert done.worst is done.errors[0]
 
 
 def test_a_node_that_has_ended_by_itself_counts_as_stopped(lab, gang):
     lab.cloud.terminate(gang[2].provider_id)
     done = stop_all(lab.session, gang, why="a test")
-    assert done.faults == ()
+    assert done.errors == ()
     assert [row.state for row in done.machines] == ["stopped", "stopped", "terminated", "stopped"]
 
 
@@ -121,7 +121,7 @@ def test_a_lost_node_0_is_not_replaced_by_the_next(lab, gang):
 def test_a_cloud_that_says_nothing_of_one_node_keeps_no_other_one_on(lab, gang):
     lab.cloud.fail_next("stop", ProviderUnavailable("no answer"), times=1)
     done = stop_all(lab.session, gang, why="a test")
-    assert done.faults == ()
+    assert done.errors == ()
     assert lab.machines() == []
 
 
@@ -150,7 +150,7 @@ def test_what_a_run_keeps_of_a_spot_cluster_is_used_by_up_and_deleted_by_down(la
 
 
 def test_a_start_of_a_spot_cluster_that_runs_is_no_stop_and_not_refused(lab, spot_gang):
-    assert start_all(lab.session, spot_gang, new_lease(lab.session, spot_gang[0], None), wait=False).faults == ()
+    assert start_all(lab.session, spot_gang, new_lease(lab.session, spot_gang[0], None), wait=False).errors == ()
 
 
 def test_the_plan_of_a_spot_cluster_says_that_start_does_not_bring_it_back(lab):

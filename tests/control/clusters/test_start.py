@@ -29,7 +29,7 @@ def start(lab, rows, **more):
 
 def test_all_nodes_start_under_one_new_lease(lab, stopped):
     done = start(lab, stopped)
-    assert done.faults == ()
+    assert done.errors == ()
     assert {row.state for row in done.machines} == {"running"}
     assert len({(row.expires, row.renew_until) for row in done.machines}) == 1
     assert len({one.tags["cloudgpu-expires"] for one in lab.cloud.list().instances}) == 1
@@ -112,7 +112,7 @@ def test_a_budget_for_three_nodes_starts_none(lab, stopped):
     assert lab.machines() == []
     now = lab.session.find_all_nodes("train", "start")
     assert [row.expires for row in now] == [row.expires for row in stopped]
-    assert start_all(lab.session, stopped[:3], lease, wait=False).faults == ()
+    assert start_all(lab.session, stopped[:3], lease, wait=False).errors == ()
 
 
 def test_a_cluster_of_which_a_disk_alone_is_kept_is_not_started(lab, stopped):

@@ -10,7 +10,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.clusters.together import faults_in, run_on_machines, worst_of
+from cloudgpu.control.clusters.together import errors_in, run_on_machines, worst_of
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.lines import keep_record
 from cloudgpu.control.launch.restore import start_machine
@@ -109,7 +109,7 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     if _lives(nodes):
         keep_record(session, nodes)
         remove_engine_from_owned(session, nodes)
-    fault = worst_of(faults_in(end_all(session, nodes, why=why)))
+    fault = worst_of(errors_in(end_all(session, nodes, why=why)))
     if fault is not None:
         raise fault
 
