@@ -102,7 +102,9 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
 def _split_by_owner(session: Session, machines: Sequence[Machine]) -> tuple[list[Machine], list[SkippedMachine]]:
     """Return the machines whose rule this user may change, their own and those shared with them; and the others."""
     authorization = authorization_of(session)
-    permitted = [machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None]
+    permitted = [
+        machine for machine in machines if authorization.owns(machine) or share_for_us(session, machine) is not None
+    ]
     return permitted, [
         {"name": machine.name, "why": f"it is {authorization.whose(machine)}"}
         for machine in machines

@@ -222,7 +222,9 @@ def _refresh_reachable(session: Session, machine: Machine) -> Machine:
         try:
             machine = refresh(session, machine)
         except AuthFailed:
-            if not share_for_us(session, machine):  # of a colleague's shared machine, this home may not have the account
+            if not share_for_us(
+                session, machine
+            ):  # of a colleague's shared machine, this home may not have the account
                 raise
     check_reachable(session, machine)
     return machine

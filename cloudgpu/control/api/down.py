@@ -119,7 +119,9 @@ def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_:
 
     found = find_by_tags(session, error)
     if not all_:
-        return MachinesToEnd([machine for name in names or (None,) for machine in select_by_name(session, found, name, "down")])
+        return MachinesToEnd(
+            [machine for name in names or (None,) for machine in select_by_name(session, found, name, "down")]
+        )
     own = own_machines(session, found)
     not_read = LedgerUnavailable(
         f"Which machines there are is known by their tags alone. {last_role(session).sentence()} {error.message}",
@@ -136,7 +138,9 @@ def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_:
         if isinstance(gap, AccountElsewhere)
     ]
     return MachinesToEnd(
-        own, [*_gaps(silent), *elsewhere, not_read], others=[machine for machine in found.machines if machine not in own]
+        own,
+        [*_gaps(silent), *elsewhere, not_read],
+        others=[machine for machine in found.machines if machine not in own],
     )
 
 
