@@ -31,7 +31,7 @@ from cloudgpu.control.access import on_start
 from cloudgpu.control.activity import agents as samples
 from cloudgpu.control.pricing import traffic
 from cloudgpu.core.clusters.engine import with_queue
-from cloudgpu.core.model.launch import Part, Setup, Volume
+from cloudgpu.core.model.launch import BootPart, Setup, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source as file_source
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script, user_data
@@ -119,9 +119,9 @@ def attempt(cloud: str, market: Market) -> Any:
         host_key=("ssh-ed25519 HOST", "PRIVATE"),
         jupyter=("jupyter", "lab"),
         parts=[
-            Part("packages", "git tmux"),
-            Part("on_start", "echo begun\n"),
-            Part("cloud_init", "#cloud-config\n{}\n"),
+            BootPart("packages", "git tmux"),
+            BootPart("on_start", "echo begun\n"),
+            BootPart("cloud_init", "#cloud-config\n{}\n"),
         ],
         policy={"after": 3600.0, "off": [1, 2]},
     )

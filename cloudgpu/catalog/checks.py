@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.catalog import rules
 from cloudgpu.catalog.compiled import Catalogue, Facts
-from cloudgpu.core.values.times import first_moment
+from cloudgpu.core.values.times import earliest_moment
 
 KEYS = {
     "gpus": ("gpu",),
@@ -50,14 +50,14 @@ def _row_faults(table: str, row: rules.CsvRow) -> Iterator[str]:
         yield "is of another provider or of a restricted region"
     if not row.get("source", row.get("spec_source")):
         yield "has no source"
-    if table in DATED and first_moment(row["as_of"]) is None:
+    if table in DATED and earliest_moment(row["as_of"]) is None:
         yield "has no date"
     if table == "prices":
         if row["region"] not in rules.REGIONS.get(row["cloud"], ()):
             yield "is of an unknown region"
         if row["price_spot_usd_hr"] and not row["spot_basis"]:
             yield "does not say what its spot price rests on"
-        if row["price_on_demand_usd_hr"] and first_moment(row["as_of_on_demand"]) is None:
+        if row["price_on_demand_usd_hr"] and earliest_moment(row["as_of_on_demand"]) is None:
             yield "has a price on demand and no date"
     if table in ("storage_prices", "storage_regions"):
         yield from _storage_row_faults(row)
@@ -78,7 +78,7 @@ def _storage_row_faults(row: rules.CsvRow) -> Iterator[str]:
         yield f"has an unknown unit: {row['unit']}"
     if not _is_price(price) or (low and not (_is_price(low) and Decimal(low) < Decimal(price))):
         yield f"{price} is not a price above {low or 0}"
-    if first_moment(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
+    if earliest_moment(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
         yield "has no date and is not marked as recalled"
 
 
@@ -121,7 +121,7 @@ def _card_faults(card: Catalogue) -> Iterator[str]:
     for key, text in prices.items():
         if not _is_amount(text, MAX_CARD_USD):
             yield f"{key} of its card is {text}"
-    if prices and first_moment(card["dated"]) is None:
+    if prices and earliest_moment(card["dated"]) is None:
         yield "its card has a price and no date"
 
 
@@ -187,7 +187,7 @@ def _prices_faults(provider: str, prices: list[list[Any]], catalogue: Catalogue)
             yield f"{where}: {usd} is not a price"
         elif market == "spot" and Decimal(usd) > on_demand.get(region, Decimal(usd)):
             yield f"{where}: spot costs more than on demand"
-        if first_moment(dated) is None:
+        if earliest_moment(dated) is None:
             yield f"{where}: no date"
         if not catalogue["sources"][source] or not catalogue["checks"][check]:
             yield f"{where}: no source"

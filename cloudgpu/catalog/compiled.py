@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.catalog import rules
 from cloudgpu.catalog.rules import CsvRow
-from cloudgpu.core.values.times import first_moment
+from cloudgpu.core.values.times import earliest_moment
 
 Facts = dict[str, list[CsvRow]]
 Catalogue = dict[str, Any]
@@ -239,7 +239,7 @@ def _attached_entries(
         for market, price, dated, _ in _markets(rows[part, region]):
             if market in of_host:
                 whole = Decimal(of_host[market][0]) + shape["count"] * Decimal(price)
-                older = min(dated, of_host[market][1], key=lambda text: str(first_moment(text) or ""))
+                older = min(dated, of_host[market][1], key=lambda text: str(earliest_moment(text) or ""))
                 names = [_source_of(rows[one, region], market, "") for one in (host, part)]
                 source = sources.number(f"host ({names[0]}) and GPUs ({names[1]}) together")
                 check = checks.number(rows[part, region]["confidence"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.catalog.read import catalogue, earliest_time
 from cloudgpu.catalog.refreshed import index, stored
-from cloudgpu.core.catalog.catalog import PastPrice, is_old
+from cloudgpu.core.catalog.catalog import PastPrice, is_old_price
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -48,7 +48,7 @@ def price_ages(provider: str, now: datetime) -> PriceAges | None:
         oldest=min(dates),
         refreshed_at=_refreshed_at(provider),
         items=len(dates),
-        old=sum(is_old(date, now) for date in dates),
+        old=sum(is_old_price(date, now) for date in dates),
     )
 
 

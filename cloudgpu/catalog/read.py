@@ -24,12 +24,12 @@ from cloudgpu.core.catalog.catalog import (
     ListedQuota,
     matching_gpus,
 )
-from cloudgpu.core.catalog.gpus import EQUAL, GpuDriver, PublicImage, SpeedRatio, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL_SPEED, GpuDriver, PublicImage, SpeedRatio, Workload, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import DEFAULT_TRUST, Accelerator, Basis, Market, Price, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
-from cloudgpu.core.values.times import first_moment
+from cloudgpu.core.values.times import earliest_moment
 from cloudgpu.errors import InvalidRequest
 
 __all__ = ["catalogue"]  # beside what is defined here
@@ -262,7 +262,7 @@ def embedded(provider: str, name: str) -> tuple[ListedPrice, ...]:
 @cache
 def earliest_time(dated: str) -> datetime:
     """Return the first moment that a date of the facts can mean; `checks` has seen that each is a date."""
-    return first_moment(dated) or datetime.fromisoformat(dated)
+    return earliest_moment(dated) or datetime.fromisoformat(dated)
 
 
 def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
@@ -273,11 +273,10 @@ def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
 
 
 def _card(row: dict[str, str]) -> CardPrices:
-    prices = {name: Money.usd(row[f"{name}_usd"]) if f"{name}_usd" in row else None for name in _CARD_PRICES}
-    return CardPrices(**prices, dated=row["dated"], as_of=earliest_time(row["dated"]), note=row.get("note", ""))
-
-
-_CARD_PRICES = ("launch", "new", "used")
+    launch, new, used = (Money.usd(row[key]) if key in row else None for key in ("launch_usd", "new_usd", "used_usd"))
+    return CardPrices(
+        launch, new, used, dated=row["dated"], as_of=earliest_time(row["dated"]), note=row.get("note", "")
+    )
 
 
 def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
@@ -358,7 +357,7 @@ def knows_gpus(machine: Machine) -> bool:
     return machine.accelerators is not None or gpu_of(machine) is not None
 
 
-def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], SpeedRatio]:
+def speeds(desktop: Desktop, work: Workload) -> Callable[[Accelerator], SpeedRatio]:
     """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
     its = gpu_named(desktop.gpu)
 
@@ -366,6 +365,6 @@ def speeds(desktop: Desktop, work: Work) -> Callable[[Accelerator], SpeedRatio]:
     def speed(name: str, memory_gib: float | None) -> SpeedRatio:
         other = spec_of(name, memory_gib)
         found = speed_ratio(its, other, work) if its and other else None
-        return found or EQUAL
+        return found or EQUAL_SPEED
 
     return lambda gpu: speed(gpu.name, gpu.memory_gib)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from cloudgpu.core.catalog.catalog import EVERYTHING, MARKETPLACES
+from cloudgpu.core.catalog.catalog import ANY, MARKETPLACES
 
 CsvRow = dict[str, str]
 
@@ -219,7 +219,7 @@ def counted_quotas(row: CsvRow) -> list[dict[str, Any]]:
         return [_counted_quota(code, f"{sort} {row['family']} GPUs", market, row["family"])]
     named: list[tuple[str, str, str]] = []
     if code == _OF_ALL:
-        named = [(code, "GPUs in all regions", EVERYTHING)]
+        named = [(code, "GPUs in all regions", ANY)]
     elif code.startswith(_BY_FAMILY):
         named = [(f"{_BY_FAMILY}:{family}", f"{gpu} GPUs", gpu) for gpu, family in _IN_FAMILY.items() if family in code]
     return [_counted_quota(one, name, on, gpu) for one, name, gpu in named for on in ("on_demand", "spot")]

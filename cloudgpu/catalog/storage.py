@@ -16,7 +16,7 @@ from cloudgpu.core.catalog.catalog import DiskPrice
 from cloudgpu.core.catalog.pricelist import PriceRow
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import first_moment
+from cloudgpu.core.values.times import earliest_moment
 
 _CLASS = re.compile(r"([A-Z])\d+ (\d+) GiB")  # a disk is billed as one of its size class: `P10 128 GiB`
 MARGIN = Fraction(3, 2)  # on the most expensive known, for a price that nobody knows
@@ -169,7 +169,7 @@ def _embedded(provider: str, kind: str, unit: str, region: str, row: list[Any]) 
         price=Money.usd(usd),
         upper_bound=False,
         source=catalogue()["sources"][source],
-        as_of=first_moment(as_of),
+        as_of=earliest_moment(as_of),
         basis=Basis(basis),
         note=catalogue()["notes"][note],
         low=Money.usd(low) if low else None,

@@ -11,13 +11,13 @@ from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
 from cloudgpu.core.catalog.pricelist import (
     PER_HOUR,
+    ListPriceChange,
     PriceList,
-    PriceMove,
     PricePart,
     PriceRow,
     RefusedRow,
     RowKey,
-    price_move,
+    price_change,
 )
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
@@ -33,7 +33,7 @@ class MergedPrices:
 
     kept: StoredPrices
     prices: int
-    moves: tuple[PriceMove, ...]
+    moves: tuple[ListPriceChange, ...]
     refused: tuple[RefusedRow, ...]
     unanswered: tuple[Unanswered, ...]
     unknown: tuple[str, ...]
@@ -49,7 +49,7 @@ def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept
     known = {row.key: row for row in before.rows()}
     parts, moves, held_back, unanswered = (
         dict(before.parts),
-        list[PriceMove](),
+        list[ListPriceChange](),
         list[PriceRow](),
         list(answer.unanswered),
     )
@@ -64,7 +64,7 @@ def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept
             continue  # a region in which nothing was known to be sold sells nothing
         moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
         moves += [one for _, one in moved if one is not None]
-        held_back += [row for row, one in moved if one is not None and not one.taken]
+        held_back += [row for row, one in moved if one is not None and not one.is_accepted]
         in_use = (*_rows_in_use(moved, known), *_unrefused_rows(before, part))
         parts[part.scope] = StoredPart(part.asked_at, in_use)
     asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
@@ -81,15 +81,19 @@ def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept
     )
 
 
-def _moved(known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool) -> PriceMove | None:
+def _moved(
+    known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool
+) -> ListPriceChange | None:
     previous = known or embedded_row(provider, row.key)
-    return None if previous is None else price_move(previous, row, most, accept=accept)
+    return None if previous is None else price_change(previous, row, most, accept=accept)
 
 
-def _rows_in_use(moved: list[tuple[PriceRow, PriceMove | None]], known: dict[RowKey, PriceRow]) -> Iterator[PriceRow]:
+def _rows_in_use(
+    moved: list[tuple[PriceRow, ListPriceChange | None]], known: dict[RowKey, PriceRow]
+) -> Iterator[PriceRow]:
     """Yield what is used from now on: of a price that was held back, the last refreshed one (or the embedded one)."""
     for row, move in moved:
-        if move is None or move.taken:
+        if move is None or move.is_accepted:
             yield row
         elif row.key in known:
             yield known[row.key]

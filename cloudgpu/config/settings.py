@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.alerts.alerts import Alerts, alerts_from, with_environment
 from cloudgpu.config.files.user_files import Home, read_text, setting_fault, settings_table, shown, zone_of
 from cloudgpu.config.money.fees import Fees, fees_from
-from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean
 from cloudgpu.core.values.times import duration_text, parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -203,7 +203,10 @@ def _check_keys(table: Mapping[str, Any]) -> None:
         if key not in known:
             name = str(shown(key))
             raise setting_fault(
-                name, name, f"is not a setting{did_you_mean(near(key, known))}", next=f"Settings: {', '.join(known)}."
+                name,
+                name,
+                f"is not a setting{did_you_mean(closest_match(key, known))}",
+                next=f"Settings: {', '.join(known)}.",
             )
 
 
@@ -235,7 +238,7 @@ def _span(key: str, value: object) -> timedelta:
 def _market(key: str, value: object) -> str:
     text = _text(key, value)
     if text not in MARKETS:
-        says = f"is {shown(text)!r}, which is not a market{did_you_mean(near(text, MARKETS))}"
+        says = f"is {shown(text)!r}, which is not a market{did_you_mean(closest_match(text, MARKETS))}"
         raise setting_fault(key, value, says, next=f"Use one of: {', '.join(MARKETS)}.")
     return text
 
@@ -244,7 +247,7 @@ def _trust(key: str, value: object) -> str:
     text = _text(key, value)
     if text in TRUSTS:
         return text
-    says = f"is {shown(text)!r}, which is not a trust{did_you_mean(near(text, TRUSTS))}"
+    says = f"is {shown(text)!r}, which is not a trust{did_you_mean(closest_match(text, TRUSTS))}"
     way_out = f"Use one of: {', '.join(TRUSTS)}."
     if text == "community":
         says = "cannot be 'community': a stranger's computer is used only where that is typed"
@@ -360,6 +363,6 @@ def _check_account(settings: Settings, accounts: Mapping[str, Account]) -> None:
     """Refuse a chosen account that does not exist."""
     name = settings.account
     if name is not None and name not in accounts:
-        says = f"is {name!r}, which is not an account{did_you_mean(near(name, accounts))}"
+        says = f"is {name!r}, which is not an account{did_you_mean(closest_match(name, accounts))}"
         known = ", ".join(sorted(accounts))
         raise setting_fault("account", name, says, next=f"Add [accounts.{name}], or use: {known}.")

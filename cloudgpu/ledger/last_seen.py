@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.instances import Instance, State
-from cloudgpu.core.model.machine import Machine, scopes_of
+from cloudgpu.core.model.machine import Machine, sync_scopes
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched
 def _seen_pending(ledger: Ledger, machine: Machine, instance: Instance) -> BeforeTheEnd:
     if machine.state != State.PENDING or instance.state in (State.PENDING, State.UNKNOWN):
         return {}
-    lines = (ledger.last(scope) for scope in scopes_of(machine))
+    lines = (ledger.last(scope) for scope in sync_scopes(machine))
     times = [line.occurred_at for line in lines if line and _proves(line, machine, resources=False, before=None)]
     return {"pending_at": max(times)} if times else {}
 
@@ -88,7 +88,7 @@ def _has_restarted(machine: Machine, instance: Instance) -> bool:
 
 
 def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: str | None) -> str | None:
-    scopes = scopes_of(machine)
+    scopes = sync_scopes(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
     times = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
     if not times and lines:  # the latest looks missed it already, or were not answered where it is
@@ -106,9 +106,9 @@ def _proves(line: Event, machine: Machine, *, resources: bool, before: str | Non
 
 def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when all prices of a machine's account were last asked for and answered."""
-    lines = [line for scope in scopes_of(machine) if (line := ledger.last(scope)) is not None]
+    lines = [line for scope in sync_scopes(machine) if (line := ledger.last(scope)) is not None]
     times = [line.occurred_at for line in lines if line.body.get("pinned")]
     if not times and lines:
-        all_lines = (line for scope in scopes_of(machine) for line in ledger.events(scope))
+        all_lines = (line for scope in sync_scopes(machine) for line in ledger.events(scope))
         times = [line.occurred_at for line in all_lines if line.body.get("pinned")]
     return max(times, default=None)

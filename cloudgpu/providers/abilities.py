@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from cloudgpu.core.activity.computer_share import ComputerShare
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.model.instances import Process
-from cloudgpu.core.model.launch import LaunchRequest, Part, Setup, Volume
+from cloudgpu.core.model.launch import BootPart, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Available, Offer, Price, Requirements
 from cloudgpu.core.model.records import GuardsRecord
@@ -406,7 +406,7 @@ def limited_to_abilities(provider: Provider, item: Available) -> Available:
     return replace(item, stoppable=stoppable, parkable=can_keep_images(provider))
 
 
-def home_writes(provider: Provider, name: str, parts: Iterable[Part]) -> Sequence[str]:
+def home_writes(provider: Provider, name: str, parts: Iterable[BootPart]) -> Sequence[str]:
     """Return what a launch writes in a home directory of the user's own computer, a sentence each; else nothing."""
     if not isinstance(provider, WritesAtHome):
         return ()

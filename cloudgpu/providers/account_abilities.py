@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, Permission, Quota, Region
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, Permission, PrepaidCredit, Quota, Region
 from cloudgpu.core.model.identity import AccountIdentity
 
 
@@ -166,7 +166,7 @@ class HasBudgetAlert(Protocol):
 class ReadsCredit(Protocol):
     """The account may be prepaid, and its balance can be read."""
 
-    def credit(self) -> Credit | None:
+    def credit(self) -> PrepaidCredit | None:
         """Return the balance now; None for an account that is not prepaid.
 
         One read, changes nothing. Raises AuthFailed, ProviderUnavailable.

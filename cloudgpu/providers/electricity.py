@@ -75,6 +75,6 @@ def board_watts(gpu: Accelerator) -> Decimal | None:
 def _gpus_used(gpus: Sequence[Accelerator]) -> tuple[int, int]:
     """Return how many GPUs the machine uses and how many its computer has; 1 of 1 where it has them all."""
     for gpu in gpus:
-        if gpu.of:
-            return sum(gpu_in_use.count for gpu_in_use in gpus), gpu.of
+        if gpu.out_of:
+            return sum(gpu_in_use.count for gpu_in_use in gpus), gpu.out_of
     return 1, 1

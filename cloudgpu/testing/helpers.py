@@ -15,11 +15,11 @@ from typing import Any
 from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine
-from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Part, Setup
+from cloudgpu.core.model.launch import Attempt, Boot, BootPart, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Offer, Price, Requirements
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import machine_id, tag_value, token as token_of
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from cloudgpu.providers.base import ENTRY_POINT_GROUP
 
 STAND_IN_AGENT = '''"""Stands in for the agent: it lives, and does nothing."""
@@ -65,7 +65,7 @@ def make_attempt(
     renew: timedelta = timedelta(hours=2),
     now: datetime | None = None,
     agent_source: str = STAND_IN_AGENT,
-    parts: Sequence[Part] = (),
+    parts: Sequence[BootPart] = (),
     jupyter: Sequence[str] = (),
     user: str | None = None,
     client_public_keys: Sequence[str] | None = None,
@@ -169,8 +169,8 @@ def _tags(request: LaunchRequest, machine: str, ledger: str, expires: datetime, 
         instances.TAG_OWNER: request.owner,
         instances.TAG_PROJECT: request.project,
         instances.TAG_POLICY: request.policy,
-        instances.TAG_EXPIRES: epoch(expires),
-        instances.TAG_RENEW_UNTIL: epoch(renew),
+        instances.TAG_EXPIRES: epoch_text(expires),
+        instances.TAG_RENEW_UNTIL: epoch_text(renew),
         instances.TAG_HOLD_UNTIL: "0",
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.catalog.catalog import is_old, speed_per_dollar
+from cloudgpu.core.catalog.catalog import is_old_price, speed_per_dollar
 from cloudgpu.core.catalog.pricelist import PER_HOUR
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.core.catalog.catalog import CatalogOffer, DiskPrice, ListedPrice, PastPrice, Speed
-    from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow
+    from cloudgpu.core.catalog.pricelist import ListPriceChange, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
 CURRENT, SUPERSEDED, HISTORIC = "current", "superseded", "historic"
@@ -34,7 +34,7 @@ def machine_price(listed: ListedPrice, state: str, now: datetime) -> CatalogPric
         "usd": usd(price.per_hour),
         "low_usd": None,
         "as_of": iso(price.as_of),
-        "old": is_old(price.as_of, now),
+        "old": is_old_price(price.as_of, now),
         "state": state,
     }
 
@@ -52,7 +52,7 @@ def storage_price(price: DiskPrice, state: str, now: datetime) -> CatalogPrice:
         "usd": usd(price.price),
         "low_usd": None if price.low is None else usd(price.low),
         "as_of": None if price.as_of is None else iso(price.as_of),
-        "old": price.as_of is None or is_old(price.as_of, now),
+        "old": price.as_of is None or is_old_price(price.as_of, now),
         "state": state,
     }
 
@@ -70,12 +70,12 @@ def past_price(price: PastPrice, state: str, now: datetime) -> CatalogPrice:
         "usd": usd(price.price),
         "low_usd": None,
         "as_of": iso(price.as_of),
-        "old": is_old(price.as_of, now),
+        "old": is_old_price(price.as_of, now),
         "state": state,
     }
 
 
-def price_change_value(provider: str, move: PriceMove) -> PriceChange:
+def price_change_value(provider: str, move: ListPriceChange) -> PriceChange:
     """Return how a price has changed; `accepted` says whether the new price is in use."""
     return {
         "provider": provider,
@@ -83,10 +83,10 @@ def price_change_value(provider: str, move: PriceMove) -> PriceChange:
         "region": move.key.region,
         "market": move.key.market and str(move.key.market),
         "unit": move.unit,
-        "was": _price(move.was),
-        "now": _price(move.now),
+        "was": _price(move.old),
+        "now": _price(move.new),
         "factor": round(move.factor, 4),
-        "accepted": move.taken,
+        "accepted": move.is_accepted,
     }
 
 
@@ -115,11 +115,11 @@ def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuO
         "price": price_value(listed.price),
         "price_dated": listed.dated,
         "price_check": listed.check,
-        "old": is_old(listed.price.as_of, now),
+        "old": is_old_price(listed.price.as_of, now),
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,
         "recalled": list(machine_type.recalled),
-        "speed": None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)},
+        "speed": None if speed is None else {"vs_h100": round(speed.vs_h100, 4), "basis": str(speed.basis)},
         "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, speed)),
     }
 

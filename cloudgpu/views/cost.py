@@ -19,7 +19,7 @@ from cloudgpu.core.billing.forecast import BurnPart
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.budgets.credit import CreditReading, credit_left, hourly_now, time_left
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.money import NANO, Money, hours_text, usd
+from cloudgpu.core.values.money import NANOS_PER_USD, Money, hours_text, usd
 from cloudgpu.core.values.times import from_iso, iso
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _sums(totals: CostTotals, rounded: Sequence[Money], by: By, currency: Curren
         "usd": None if is_unpriced else usd(amount),
         "low_usd": None if is_unpriced else usd(bound_money(totals.low, totals.amount, amount)),
         "high_usd": None if is_unpriced else usd(bound_money(totals.high, totals.amount, amount)),
-        "amount": None if currency is None or is_unpriced else f"{currency.exact(amount):f}",
+        "amount": None if currency is None or is_unpriced else f"{currency.convert(amount):f}",
         "on_demand_usd": usd(on_demand) if has_list_cost else None,
         "savings_usd": usd(savings) if has_list_cost else None,
         "without_on_demand": totals.uncompared_runs,
@@ -182,7 +182,7 @@ QUANTITY_DIGITS = 15  # of quantities: a price of a thousand dollars times the r
 
 def decimal(value: Fraction | Money | int) -> str:
     """Return plain decimal text, always with a point and never with an exponent; quantities to 15 places."""
-    exact = Fraction(value.nanos, NANO) if isinstance(value, Money) else Fraction(value)
+    exact = Fraction(value.nanos, NANOS_PER_USD) if isinstance(value, Money) else Fraction(value)
     scaled = round(abs(exact) * 10**QUANTITY_DIGITS)
     whole, decimals = divmod(scaled, 10**QUANTITY_DIGITS)
     return f"{'-' if exact < 0 and scaled else ''}{whole}.{f'{decimals:0{QUANTITY_DIGITS}d}'.rstrip('0') or '0'}"
@@ -203,11 +203,11 @@ def credit_value(reading: CreditReading, hourly_cost: Money, now: datetime) -> C
     return {
         "account": reading.account,
         "provider": reading.provider,
-        "left_usd": usd(credit.left),
+        "left_usd": usd(credit.remaining),
         "usd_per_hour": usd(hourly_cost),
         "as_of": iso(credit.as_of),
         "ends_at": None if duration is None else iso(now + duration),
-        "page": credit.page,
+        "page": credit.payment_page,
     }
 
 

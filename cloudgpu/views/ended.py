@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
-from cloudgpu.core.model.machine import Machine, comes_back, command_name, has_retained_resources, not_none
-from cloudgpu.core.values.times import minute
+from cloudgpu.core.model.machine import Machine, can_be_restored, command_name, has_retained_resources, not_none
+from cloudgpu.core.values.times import minute_text
 from cloudgpu.errors import InstanceNotFound
 
 
@@ -15,7 +15,8 @@ def ended_error(machine: Machine, now: datetime) -> InstanceNotFound:
     name, reason = machine.name, f" ({machine.state_reason})" if machine.state_reason else ""
     retained_text = " Some of its resources are retained." if has_retained_resources(machine) else ""
     return InstanceNotFound(
-        f"{name} ended at {minute(not_none(machine.terminated_at))}{reason}. {cost_text(machine, now)}.{retained_text}",
+        f"{name} ended at {minute_text(not_none(machine.terminated_at))}{reason}. "
+        f"{cost_text(machine, now)}.{retained_text}",
         field="name",
         value=name,
         next=_next_text(machine),
@@ -33,7 +34,7 @@ def cost_text(machine: Machine, now: datetime) -> str:
 
 def _next_text(machine: Machine) -> str:
     name = machine.name
-    if comes_back(machine):
+    if can_be_restored(machine):
         typed = command_name(machine)
         return (
             f"Run: cloudgpu start {typed} (to bring it back), or: cloudgpu down {typed} (to delete its disk or image)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import minute
+from cloudgpu.core.values.times import minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import HistoryLine
@@ -60,7 +60,7 @@ def _launched_text(body: EventBody) -> str:
 def _lease_parts(body: EventBody) -> list[str]:
     """Return until when it may live and until when its lease is renewable, as parts of a sentence."""
     ends = (("lease until", body.get("expires")), ("renewable until", body.get("renew_until")))
-    return [f"{what} {minute(at)}" for what, at in ends if at]
+    return [f"{what} {minute_text(at)}" for what, at in ends if at]
 
 
 def _price(price: EventBody | None) -> str:
@@ -112,7 +112,7 @@ def _price_text(body: EventBody) -> str:
 
 def _traffic_text(body: EventBody) -> str:
     received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
-    return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute(body['since'])}"
+    return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute_text(body['since'])}"
 
 
 def _lease_text(body: EventBody) -> str:
@@ -120,7 +120,7 @@ def _lease_text(body: EventBody) -> str:
 
 
 def _hold_text(body: EventBody) -> str:
-    return (f"held until {minute(body['until'])}" if body["until"] else "hold released") + _right_text(body)
+    return (f"held until {minute_text(body['until'])}" if body["until"] else "hold released") + _right_text(body)
 
 
 def _decision_text(body: EventBody) -> str:
@@ -129,7 +129,7 @@ def _decision_text(body: EventBody) -> str:
     condition = "it stays in use" if body.get("activity") == "ACTIVE" else "nothing changes"
     has_warned = body["do"] == "warn" and rule  # and so says itself when it ends
     planned_end = (
-        f"; ends {minute(body['at'])} if {condition}"
+        f"; ends {minute_text(body['at'])} if {condition}"
         if body.get("at") and body["do"] in _ACTIONS and not has_warned
         else ""
     )
@@ -137,7 +137,7 @@ def _decision_text(body: EventBody) -> str:
 
 
 def _warning_text(body: EventBody) -> str:
-    due = f", ends {minute(body['due'])}" if body["due"] else ""
+    due = f", ends {minute_text(body['due'])}" if body["due"] else ""
     how = body.get("how") or ()
     channels = f" ({', '.join(how) if not isinstance(how, str) else how})" if how else ""
     rule = "use not known" if body["rule"] == "none" else body["rule"]
@@ -152,7 +152,7 @@ def _interruption_text(body: EventBody) -> str:
 
 
 def _timer_text(body: EventBody) -> str:
-    what = f"timer of its cloud set to {minute(body['at'])}" if body["at"] else "timer of its cloud dropped"
+    what = f"timer of its cloud set to {minute_text(body['at'])}" if body["at"] else "timer of its cloud dropped"
     return f"{what}: {body['why']}" if body.get("why") else what
 
 
@@ -192,7 +192,7 @@ _TEXTS: dict[str, Callable[[EventBody], str]] = {
     "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
     "lease_set": _lease_text,
     "hold_set": _hold_text,
-    "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute(body['at'])}",
+    "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute_text(body['at'])}",
     "spot_interrupted": _interruption_text,
     "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_right_text(body)}",
     "machine_unshared": lambda body: f"{body['key'] or 'every shared key'} was removed{_right_text(body)}",

@@ -182,4 +182,4 @@ def price_value(price: Price) -> PriceValue:
 
 
 def _accelerator(gpu: Accelerator) -> Gpu:
-    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.out_of}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.machine import runs_on
+from cloudgpu.core.model.machine import may_be_running
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.policies.schedule import next_off
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
@@ -147,7 +147,7 @@ def why_value(
     machine = view.machine
     evidence = (
         activity_evidence(view, now)
-        if runs_on(machine)
+        if may_be_running(machine)
         else Evidence(UNKNOWN, _stopped_text(machine, stop_reason), asked=False)
     )
     return {

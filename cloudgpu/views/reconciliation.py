@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reconciliation.reconcile import GapReason, LedgerTotal, ResourceTotal
-from cloudgpu.core.values.money import NANO, Money, usd
+from cloudgpu.core.values.money import NANOS_PER_USD, Money, usd
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import ReconcileDocument, ReconciledResource, ReconcileHead
@@ -89,4 +89,4 @@ def _sum(totals: Iterable[ResourceTotal]) -> Fraction:
 
 
 def _usd(amount: Fraction) -> str:
-    return usd(Money(round(amount * NANO)))
+    return usd(Money(round(amount * NANOS_PER_USD)))

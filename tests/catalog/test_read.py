@@ -275,7 +275,7 @@ def test_importing_the_catalogue_reads_nothing_yet():
 )
 def test_quotas_of_google_count_gpus_by_kind_and_all_together(name, market, codes):
     found = catalog.quotas_of("gcp", name, market)
-    assert [(one.code, one.counts(catalog.instance_type("gcp", name))) for one in found] == codes
+    assert [(one.code, one.amount_of(catalog.instance_type("gcp", name))) for one in found] == codes
     regional = catalog.quota_of("gcp", name, market)
     assert regional is None or not regional.is_overall
 
@@ -287,7 +287,7 @@ def test_every_gpu_that_google_sells_counts_against_the_limit_on_all_regions():
 
 def test_a_card_that_is_sold_apart_has_its_prices_with_their_date_and_others_have_none():
     card = catalog.gpu("rtx3090").card
-    assert (card.launch, card.new, card.used) == (Money.usd(1499), Money.usd(762), Money.usd(537))
+    assert (card.at_launch, card.new, card.used) == (Money.usd(1499), Money.usd(762), Money.usd(537))
     assert (card.dated, f"{card.as_of:%Y-%m-%d}") == ("2025 (undated table)", "2025-01-01")
     assert catalog.gpu("rtx5090").card is None  # its price is recalled in the facts, so none is listed
     assert catalog.gpu("t4").card is None

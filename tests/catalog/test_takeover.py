@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.catalog.location import use
 from cloudgpu.catalog.refreshed import StoredPrices, file_of, index, stored, write
 from cloudgpu.catalog.takeover import merge_prices
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, PriceRow, RefusedRow, RowKey
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, PriceRow, RefusedRow, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
@@ -66,8 +66,8 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
     for scope in {gap.scope for gap in after.unanswered}:
         assert after.kept.parts.get(scope) == before.parts.get(scope)
     for moved in after.moves:
-        assert stands.get(moved.key) == (moved.now if moved.taken else was.get(moved.key))
-        assert moved.taken or moved.now in after.kept.held_back
+        assert stands.get(moved.key) == (moved.new if moved.is_accepted else was.get(moved.key))
+        assert moved.is_accepted or moved.new in after.kept.held_back
 
 
 @given(answers)
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_meant_prices_nothing(place, text):
 
 
 def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
-    rows = Gathering("a scope", NOW)
+    rows = PartBuilder("a scope", NOW)
     key = RowKey("g5.xlarge", "us-east-1", Market.ON_DEMAND)
     for usd in ("1", "1.0", "2", "1"):
         rows.add(key, PER_HOUR, usd, source="a list", name=f"row {usd}")
@@ -165,7 +165,7 @@ def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
     ).kept
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
         found = merge_prices(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
-        assert [one.taken for one in found.moves] == [is_taken]
+        assert [one.is_accepted for one in found.moves] == [is_taken]
 
 
 def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():

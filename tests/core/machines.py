@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from cloudgpu.core.model.facts import NO_TEXTS, AttachedCost, HourlyPrice, Retained
+from cloudgpu.core.model.facts import EMPTY, AttachedCost, HourlyPrice, Retained
 from cloudgpu.core.model.machine import Machine
 
 _TEXTS = "id name provider account region state owner project policy key request intended_at first_at".split()
 _USUAL: dict[str, Any] = dict.fromkeys(Machine._fields) | dict.fromkeys(_TEXTS, "") | Machine._field_defaults
 _USUAL |= {"market": "on_demand", "launch_status": "made", "retained": (), "open_usage": (), "seq": 0}
-_USUAL |= {"usage_totals": NO_TEXTS, "charge_notes": NO_TEXTS, "attempt_number": 0}
+_USUAL |= {"usage_totals": EMPTY, "charge_notes": EMPTY, "attempt_number": 0}
 _USUAL |= dict.fromkeys("is_named_resource billed launch_failed parked discard unpriced".split(), False)
 
 

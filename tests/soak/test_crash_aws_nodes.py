@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.model.cluster import own_tags
+from cloudgpu.core.model.cluster import tags_of_node
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client
 from tests.soak.crash import check_each
@@ -26,7 +26,7 @@ class ClusterLife(AwsLife):
     def tags(self):
         """Return the tags of each living machine, by what AWS says of it: its tags and its launch index."""
         return [
-            own_tags({tag["key"]: tag["value"] for tag in one.get_tags()}, one.ami_launch_index)
+            tags_of_node({tag["key"]: tag["value"] for tag in one.get_tags()}, one.ami_launch_index)
             for one in self.living()
         ]
 

@@ -8,19 +8,19 @@ from typing import assert_type
 
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
+from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff
 
 
-def right(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: Amount) -> None:
+def right(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: QuotedAmount) -> None:
     """Make what follows from what."""
     assert_type(power + power.times(Fraction(3, 2)), Power)
     assert_type(power.over(timedelta(hours=1)) + energy, Energy)
-    assert_type(money + tariff.cost(energy) - amount.dollars, Money)
+    assert_type(money + tariff.cost(energy) - amount.in_usd, Money)
     assert_type(amount.currency.text(money), str)
 
 
 # Each of these has to need its comment, or mypy complains of the comment.
-def wrong(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: Amount, currency: Currency) -> None:
+def wrong(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: QuotedAmount, currency: Currency) -> None:
     """Mix what does not go together."""
     money + energy  # type: ignore[operator]
     money + power  # type: ignore[operator]
@@ -43,5 +43,5 @@ def wrong(money: Money, power: Power, energy: Energy, tariff: Tariff, amount: Am
     power.over(energy)  # type: ignore[arg-type]
     Tariff(amount)  # type: ignore[arg-type]
     currency.text(amount)  # type: ignore[arg-type]
-    amount.currency.exact(energy)  # type: ignore[arg-type]
+    amount.currency.convert(energy)  # type: ignore[arg-type]
     energy * tariff  # type: ignore[operator]

@@ -11,11 +11,11 @@ from cloudgpu.core.advice.desktop import YEAR, Desktop
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rules import PER_NANO
 from cloudgpu.core.catalog.catalog import CatalogOffer, InstanceType, ListedPrice
-from cloudgpu.core.catalog.gpus import RatioBasis, SpeedRatio, Work
+from cloudgpu.core.catalog.gpus import RatioBasis, SpeedRatio, Workload
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.units import Amount, Energy, Power, Tariff
+from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff
 from cloudgpu.views.advice.compare import compare_value
 from cloudgpu.views.advice.compare_sentences import CompareFacts
 
@@ -36,7 +36,7 @@ DESKTOP = Desktop(
     source="a test",
     as_of=date(2026, 10, 1),
     maintenance=Money.usd(100),
-    quoted=Amount(Decimal(9_800_000), WON),
+    quoted=QuotedAmount(Decimal(9_800_000), WON),
 )
 
 
@@ -74,7 +74,7 @@ def a_story(**more) -> CompareFacts:
         "now": NOW,
         "desktop": DESKTOP,
         "desktop_memory": 24.0,
-        "work": Work.TRAINING,
+        "work": Workload.TRAINING,
         "history": history,
         "cases": comparisons(history, DESKTOP, goes_on=True),
         "own_machines": [_own()],

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.files import explain_os_errors, lock_of, locked, remove, remove_part_files, write_whole
 from cloudgpu.core.model.instances import Address
-from cloudgpu.core.model.machine import Machine, jump_of
-from cloudgpu.core.values.network import Jump
+from cloudgpu.core.model.machine import Machine, jump_host_of
+from cloudgpu.core.values.network import JumpHost
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -256,12 +256,12 @@ class SshHost:
     name: str
     id: str
     address: Address
-    jump: Jump | None = None
+    jump: JumpHost | None = None
 
 
 def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
     """Return those of these machines that have an address."""
-    return [SshHost(one.name, one.id, Address(*one.address), jump_of(one)) for one in machines if one.address]
+    return [SshHost(one.name, one.id, Address(*one.address), jump_host_of(one)) for one in machines if one.address]
 
 
 def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.core.model.instances import Address
-from cloudgpu.core.values.network import Jump
+from cloudgpu.core.values.network import JumpHost
 from cloudgpu.errors import Unreachable
 
 
@@ -29,7 +29,7 @@ class Target:
     address: Address
     key_file: Path
     known_hosts: Path
-    jump: Jump | None = None
+    jump: JumpHost | None = None
 
     @property
     def host_and_port(self) -> str:

@@ -10,7 +10,7 @@ import typer
 from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.render import clipped, dollars, facts, paragraph, rounded, table
 from cloudgpu.core.values.naming import counted
-from cloudgpu.core.values.times import minute
+from cloudgpu.core.values.times import minute_text
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import Amount, BacktestDocument, ReplayedStop, ReplayedWork
@@ -56,7 +56,7 @@ def text(value: BacktestDocument) -> str:
 
 
 def _head(value: BacktestDocument) -> str:
-    period = f"{minute(value['since'])} to {minute(value['until'])}"
+    period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
     return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_span(value['every_s'])}."
 
 
@@ -135,8 +135,8 @@ def _work_text(stop: ReplayedStop) -> str:
 
 def _killed_work_text(stop: ReplayedStop, work: ReplayedWork) -> str:
     return (
-        f"{stop['name']}: {', '.join(work['what'])} was running at {minute(stop['at'])} and kept running for "
-        f"{_span(work['seconds'])} until {minute(work['until'])}; it would have been ended then ({stop['rule']}: "
+        f"{stop['name']}: {', '.join(work['what'])} was running at {minute_text(stop['at'])} and kept running for "
+        f"{_span(work['seconds'])} until {minute_text(work['until'])}; it would have been ended then ({stop['rule']}: "
         f"{stop['why']})."
     )
 

@@ -206,9 +206,9 @@ def _erases(value: Plan) -> bool:
 
 
 def _is_open(network: Network) -> bool:
-    from cloudgpu.core.values.network import ANYWHERE
+    from cloudgpu.core.values.network import EVERYBODY
 
-    return not network["security_group"] and ANYWHERE in network["ssh_from"]
+    return not network["security_group"] and EVERYBODY in network["ssh_from"]
 
 
 def plan(value: Plan, now: datetime) -> str:

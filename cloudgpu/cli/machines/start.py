@@ -9,7 +9,7 @@ import typer
 from cloudgpu.cli.common import Format, MaybeName, Output, Verbose, Yes, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
 from cloudgpu.cli.render import dollars, next_steps, price, price_briefly, rounded
-from cloudgpu.core.model.machine import Machine, comes_back
+from cloudgpu.core.model.machine import Machine, can_be_restored
 
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
@@ -73,9 +73,9 @@ def command(
         return
     machine = settle_restore(session, machine)
     check_max_price(machine, typed.max_price, move_it=move)
-    if move and not comes_back(machine):
+    if move and not can_be_restored(machine):
         machine = _moved(session, machine, typed)
-    if comes_back(machine):
+    if can_be_restored(machine):
         machine = _brought_back(session, machine, typed, wider=move, wait=not no_wait, output=output)
     else:
         machine = _start(session, machine, typed, wait=not no_wait, output=output)

@@ -67,13 +67,13 @@ def _text(value: ReconcileDocument) -> str:
 
 
 def _head(value: ReconcileDocument) -> str:
-    from cloudgpu.core.values.times import minute
+    from cloudgpu.core.values.times import minute_text
 
     if value["since"] is None or value["until"] is None:
         return paragraph(
             f"{value['file']}: {value['rows']} rows, none of them for use, so there is nothing to compare."
         )
-    period = f"{minute(value['since'])} to {minute(value['until'])}"
+    period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
     rates = "".join(f" {rate}." for rate in value["rates"])
     return paragraph(f"{period}, {value['rows']} rows of {', '.join(value['providers'])}.{rates}")
 

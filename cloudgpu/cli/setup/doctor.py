@@ -23,7 +23,7 @@ from cloudgpu.cli.common import (
     tell,
 )
 from cloudgpu.cli.render import dollars, facts, paragraph
-from cloudgpu.core.model.checks import Verdict, gravest
+from cloudgpu.core.model.checks import Verdict, exit_code_of_checks
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
 
@@ -72,13 +72,13 @@ def command(
     if not live or failed:
         emit(output, examined(checks), said)
         if failed:
-            raise typer.Exit(gravest(check.exit_code for check in failed))
+            raise typer.Exit(exit_code_of_checks(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
         sys.stderr.write(colour_for(said, sys.stderr) + "\n\n")
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
-    code = gravest(stage.exit_code for trial in trials for stage in trial.stages)
+    code = exit_code_of_checks(stage.exit_code for trial in trials for stage in trial.stages)
     if code:
         raise typer.Exit(code)
 
@@ -127,7 +127,7 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, to_try: str) -> str:
     width = max((len(one.name) for one in checks if verbose or one.verdict is not Verdict.OK), default=0)
 
     def entry(check: Check, *, whole: bool) -> str:
-        says = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.said)]
+        says = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.message)]
         if check.next and (whole or len(check.next) <= SHORT):
             says.append((" " * (width + 5), f"-> {check.next}"))
         return facts(says)

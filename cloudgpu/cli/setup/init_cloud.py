@@ -83,7 +83,7 @@ def _named_keys(cloud: str, named: Mapping[str, str | None]) -> dict[str, str]:
 
 def _named_part(prep: Preparation, part: RolePart) -> str:
     """Return what a part is, with its name where it is not one of the machines' role."""
-    return part.what if prep.role and part in prep.role.parts else f"{part.what} {part.name}"
+    return part.description if prep.role and part in prep.role.parts else f"{part.description} {part.name}"
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
@@ -137,15 +137,15 @@ def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
         lines = {"budget": _budget_line(prep, verb), "SSH rules": _ssh_line(prep)}
         tell(lines.get(what, f"{verb} the {whole}"))
     for part in prep.parts:
-        if not part.ours:
-            tell(f"left alone: the {part.what} {part.name}, which lacks our tag and is somebody else's")
+        if not part.is_ours:
+            tell(f"left alone: the {part.description} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
         tell(_nothing_to_do(prep, verb))
     if prep.unseen:
         tell(f"whether cloudgpu's budget exists is not known: {prep.unseen}")
     if verb == "makes":
         _show_uses(prep, name)
-    elif prep.timer is not None and any(part.there and part.ours for part in prep.timer.parts):
+    elif prep.timer is not None and any(part.exists and part.is_ours for part in prep.timer.parts):
         tell("Without the role, timers that are set for machines no longer work.")
     shown = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write("".join(f"  {line}\n" for line in [f"{prep.draft.found.home.config_file}:", *shown] if shown))
@@ -156,7 +156,7 @@ def _show_credit(prep: Preparation) -> None:
     if isinstance(prep.credit, CloudgpuError):
         tell(f"what is left of its credit is not known: {prep.credit.message}")
     elif prep.credit is not None:
-        tell(f"credit: {prep.credit.left.text()} left. Pay in at {prep.credit.page}")
+        tell(f"credit: {prep.credit.remaining.text()} left. Pay in at {prep.credit.payment_page}")
 
 
 def _nothing_to_do(prep: Preparation, verb: str) -> str:
@@ -219,7 +219,7 @@ def _credit_value(prep: Preparation) -> AccountCredit | None:
     if prep.credit is None or isinstance(prep.credit, CloudgpuError):
         return None
     credit = prep.credit
-    return {"left_usd": usd(credit.left), "as_of": iso(credit.as_of), "page": credit.page}
+    return {"left_usd": usd(credit.remaining), "as_of": iso(credit.as_of), "page": credit.payment_page}
 
 
 def _budget_value(budget: BudgetAlert) -> AccountBudget:

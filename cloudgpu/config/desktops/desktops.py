@@ -15,8 +15,8 @@ from cloudgpu.config.money.currencies import MAX_PER_USD, rate_of
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.values.currency import CODES, Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, did_you_mean, near, unknown_word
-from cloudgpu.core.values.units import Amount, Power, Tariff
+from cloudgpu.core.values.naming import NAME, closest_match, did_you_mean, unknown_word
+from cloudgpu.core.values.units import Power, QuotedAmount, Tariff
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _idle(table: Table, watts: Watts | None) -> Power:
 def _depreciation(table: Table) -> Depreciation:
     word = table.line("depreciation", Depreciation.NONE)
     if word not in list(Depreciation):
-        says = "is not a way to depreciate" + did_you_mean(near(word, Depreciation))
+        says = "is not a way to depreciate" + did_you_mean(closest_match(word, Depreciation))
         raise table.fault("depreciation", says, next=f"Use one of: {', '.join(Depreciation)}.")
     if word == Depreciation.DECLINING:
         table.check_keys(KEYS, required=["yearly_loss_percent"])
@@ -212,7 +212,7 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     """Return the currency of the file's amounts at its own rate or at the configured one; None: US dollars."""
     code = table.line("currency", "USD")
     if code not in CODES:
-        says = "is not a currency of ISO 4217" + did_you_mean(near(code, CODES))
+        says = "is not a currency of ISO 4217" + did_you_mean(closest_match(code, CODES))
         raise table.fault("currency", says, next="Write its three capital letters, like KRW.")
     given = [key for key in RATE if key in table.values]
     if code == "USD":
@@ -241,7 +241,7 @@ def check_past(table: Table, currency: Currency | None, today: date) -> None:
             raise table.fault(key, f"{says}, a day that is still to come", next=next_)
 
 
-def purchase_in(table: Table, currency: Currency | None) -> tuple[Money, Amount | None]:
+def purchase_in(table: Table, currency: Currency | None) -> tuple[Money, QuotedAmount | None]:
     """Return the purchase in dollars, and as it was quoted where that is in another currency."""
     key = "purchase_usd" if "purchase_usd" in table.values else "purchase"
     if key == "purchase" and key not in table.values:
@@ -252,8 +252,8 @@ def purchase_in(table: Table, currency: Currency | None) -> tuple[Money, Amount 
         raise table.fault(key, "has no currency", next="Add currency: with three letters, or write purchase_usd:.")
     if key == "purchase_usd" or currency is None:
         return Money.usd(table.number(key, least=0, most=MAX_USD)), None
-    quoted = Amount(table.number(key, least=0, most=_most(currency)), currency)
-    return quoted.dollars, quoted
+    quoted = QuotedAmount(table.number(key, least=0, most=_most(currency)), currency)
+    return quoted.in_usd, quoted
 
 
 def tariff_in(table: Table, currency: Currency | None) -> Tariff:
@@ -266,14 +266,16 @@ def tariff_in(table: Table, currency: Currency | None) -> Tariff:
     table.check_keys(table.values, required=[key])
     if key == "usd_per_kwh" or currency is None:
         return Tariff(Money.usd(table.number(key, least=0, most=100)))
-    return Tariff(Amount(table.number(key, least=0, most=100 * max(currency.per_usd, Decimal(1))), currency).dollars)
+    return Tariff(
+        QuotedAmount(table.number(key, least=0, most=100 * max(currency.per_usd, Decimal(1))), currency).in_usd
+    )
 
 
 def money_in(table: Table, key: str, currency: Currency | None) -> Money:
     """Return an amount in the file's currency in dollars."""
     if currency is None:
         return Money.usd(table.number(key, least=0, most=MAX_USD))
-    return Amount(table.number(key, least=0, most=_most(currency)), currency).dollars
+    return QuotedAmount(table.number(key, least=0, most=_most(currency)), currency).in_usd
 
 
 def _most(currency: Currency) -> Decimal:

@@ -13,7 +13,7 @@ from cloudgpu.config.desktops.desktops import day_in
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, Source, SourceQuality
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.errors import InvalidRequest
 
 MAX = 1_000_000  # larger than every figure here
@@ -84,11 +84,11 @@ def _source(table: Table, texts: Texts) -> Source:
 def _kind(name: str, table: Table, texts: Texts) -> Kind:
     needed = ("title", "speed", "source", "basis")
     table.check_keys((*needed, "memory_gib", "remark"), required=needed)
-    if table.line("speed") not in list(Work):
-        raise table.fault("speed", "is none", next=f"Use one of: {', '.join(Work)}.")
+    if table.line("speed") not in list(Workload):
+        raise table.fault("speed", "is none", next=f"Use one of: {', '.join(Workload)}.")
     gib = Fraction(table.number("memory_gib", least=1, most=1000)) if "memory_gib" in table.values else None
     remark = table.line("remark")
-    return Kind(name, table.line("title"), gib, Work(table.line("speed")), _source(table, texts), remark)
+    return Kind(name, table.line("title"), gib, Workload(table.line("speed")), _source(table, texts), remark)
 
 
 def _figure(table: Table, texts: Texts) -> Figure:

@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.core.values.naming import NAME, did_you_mean, near
+from cloudgpu.core.values.naming import NAME, closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 
@@ -233,7 +233,7 @@ def settings_table(key: str, value: object, known: Collection[str] | None = None
         raise setting_fault(key, value, "has to be a table", next or f"Write: [{key}]")
     for name in value:
         if known is not None and name not in known:
-            says = f"is not a setting{did_you_mean(near(str(name), known))}"
+            says = f"is not a setting{did_you_mean(closest_match(str(name), known))}"
             raise setting_fault(f"{key}.{shown(name)}", name, says, next or f"Settings: {', '.join(known)}.")
     return value
 
@@ -282,7 +282,7 @@ def _unknown_zone(name: str, field: str) -> InvalidRequest:
 
     known = {one.casefold(): one for one in available_timezones() - {"Factory"}}  # it stands for none set
     by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
-    meant = known.get(name.casefold()) or by_city.get(name.casefold()) or near(name, known.values())
+    meant = known.get(name.casefold()) or by_city.get(name.casefold()) or closest_match(name, known.values())
     return InvalidRequest(
         f"{shown(name)!r} is not a time zone" + did_you_mean(meant, "."),
         field=field,

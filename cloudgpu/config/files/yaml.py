@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from cloudgpu.config.files.user_files import read_text, shown
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 LARGEST = 128 * 1024  # characters
@@ -82,7 +82,7 @@ class Table:
         known = tuple(known)
         for key in self.values:
             if key not in known:
-                says = "is not a known key" + did_you_mean(near(key, known))
+                says = "is not a known key" + did_you_mean(closest_match(key, known))
                 raise self.fault(key, says, next=f"Use one of: {', '.join(known)}.")
         for key in required:
             if key not in self.values:

@@ -13,7 +13,7 @@ from cloudgpu.config.files.user_files import number_of, setting_fault, settings_
 from cloudgpu.core.billing.discounts import ANY, Credit, Discount
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 
 LARGEST = Decimal(1_000_000_000)  # USD
 _PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
@@ -89,7 +89,7 @@ def _credit(key: str, table: Table, kinds: Collection[str]) -> Credit:
 def _one_of(key: str, value: object, known: Sequence[str]) -> str:
     if isinstance(value, str) and value in known:
         return value
-    meant = near(value, known) if isinstance(value, str) else None
+    meant = closest_match(value, known) if isinstance(value, str) else None
     says = "is missing." if value is None else f"is {shown(value)!r}" + did_you_mean(meant, ".")
     raise setting_fault(key, value, says, f"Use one of: {', '.join(known)}.")
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from cloudgpu.config.files.user_files import setting_fault, settings_table, shown
 from cloudgpu.core.policies.description import FACTS, Choices
-from cloudgpu.core.values.naming import NAME, NAME_RULE, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match
 
 KEYS = ("projects", "tags")
 _KEY = "policies"
@@ -34,7 +34,7 @@ def _names(key: str, table: object) -> dict[str, str]:
 def _check_tag(tag: str) -> None:
     key, equals, value = tag.partition("=")
     if not equals or not value.strip() or key not in FACTS:
-        meant = near(key, FACTS)
+        meant = closest_match(key, FACTS)
         says = "is not a tag" + (f"; did you mean {meant}=...?" if meant and meant != key else "")
         way_out = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(FACTS)}.'
         raise setting_fault(f"{_KEY}.tags.{shown(tag)}", tag, says, way_out)

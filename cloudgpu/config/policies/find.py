@@ -36,7 +36,7 @@ from cloudgpu.core.policies.policy import (
     narrowest_limits,
 )
 from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule
-from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near, unknown_word
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean, unknown_word
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
@@ -319,7 +319,7 @@ def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
 def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:
     for name in values:
         if name not in keys:
-            says = "is not a known key" + did_you_mean(None if name in _ELSEWHERE else near(name, keys))
+            says = "is not a known key" + did_you_mean(None if name in _ELSEWHERE else closest_match(name, keys))
             way_out = _ELSEWHERE.get(name) or f"Use one of: {', '.join(keys)}."
             raise table.fault(f"{prefix}{name}", says, next=way_out)
 

@@ -12,7 +12,7 @@ from typing import Any
 from cloudgpu.config.alerts.alerts import LARGEST_FACTOR
 from cloudgpu.config.files.user_files import shown, zone_of
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean
 from cloudgpu.core.values.times import parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -97,7 +97,7 @@ def _days(value: object) -> frozenset[int]:
     for name in names:
         if name not in DAYS:
             known = (*DAYS, *MANY_DAYS)
-            meant = str(name)[:3].lower() if str(name)[:3].lower() in DAYS else near(str(name), known)
+            meant = str(name)[:3].lower() if str(name)[:3].lower() in DAYS else closest_match(str(name), known)
             says = f"cannot be {shown(name)!r}" + did_you_mean(meant)
             raise Misread(says, f"Use {', '.join(MANY_DAYS)}, or a list of {', '.join(DAYS)}.")
     if not names:
@@ -173,7 +173,9 @@ def word(*choices: str) -> Kind:
     def read(value: Any) -> str:
         if isinstance(value, str) and value in known:
             return value
-        meant = "off" if value is False and "off" in known else near(str(value), known)  # as YAML 1.1 writes off
+        meant = (
+            "off" if value is False and "off" in known else closest_match(str(value), known)
+        )  # as YAML 1.1 writes off
         says = f"cannot be {shown(value)!r}" + did_you_mean(meant)
         raise Misread(says, f"Use one of: {', '.join(known)}.")
 

@@ -12,7 +12,7 @@ from cloudgpu.config.files.user_files import data_dir, file_names
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest
 
@@ -67,7 +67,7 @@ class Template:
         """The image of its container, settings put in; empty for none. Raises InvalidRequest for what is none."""
         return _container_image(self.container, self.settings, self.path)
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BootPart, ...]:
         """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
         pieces = (
             ("image", self.image),
@@ -77,7 +77,7 @@ class Template:
             ("cloud_init", self.cloud_init),
             ("on_start", self.on_start),
         )
-        return tuple(Part(kind, text) for kind, text in pieces if text)
+        return tuple(BootPart(kind, text) for kind, text in pieces if text)
 
 
 def load_template(

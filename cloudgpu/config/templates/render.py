@@ -16,9 +16,9 @@ from cloudgpu.config.files.user_files import shown
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import Template, load_template
 from cloudgpu.core.model.facts import Engine
-from cloudgpu.core.model.launch import LaunchRequest, Part
+from cloudgpu.core.model.launch import BootPart, LaunchRequest
 from cloudgpu.core.model.offers import Offer
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -51,15 +51,15 @@ ENGINE_PACKAGES = ("slurm-wlm", "munge")
 ENGINE_SERVICES = ("munge", "slurmd", "slurmctld")
 
 
-def engine_parts(engine: Engine) -> tuple[Part, ...]:
+def engine_parts(engine: Engine) -> tuple[BootPart, ...]:
     """Return what installs an engine on a machine: its packages, and before them that their services never start."""
     if engine == "none":
         return ()
     masks = f"{HEAD}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
-    return (Part("packages", "\n".join(ENGINE_PACKAGES)), Part("cloud_init", masks))
+    return (BootPart("packages", "\n".join(ENGINE_PACKAGES)), BootPart("cloud_init", masks))
 
 
-def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[Part, ...]:
+def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[BootPart, ...]:
     """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it.
 
     What the engine of its cluster needs comes behind them.
@@ -68,7 +68,7 @@ def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[
     return (*rendered(template, _values(request, offer)), *engine_parts(engine))
 
 
-def package_remarks(request: LaunchRequest, parts: Sequence[Part]) -> Iterator[str]:
+def package_remarks(request: LaunchRequest, parts: Sequence[BootPart]) -> Iterator[str]:
     """Yield which packages have to be there already, where a provider installs none."""
     named = " ".join(part.text for part in parts if part.kind == "packages").split()
     listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
@@ -84,7 +84,7 @@ def driver_parts(
     settings: Mapping[str, Mapping[str, str]],
     request: LaunchRequest,
     offer: Offer,
-) -> tuple[Part, ...]:
+) -> tuple[BootPart, ...]:
     """Return what installs a driver on an image that has none, before the template's own parts.
 
     `driver` are its settings; templates are looked for in `search`, and `settings` are the user's.
@@ -111,7 +111,7 @@ def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
     }
 
 
-def rendered(template: Template, values: Mapping[str, Any]) -> tuple[Part, ...]:
+def rendered(template: Template, values: Mapping[str, Any]) -> tuple[BootPart, ...]:
     """Return the template's parts as a provider carries them out; `values` has every name of VALUES but `settings`.
 
     Raises InvalidRequest, with `file:line` in `field`, for a `cloud_init` that is no jinja2, uses an unknown name, or
@@ -120,10 +120,10 @@ def rendered(template: Template, values: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(_rendered(template, part, values) for part in template.parts())
 
 
-def _rendered(template: Template, part: Part, values: Mapping[str, Any]) -> Part:
+def _rendered(template: Template, part: BootPart, values: Mapping[str, Any]) -> BootPart:
     if part.kind == "on_start":
-        return Part(part.kind, _with_settings(template, part.text))
-    return Part(part.kind, _cloud_init(template, values)) if part.kind == "cloud_init" else part
+        return BootPart(part.kind, _with_settings(template, part.text))
+    return BootPart(part.kind, _cloud_init(template, values)) if part.kind == "cloud_init" else part
 
 
 def _with_settings(template: Template, script: str) -> str:
@@ -195,7 +195,7 @@ def _setting(node: nodes.Expr) -> str | None:
 
 def _unknown(template: Template, line: int, word: str, known: Iterable[str], what: str) -> InvalidRequest:
     known = tuple(known)
-    says = f"uses {shown(word)}, which is not a {what}" + did_you_mean(near(word, known))
+    says = f"uses {shown(word)}, which is not a {what}" + did_you_mean(closest_match(word, known))
     listed = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
     return _fault(template, line, says, value=word, next=listed)
 
@@ -208,7 +208,7 @@ def _check_cloud_config(template: Template, text: str) -> None:
         raise _at_rendered(template, text, int(where.rpartition(":")[2]), says.rstrip(".")) from None
     for key in table.values:
         if key not in CLOUD_CONFIG:
-            says = f"sets {key}, which a template may not" + did_you_mean(near(key, CLOUD_CONFIG))
+            says = f"sets {key}, which a template may not" + did_you_mean(closest_match(key, CLOUD_CONFIG))
             raise _at_rendered(template, text, table.lines[key], says, value=key)
 
 

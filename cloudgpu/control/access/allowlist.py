@@ -10,9 +10,9 @@ from cloudgpu.control.network.authorized_keys import address_label, own_key, sha
 from cloudgpu.control.network.reachability import ClientAddressUnknown, client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of, check_may
-from cloudgpu.core.model.checks import gravest
-from cloudgpu.core.model.machine import Machine, is_behind, not_none
-from cloudgpu.core.values.network import ANYWHERE, parse_cidr
+from cloudgpu.core.model.checks import exit_code_of_checks
+from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
+from cloudgpu.core.values.network import EVERYBODY, parse_cidr
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.underway import on_abort
 
@@ -33,7 +33,7 @@ def parse_network(typed: str | None, *, any_source: bool = False) -> str | None:
     Raises InvalidRequest for both options, an invalid network, or one so wide that it admits everybody.
     """
     if typed is None:
-        return ANYWHERE if any_source else None
+        return EVERYBODY if any_source else None
     if any_source:
         raise InvalidRequest(
             f"--from {typed} and --from-anywhere contradict each other.",
@@ -93,7 +93,7 @@ def allow(session: Session, name: str | None, cidr: str | None) -> tuple[AllowDo
             if name:
                 raise
             outcome.errors.append(error)
-    code = gravest(error.exit_code for error in outcome.errors)
+    code = exit_code_of_checks(error.exit_code for error in outcome.errors)
     failed = [error.as_dict() for error in outcome.errors]
     document: AllowDocument = {"from": cidr, "machines": outcome.rules, "skipped": outcome.skipped, "failed": failed}
     return document, next((error for error in outcome.errors if error.exit_code == code), None)
@@ -123,7 +123,7 @@ def _check_may_change(session: Session, machine: Machine, cidr: str | None) -> M
         check_may(session, machine, "let anybody in to")
     if firewall_of(session, machine) is None:
         raise no_firewall_error(session, machine, "name")
-    if is_behind(machine) and cidr is None:
+    if is_inside_network(machine) and cidr is None:
         raise InvalidRequest(
             f"{machine.name} is reached from inside its network, so your public address does not matter.",
             field="--from",
@@ -148,7 +148,7 @@ def _with_firewall(
             outcome.skipped.append(
                 {"name": machine.name, "why": f"{machine.provider} has no rules about who may connect"}
             )
-        elif is_behind(machine) and cidr is None:
+        elif is_inside_network(machine) and cidr is None:
             outcome.skipped.append({"name": machine.name, "why": "it is reached from inside its network"})
         else:
             with_rules.append((machine, firewall))

@@ -22,8 +22,8 @@ from cloudgpu.core.model.machine import (
     Machine,
     command_name,
     has_retained_resources,
-    is_behind,
-    may_let_us_in,
+    is_inside_network,
+    may_allow_client,
     not_none,
 )
 from cloudgpu.core.values.naming import tag_value
@@ -179,7 +179,7 @@ def reachable_address(session: Session, machine: Machine) -> Machine:
     check_reachable(session, machine)
     target = session.target(machine)
     pin_known_key(session, machine)
-    if is_behind(machine) or not may_let_us_in(machine):
+    if is_inside_network(machine) or not may_allow_client(machine):
         return _refresh_reachable(session, machine)
     try:
         knock(target, timeout=10)

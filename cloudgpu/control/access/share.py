@@ -15,7 +15,7 @@ from cloudgpu.control.network.authorized_keys import address_label
 from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
 from cloudgpu.control.team.authorization import by, check_may
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
-from cloudgpu.core.model.machine import Machine, is_behind, not_none
+from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.underway import on_abort
@@ -53,7 +53,9 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
     firewall = firewall_of(session, machine)
     if firewall is None and from_ is not None:
         raise no_firewall_error(session, machine, "--from")
-    needs_rule = firewall is not None and (from_ is not None or not is_behind(machine))  # else they connect as you do
+    needs_rule = firewall is not None and (
+        from_ is not None or not is_inside_network(machine)
+    )  # else they connect as you do
     with explain_terminated(session, machine):
         allowed = firewall.allowed(not_none(machine.provider_id)) if firewall and needs_rule else {}
     network = _network_to_allow(session, machine, from_, allowed) if needs_rule else None

@@ -31,7 +31,7 @@ from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import DailyCosts, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import EQUAL, SpeedRatio, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL_SPEED, SpeedRatio, Workload, speed_ratio
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Accelerator, Basis, Market
 from cloudgpu.core.values.money import ZERO, Money
@@ -104,7 +104,7 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         now=now,
         desktop=desktop,
         desktop_memory=None if desktop_gpu is None else desktop_gpu.memory_gib,
-        work=request.work or Work.TRAINING,
+        work=request.work or Workload.TRAINING,
         history=history,
         cases=cases,
         own_machines=_own_machines_work(session, request, costs),
@@ -146,7 +146,7 @@ def _machines(
     ran = [machine for machine in rented if machine.id in costs.hours]
     begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
     days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour is of the day on which it begins
-    speed = speeds(request.desktop, request.work or Work.TRAINING)
+    speed = speeds(request.desktop, request.work or Workload.TRAINING)
     return [_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
 
 
@@ -163,7 +163,7 @@ def _machine(
         gpu="" if gpu is None else gpu.name,
         gpus=0.0 if gpu is None else gpu.count * gpu.share,
         memory_gib=None if gpu is None else gpu.memory_gib,
-        speed=EQUAL if gpu is None else speed(gpu),
+        speed=EQUAL_SPEED if gpu is None else speed(gpu),
         is_measured=gpu is None or _is_measured(session, machine, hours),
         days=by_day(hours, days),
     )
@@ -181,7 +181,7 @@ def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> b
 def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
     by_id = {machine.id: machine for machine in costs.machines}
     own = own_machines(costs.machines, costs.hours)
-    work = request.work or Work.TRAINING
+    work = request.work or Workload.TRAINING
 
     def work_of(one: OwnMachine) -> OwnMachineWork:
         machine = by_id[one.id]
@@ -208,7 +208,7 @@ def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
 
 
 def compare_own_machine(
-    machine: Machine, own: OwnMachine, work: Work, cost: Money | None, *, is_measured: bool
+    machine: Machine, own: OwnMachine, work: Workload, cost: Money | None, *, is_measured: bool
 ) -> OwnMachineWork:
     """Return the work of one of the user's own machines; `cost` is its cost in the ledger, None: not known.
 
@@ -243,7 +243,7 @@ def _energy(machine: OwnMachine, hours: float) -> Energy | None:
     return Energy(Fraction(machine.kwh) + Fraction(machine.watts or 0.0) * Fraction(unmeasured) / 1000)
 
 
-def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None, Fraction]:
+def cheapest_substitute(spec: GpuSpec, work: Workload) -> tuple[CatalogOffer | None, Fraction]:
     """Return the cheapest on-demand offer of this GPU and 1; if no cloud lists it, of another GPU, and the ratio.
 
     The ratio is how many hours of the offer's GPU replace an hour of this one. None if no offer is known.
@@ -256,7 +256,7 @@ def cheapest_substitute(spec: GpuSpec, work: Work) -> tuple[CatalogOffer | None,
     return min(candidates, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
 
 
-def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Work) -> Fraction | None:
+def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | None:
     other = catalog.spec_of(offer.type.gpu.name, offer.type.gpu.memory_gib)
     ratio = None if other is None else speed_ratio(spec, other, work)
     return None if ratio is None else ratio.ratio

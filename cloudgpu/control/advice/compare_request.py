@@ -24,7 +24,7 @@ from cloudgpu.core.advice.numbers import (
     parse_yearly_change,
 )
 from cloudgpu.core.advice.rent_or_buy import Utilization
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_member
@@ -89,7 +89,7 @@ class CompareRequest:
 
     desktop: Desktop
     changed: tuple[str, ...]
-    work: Work | None
+    work: Workload | None
     currency: Currency | None
     zone: tzinfo
     tz: str
@@ -110,7 +110,7 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
     currency = period.currency
     desktop, changed = requested_desktop(session, currency, options)
     typed = options.get("work")
-    work = None if typed is None else parse_member(Work, typed, "kind of work that decides about speed", "--work")
+    work = None if typed is None else parse_member(Workload, typed, "kind of work that decides about speed", "--work")
     return CompareRequest(
         desktop=desktop,
         changed=changed,
@@ -166,7 +166,7 @@ def _check_mode(options: CompareOptions) -> None:
         raise InvalidRequest(text, field=option, value=str(value), next=next_text)
 
 
-def _rented(options: CompareOptions, desktop: Desktop, work: Work | None, rates: RateLookup) -> Rented:
+def _rented(options: CompareOptions, desktop: Desktop, work: Workload | None, rates: RateLookup) -> Rented:
     gpu, price = options.get("gpu"), options.get("price")
     if gpu is None and price is None:
         raise _missing_option(

@@ -55,7 +55,7 @@ from cloudgpu.core.advice.estimate import (
     whole_gpus_first,
 )
 from cloudgpu.core.catalog.catalog import (
-    OLD_AFTER,
+    OLD_PRICE_AGE,
     CatalogOffer,
     GpuSpec,
     marketplace_notes,
@@ -142,7 +142,7 @@ def estimate(
         "as_of": iso(now),
         "request": _estimate_request(request),
         "past_run": None if past is None else past_value(past),
-        "currency": None if request.currency is None else request.currency.value(),
+        "currency": None if request.currency is None else request.currency.to_json(),
         "estimates": estimates_value(with_costs, DisplayOptions(now, request.currency, _fees_factor(settings)), speeds),
         "nodes": None if request.nodes is None else nodes_value(request, request.nodes, with_costs, machines),
         "left_out": [{"gpu": name, "why": why} for name, why in sorted(speeds.left_out.items())],
@@ -151,7 +151,7 @@ def estimate(
         "precisions": [] if with_costs or request.flops is None else precisions(offers),
         "marketplaces": marketplace_notes(one.buy.offer for one in with_costs),
         "withheld": discontinued_types(request, offers),
-        "old_after_days": OLD_AFTER.days,
+        "old_after_days": OLD_PRICE_AGE.days,
         "free_hours": _kaggle_sentence(request, with_costs),
         "assumptions": list(assumptions(request, disk_types, with_costs, past, settings)),
         "fees": settings.fees.summary,

@@ -11,7 +11,7 @@ from cloudgpu.control.advice.estimate_request import Address, EstimateQuery, Flo
 from cloudgpu.core.advice.desktop import SOURCE, Term, percent_off
 from cloudgpu.core.advice.estimate import MONTH, WEEK, Estimate, Precision, average_use
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.providers.attached_costs import address_kind
 
 
@@ -59,7 +59,7 @@ def _time_sentence(request: EstimateQuery) -> str:
     if request.is_finite:
         return f"{machines_run} {when} until the work is done; {billed}."
     span = average_use(hours, MONTH)
-    month = sum(float(when * run) for run, when in span.runs) / HOUR
+    month = sum(float(when * run) for run, when in span.runs) / HOUR_MICROS
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
     return f"{lengths} {machines_run} {when}: {month:.5g} hours a month; {billed}.{day}"

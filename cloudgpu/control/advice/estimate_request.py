@@ -16,7 +16,7 @@ from cloudgpu.control.catalog.market import Filters, parse_filters
 from cloudgpu.control.inputs.periods import CurrencyOptions, parse_currency
 from cloudgpu.core.advice.desktop import Committed, Term
 from cloudgpu.core.advice.estimate import Precision, WeeklyHours
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.clusters.scaling import TOKENS, USED_OF_PEAK, Training
 from cloudgpu.core.model.cluster import MAX_NODES
 from cloudgpu.core.values.currency import Currency
@@ -111,7 +111,7 @@ class EstimateQuery:
     hours: WeeklyHours
     flops: Flops | None
     like: str | None
-    work: Work
+    work: Workload
     each_type: bool
     currency: Currency | None
     nodes: NodesQuery | None = None
@@ -141,7 +141,7 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         hours=_hours(options),
         flops=_flops(options),
         like=options.get("like"),
-        work=Work(_parse_choice(options.get("work"), "--work", [*Work], Work.TRAINING)),
+        work=Workload(_parse_choice(options.get("work"), "--work", [*Workload], Workload.TRAINING)),
         each_type=each_type,
         currency=parse_currency(settings, now, options),
         nodes=nodes,

@@ -85,7 +85,7 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
 def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime) -> list[GpuSpec]:
     """Return the GPUs with the user's prices of cards in place of the catalogue's."""
     return [
-        replace(spec, card=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, yours=prices[spec.name]))
+        replace(spec, card=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, users_own=prices[spec.name]))
         if spec.name in prices
         else spec
         for spec in specs

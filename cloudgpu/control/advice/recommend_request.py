@@ -17,7 +17,7 @@ from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
 from cloudgpu.core.advice.recommendation import Limits, Model
 from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
 from cloudgpu.core.catalog.catalog import matching_gpus
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.typed import check_keywords
@@ -160,7 +160,7 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
             return rules.kinds[TUNING]
         if given.get("memory") is not None:
             source = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
-            return Kind("", "work of your own", None, Work.TRAINING, source)
+            return Kind("", "work of your own", None, Workload.TRAINING, source)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",
             field="WORK",

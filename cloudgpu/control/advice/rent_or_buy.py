@@ -14,7 +14,7 @@ from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, 
 from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus, spot_uncertainty
-from cloudgpu.core.catalog.gpus import EQUAL, Work, speed_ratio
+from cloudgpu.core.catalog.gpus import EQUAL_SPEED, Workload, speed_ratio
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.advice.rent_or_buy import rent_or_buy_value
@@ -44,7 +44,7 @@ def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rent
 def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:
     """Return the requested comparison as a value of core."""
     use_prices(session.home.price_lists)
-    work, terms = request.work or Work.TRAINING, rented.terms
+    work, terms = request.work or Workload.TRAINING, rented.terms
     rent = _rent(rented, work, session.clock())
     desktop, matched_memory = request.desktop, None
     if not request.is_chosen and rent.substitute_for is not None:
@@ -57,16 +57,16 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
     ratio_known = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
     if request.work is not None and ratio_known is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
-    _check_number(desktop, rent, min(ratio.low for ratio in (ratio_known, EQUAL) if ratio is not None))
+    _check_number(desktop, rent, min(ratio.low for ratio in (ratio_known, EQUAL_SPEED) if ratio is not None))
     by_speed = request.work is not None or matched_memory is not None or rent.substitute_for is not None
     counts_speed = by_speed and ratio_known is not None
-    speed = ratio_known if counts_speed and ratio_known is not None else EQUAL
+    speed = ratio_known if counts_speed and ratio_known is not None else EQUAL_SPEED
     return Calculation(
         desktop=with_terms(desktop, terms.interest, terms.vat),
         rent=replace(rent, per_hour=rent.per_hour.scaled(1 + terms.vat)),
         desktop_gpu=desktop_gpu,
         speed_ratio=speed,
-        known_ratio=None if counts_speed or ratio_known == EQUAL else ratio_known,
+        known_ratio=None if counts_speed or ratio_known == EQUAL_SPEED else ratio_known,
         work=work if counts_speed else None,
         terms=terms,
         matched_memory_gib=matched_memory,
@@ -86,7 +86,7 @@ def _desktop_with_gpu(session: Session, request: CompareRequest, spec: GpuSpec) 
     return request.desktop
 
 
-def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, work: Work) -> Desktop | None:
+def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, work: Workload) -> Desktop | None:
     """Return a desktop with the memory of the rented GPUs; None if the default one has it, or its speed is not known.
 
     First a shipped one whose GPU has that memory; else as many default ones as do the work of the rented machine and
@@ -124,7 +124,7 @@ def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
         )
 
 
-def _rent(rented: Rented, work: Work, now: datetime) -> Rent:
+def _rent(rented: Rented, work: Workload, now: datetime) -> Rent:
     gpus = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
     names = tuple(each.name for each in gpus)
     if rented.price is not None:
@@ -150,7 +150,7 @@ def _is_sold(rented: Rented) -> bool:
     return any(catalog.offers(market=market, gpu=rented.model, with_legacy=True) for market in markets)
 
 
-def substitute(rented: Rented, wanted: GpuSpec, work: Work, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
+def substitute(rented: Rented, wanted: GpuSpec, work: Workload, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
     """Return the offer that does a GPU's work cheapest, with its memory at least, and how many of its hours that takes.
 
     Its GPU has at least half the speed. None if no cloud has such a machine.
@@ -197,7 +197,7 @@ def _no_price(rented: Rented, names: tuple[str, ...]) -> InvalidRequest:
     )
 
 
-def _unknown_speed(own: str, rent: Rent, work: Work) -> InvalidRequest:
+def _unknown_speed(own: str, rent: Rent, work: Workload) -> InvalidRequest:
     other = rent.spec.name if rent.spec else "the rented GPU"
     return InvalidRequest(
         f"How fast {own} is compared with {other} at {work} is not known: no source has both.",

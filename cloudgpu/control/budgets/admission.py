@@ -31,13 +31,13 @@ from cloudgpu.core.budgets.credit import (
 from cloudgpu.core.budgets.refusal import Remedy, refusal
 from cloudgpu.core.events.general_lines import budget_overridden
 from cloudgpu.core.events.log import Draft, Event
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.identity import QueriedAccount, unanswered_text
-from cloudgpu.core.model.machine import Budgeted, BudgetSubject, Machine, command_name, scope_of_row
+from cloudgpu.core.model.machine import BudgetedMachine, BudgetSubject, Machine, command_name, scope_of_machine
 from cloudgpu.core.model.offers import Note, NoteKind
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import scope_of
+from cloudgpu.core.values.naming import account_scope
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
@@ -97,7 +97,7 @@ def _sync_scope(session: Session, account: str, region: str | None) -> str:
     if configured is None:
         return ""
     try:
-        return scope_of(configured.provider, session.provider(account).identity(region).id)
+        return account_scope(configured.provider, session.provider(account).identity(region).id)
     except CloudgpuError:
         return ""
 
@@ -116,10 +116,10 @@ def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> 
 def admit(
     session: Session,
     view: View,
-    subject: Budgeted,
+    subject: BudgetedMachine,
     override: str | None,
     *,
-    others: Sequence[Budgeted] = (),
+    others: Sequence[BudgetedMachine] = (),
     of_cluster: str = "",
 ) -> list[Draft]:
     """Return the events to append with an admitted request: none, or that budgets were overridden.
@@ -141,7 +141,12 @@ def admit(
 
 
 def evaluate_budgets(
-    session: Session, view: View, subject: Budgeted, *, others: Sequence[Budgeted] = (), of_cluster: str = ""
+    session: Session,
+    view: View,
+    subject: BudgetedMachine,
+    *,
+    others: Sequence[BudgetedMachine] = (),
+    of_cluster: str = "",
 ) -> AdmissionRequest:
     """Return the request, with the sums that the budgets covering it have already.
 
@@ -163,7 +168,7 @@ def evaluate_budgets(
     return admission_request(covering, subject, machines, ended, prices, now, unpriced, others, of_cluster)
 
 
-def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
+def read_credit(provider: Provider) -> PrepaidCredit | CloudgpuError | None:
     """Return the credit of the provider's account, or the error of reading it; None if the account is not prepaid."""
     if not isinstance(provider, ReadsCredit):
         return None
@@ -176,7 +181,7 @@ def read_credit(provider: Provider) -> Credit | CloudgpuError | None:
 def check_credit_fit(
     session: Session,
     view: View,
-    credit: Credit,
+    credit: PrepaidCredit,
     machines: Sequence[Machine | BudgetSubject],
     scope: str,
     lease: timedelta,
@@ -186,7 +191,7 @@ def check_credit_fit(
     `scope` is the ledger subject of the account. A requested machine that runs already is not counted twice.
     """
     ids = {machine.id for machine in machines}
-    other_machines = (one for one in view.present_machines() if one.id not in ids and scope_of_row(one) == scope)
+    other_machines = (one for one in view.present_machines() if one.id not in ids and scope_of_machine(one) == scope)
     others = hourly_spend(credit, other_machines)
     return credit_fit(machines[0].account, credit, others, hourly_of(machines), lease, session.clock())
 
@@ -194,7 +199,7 @@ def check_credit_fit(
 def check_credit(
     session: Session,
     view: View,
-    credit: Credit | CloudgpuError | None,
+    credit: PrepaidCredit | CloudgpuError | None,
     machines: Sequence[Machine | BudgetSubject],
     scope: str,
     lease: timedelta,
@@ -207,7 +212,7 @@ def check_credit(
         raise credit_refusal(fit, machines[0].name if len(machines) == 1 else f"{len(machines)} machines", lease)
 
 
-def credit_of_machine(session: Session, machine: Machine) -> Credit | None:
+def credit_of_machine(session: Session, machine: Machine) -> PrepaidCredit | None:
     """Return the credit of a machine's account; None if it is not prepaid, or, with a report, could not be read."""
     credit = read_credit(session.provider_of(machine))
     if isinstance(credit, CloudgpuError):
@@ -219,7 +224,7 @@ def credit_of_machine(session: Session, machine: Machine) -> Credit | None:
 def check_credit_until(
     session: Session,
     view: View,
-    credit: Credit | None,
+    credit: PrepaidCredit | None,
     machines: Sequence[Machine],
     until: datetime,
     what: str,
@@ -232,8 +237,10 @@ def check_credit_until(
     duration = until - session.clock()
     if credit is None or duration <= timedelta():
         return
-    scope = scope_of_row(machines[0])
-    hourly = hourly_spend(credit, (machine for machine in view.present_machines() if scope_of_row(machine) == scope))
+    scope = scope_of_machine(machines[0])
+    hourly = hourly_spend(
+        credit, (machine for machine in view.present_machines() if scope_of_machine(machine) == scope)
+    )
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), duration, session.clock())
     if not fit.fits:
         raise credit_refusal(fit, command_name(machines[0]), duration, what, less)
@@ -265,7 +272,7 @@ def planned_credit(
         identity = identity_of(session, provider.account, subjects[0].region)
     except CloudgpuError as error:
         return error
-    scope = scope_of(provider.kind, identity.id)
+    scope = account_scope(provider.kind, identity.id)
     return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
 
 
@@ -302,8 +309,8 @@ def _account_credit(session: Session, account: QueriedAccount) -> CreditReading 
     credit = provider.credit()
     if credit is None:
         return None
-    scope = scope_of(account.provider, identity_of(session, account.account, None).id)
-    machines = [machine for machine in session.ledger.present_machines() if scope_of_row(machine) == scope]
+    scope = account_scope(account.provider, identity_of(session, account.account, None).id)
+    machines = [machine for machine in session.ledger.present_machines() if scope_of_machine(machine) == scope]
     hourly = hourly_spend(credit, machines)
     return CreditReading(scope, account.account, account.provider, credit, hourly, hourly - hourly_of(machines))
 
@@ -320,14 +327,16 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
 
 
 def _credit_check(credit: CreditReading, now: datetime) -> Check:
-    name, left = f"credit {credit.account}", credit.credit.left.text()
+    name, left = f"credit {credit.account}", credit.credit.remaining.text()
     remaining = credit_left(credit.credit, credit.hourly, now)
     lasts = time_left(remaining, credit.hourly)
     if not remaining:
-        return Check(name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.page}")
+        return Check(
+            name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.payment_page}"
+        )
     if lasts is None:
         return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
     text = f"{left} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
     if lasts > WARN_BEFORE:
         return Check(name, Verdict.OK, text)
-    return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.page}")
+    return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.payment_page}")

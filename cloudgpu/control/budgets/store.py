@@ -23,7 +23,7 @@ from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
-from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
+from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
@@ -208,7 +208,7 @@ def _attached_price(provider: str, region: str, kind: str, resource: str) -> Sta
     return StandIn(counted.price.nanos, _PRICE_PERIOD.get(counted.unit, "month"), why)
 
 
-def reservations_of_jobs(session: Session, view: View, budgeted: Budgeted | None = None) -> list[Exposure]:
+def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine | None = None) -> list[Exposure]:
     """Return the reservations of jobs that wait for a machine, except the job that `budgeted` is launched for."""
     if not _may_have_reservations(view):
         return []

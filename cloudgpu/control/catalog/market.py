@@ -14,7 +14,7 @@ from cloudgpu.catalog.rules import LISTED
 from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import ANY
 from cloudgpu.core.catalog.catalog import (
-    OLD_AFTER,
+    OLD_PRICE_AGE,
     CatalogOffer,
     Speed,
     by_price,
@@ -139,7 +139,7 @@ def gpus_document(filters: Filters, order: Order, now: datetime) -> GpusDocument
         "without": [] if offers else list(_obstacles(filters)),
         "marketplaces": marketplace_notes(in_order),
         "compiled": f"{catalog.compiled_on():%Y-%m-%d}",
-        "old_after_days": OLD_AFTER.days,
+        "old_after_days": OLD_PRICE_AGE.days,
         "withheld": _legacy_types(filters, offers),
         "left_out": catalog.omitted_types(filters.provider) if filters.with_legacy and filters.gpu is None else {},
     }

@@ -13,8 +13,8 @@ from cloudgpu.catalog.rules import LISTED
 from cloudgpu.catalog.storage import covers, embedded_storage, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
-from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.catalog.pricelist import PriceMove, PriceRow, RowKey, large_moves
+from cloudgpu.core.catalog.catalog import is_old_price
+from cloudgpu.core.catalog.pricelist import ListPriceChange, PriceRow, RowKey, large_changes
 from cloudgpu.core.model.offers import Trust
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import iso
@@ -62,7 +62,7 @@ def _summary(provider: str, now: datetime) -> CatalogProvider:
         "storage": len(catalog.storage_kinds(provider)),
         "oldest": iso(dates[0]),
         "newest": iso(dates[-1]),
-        "old": sum(is_old(date, now) for date in dates),
+        "old": sum(is_old_price(date, now) for date in dates),
         "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
         "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
         "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in refreshed.parts.items()],
@@ -184,12 +184,12 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
         "against": "the refresh before" if last else "the embedded prices",
         "factor": factor,
         "changes": [price_change_value(name, move) for name, move in moves],
-        "jumps": len(large_moves((move for _, move in moves), factor)),
+        "jumps": len(large_changes((move for _, move in moves), factor)),
         "new": sum(_count_new(name, last=last) for name in providers),
     }
 
 
-def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
+def _moves(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
     refreshed = stored(provider)
@@ -197,7 +197,7 @@ def _moves(provider: str, *, last: bool) -> Iterator[PriceMove]:
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = earlier.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):
-                yield PriceMove(row.key, row.unit, old, row, is_accepted)
+                yield ListPriceChange(row.key, row.unit, old, row, is_accepted)
 
 
 def _count_new(provider: str, *, last: bool) -> int:

@@ -17,7 +17,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import InstanceType, ListedQuota, matching_gpus
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market, same_gpu
-from cloudgpu.core.values.naming import near, unknown_word
+from cloudgpu.core.values.naming import closest_match, unknown_word
 from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
@@ -51,7 +51,7 @@ class QuotaDemand:
     @property
     def amount(self) -> int:
         """How much the machines count, in the quota's unit: vCPUs at AWS and Azure, GPUs at Google."""
-        return self.quota.counts(self.machine_type) * self.count
+        return self.quota.amount_of(self.machine_type) * self.count
 
 
 def quotas_value(
@@ -269,7 +269,7 @@ def _parse_limit(request: str) -> tuple[str, float]:
 def _present_quota(provider: HasQuota, region: str, code: str) -> Quota | None:
     """Return the present quota; None for one that is not about GPUs, which the provider may raise all the same."""
     quotas = {quota.code: quota for quota in provider.quotas(region)}
-    if code not in quotas and near(code, quotas):
+    if code not in quotas and closest_match(code, quotas):
         raise unknown_word(f"There is no limit {code}", code, quotas, field="--request", use="Use {}.")
     return quotas.get(code)
 

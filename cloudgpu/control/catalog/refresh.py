@@ -11,7 +11,7 @@ from cloudgpu.catalog.refreshed import StoredPrices, stored, write
 from cloudgpu.catalog.takeover import MergedPrices, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.pricelist import PriceList, large_moves
+from cloudgpu.core.catalog.pricelist import PriceList, large_changes
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -125,12 +125,12 @@ def _stored_prices(session: Session, provider: str) -> StoredPrices:
 
 
 def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
-    jumps = large_moves(merged.moves, factor)
+    jumps = large_changes(merged.moves, factor)
     return {
         "provider": merged.kept.provider,
         "prices": merged.prices,
         "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.kept.parts.items()],
-        "changed": sum(change.taken for change in merged.moves),
+        "changed": sum(change.is_accepted for change in merged.moves),
         "jumps": [price_change_value(merged.kept.provider, change) for change in jumps],
         "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],

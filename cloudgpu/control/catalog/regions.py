@@ -18,7 +18,7 @@ from cloudgpu.catalog.rules import BY_REGION, LISTED
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, matching_gpus
-from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.catalog.matching import fits, matching_offers, price_offers
 from cloudgpu.core.launch.trust import parse_trust
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
@@ -189,7 +189,7 @@ def _cheapest(session: Session, provider: Provider, needs: Requirements) -> tupl
     items = [item for item in availability.items if fits(item, needs)]
     prices = discounted_prices(provider, items, session.settings.discounts, session.clock())
     cheapest: dict[str, Offer] = {}
-    for offer in ranked(join(items, prices)[0], needs):
+    for offer in matching_offers(price_offers(items, prices)[0], needs):
         cheapest.setdefault(offer.available.region, offer)
     return cheapest, list(availability.unanswered)
 

@@ -28,7 +28,7 @@ from cloudgpu.core.billing.cost_groups import (
 )
 from cloudgpu.core.billing.forecast import Horizon, burn_rate, open_usages, remaining
 from cloudgpu.core.billing.traffic_gaps import gaps_within
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.shares import guest_since, job_cost, machine_assignments, tariff_cost, tariff_rows
 from cloudgpu.core.model.machine import Machine
@@ -223,7 +223,7 @@ def desktop_line(
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
-    speed, seconds = speeds(desktop, Work.TRAINING), 0.0
+    speed, seconds = speeds(desktop, Workload.TRAINING), 0.0
     for machine in machines:
         gpu = gpu_of(machine) if billed_times[machine.id] else None
         if gpu is not None:
@@ -321,7 +321,7 @@ def _head(request: CostRequest, now: datetime) -> CostHead:
         "until": None if query.until is None else iso(query.until),
         "tz": request.tz,
         "as_of": iso(now),
-        "currency": None if request.currency is None else request.currency.value(),
+        "currency": None if request.currency is None else request.currency.to_json(),
     }
 
 

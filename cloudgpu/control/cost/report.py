@@ -134,7 +134,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "tz": request.compare.tz,
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
-        "currency": None if currency is None else currency.value(),
+        "currency": None if currency is None else currency.to_json(),
         "about": _report_basis(session, data, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,

@@ -21,7 +21,7 @@ from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
 from cloudgpu.core.model.launch import Network, Setup, Volume
 from cloudgpu.core.model.offers import Requirements, Trust
 from cloudgpu.core.values.naming import NAME, NAME_RULE, tag_value, unknown_word
-from cloudgpu.core.values.network import ANYWHERE, WIDEST, parse_cidr, parse_jump
+from cloudgpu.core.values.network import EVERYBODY, MIN_PREFIX_LENGTH, parse_cidr, parse_jump_host
 from cloudgpu.core.values.times import from_iso, parse_duration
 from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
@@ -267,9 +267,9 @@ def parse_volume(text: str | None) -> Volume | None:
 
 def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
     if text is None:
-        return (ANYWHERE,) if anywhere else ()
+        return (EVERYBODY,) if anywhere else ()
     network = parse_cidr(text, "--ssh-from", any_source=anywhere)
-    if anywhere and int(network.partition("/")[2]) >= WIDEST:
+    if anywhere and int(network.partition("/")[2]) >= MIN_PREFIX_LENGTH:
         raise InvalidRequest(
             f"--ssh-from {text} and --ssh-from-anywhere contradict each other.",
             field="--ssh-from-anywhere",
@@ -281,7 +281,7 @@ def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
 
 def _jump(text: str | None) -> str | None:
     if text is not None:
-        parse_jump(text)
+        parse_jump_host(text)
     return text
 
 

@@ -17,7 +17,7 @@ from cloudgpu.config.settings import Settings
 from cloudgpu.core.alerts.findings import month_before
 from cloudgpu.core.billing.cost_groups import By, CostQuery
 from cloudgpu.core.values.currency import Currency
-from cloudgpu.core.values.times import KINDS, Period, from_iso, iso, midnight, parse_duration, period
+from cloudgpu.core.values.times import PERIOD_KINDS, Period, from_iso, iso, midnight, parse_duration, period
 from cloudgpu.core.values.typed import check_keywords, parse_member
 from cloudgpu.errors import InvalidRequest
 
@@ -113,7 +113,7 @@ def _moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
 
 
 def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
-    if text in KINDS:
+    if text in PERIOD_KINDS:
         return period(text, now, zone).begin
     if _MONTH.fullmatch(text):
         return midnight(date.fromisoformat(f"{text}-01"), zone)

@@ -8,7 +8,7 @@ from cloudgpu.control.session.base import is_mine, known_reachability, missing_s
 from cloudgpu.control.session.last_run import LastRun, overdue_sentence, read_last_run, unguarded_sentence
 from cloudgpu.control.session.session import Session, living_machines, present_machines
 from cloudgpu.core.model.identity import AccountElsewhere, Unanswered
-from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.machines import foreign_value, machine_value, queried_accounts_value
 
@@ -51,7 +51,7 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
     syncs: dict[str, list[Event]] = {}
     times: dict[str, str] = {}
     for machine in living_machines(machines):
-        scope = scope_of_row(machine)
+        scope = scope_of_machine(machine)
         if scope not in syncs:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             syncs[scope] = [line for line in lines if line is not None]

@@ -20,7 +20,7 @@ from cloudgpu.core.events.observations import (
     subject_of,
 )
 from cloudgpu.core.model.facts import Retained
-from cloudgpu.core.model.identity import AccountIdentity, is_hidden
+from cloudgpu.core.model.identity import AccountIdentity, is_in_unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -325,7 +325,7 @@ def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
     """Say whether an answer of an account says nothing about a region: that did not answer, or was not asked."""
     if listing.regions is not None and region not in listing.regions:
         return True
-    return is_hidden((gap.scope for gap in listing.unanswered), account, region)
+    return is_in_unanswered((gap.scope for gap in listing.unanswered), account, region)
 
 
 def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:

@@ -216,7 +216,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
             return session.ledger.append_to(machine, _created_events(machine, instance, now))
-    if not listing.is_whole(machine.region):
+    if not listing.is_complete_in(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
         )

@@ -33,12 +33,12 @@ from cloudgpu.core.events.observations import (
     too_fresh,
 )
 from cloudgpu.core.events.projection import project_event
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, is_reachable_here, reachable_regions
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, account_text, may_cost_money, regions_that_may_cost
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, TAG_SEQ, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.resources.retention import is_of_earlier_life, is_remnant
-from cloudgpu.core.values.naming import lock_name, scope_of
+from cloudgpu.core.values.naming import account_scope, lock_name
 from cloudgpu.core.values.times import duration_text, from_iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
@@ -95,7 +95,7 @@ def sync_accounts(
                 shared[account] = provider
     machines = session.ledger.machines()
     retained_accounts = (accounts if retained else ()) if isinstance(retained, bool) else retained
-    to_price, regions = pricing.machines_to_price(session, machines), reachable_regions(machines)
+    to_price, regions = pricing.machines_to_price(session, machines), regions_that_may_cost(machines)
     account_scopes = []
     for answer in ask_accounts(
         session, accounts, asked_at, to_price, regions, retained_accounts=retained_accounts, retry_after_s=retry_after_s
@@ -128,7 +128,7 @@ def _gaps_of_other_accounts(
     All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
     """
     named = {gap.scope for gap in sync.unanswered}
-    machines = [one for one in session.ledger.machines() if is_reachable_here(one) and one.account not in named]
+    machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named]
     theirs = [machine for machine in machines if machine.account in accounts]
     if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
         machines = theirs
@@ -190,7 +190,9 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     unseen = []
     for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
         is_conclusive = (
-            listing.is_whole(machine.region) and from_iso(machine.intended_at) < now and _is_listed(machine, listing)
+            listing.is_complete_in(machine.region)
+            and from_iso(machine.intended_at) < now
+            and _is_listed(machine, listing)
         )
         events = _missing_events(session, machine, sync, answer) if is_conclusive else None
         drafts += events or []
@@ -224,7 +226,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
 def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
     """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
     ids = {*listed, *answer.priced.history, *answer.priced.now}
-    candidates = (machine for machine in by_id.values() if machine.id in ids or is_reachable_here(machine))
+    candidates = (machine for machine in by_id.values() if machine.id in ids or may_cost_money(machine))
     return {machine.id: machine for machine in answer.scope.select(candidates)}
 
 
@@ -255,7 +257,7 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     if not ids:
         default_identity = answer.scope.identity(None)
         ids = {answer.account if default_identity is None else default_identity.id}
-    return [scope_of(answer.kind, one) for one in sorted(ids)]
+    return [account_scope(answer.kind, one) for one in sorted(ids)]
 
 
 def _is_listed(machine: Machine, listing: Listing) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.cost.cost import jobs_spent
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import unpriced_of
-from cloudgpu.core.values.naming import did_you_mean, near, tag_value
+from cloudgpu.core.values.naming import closest_match, did_you_mean, tag_value
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.views.jobs import job_value as value_of
 
@@ -34,7 +34,7 @@ def find(session: Session, name: str) -> Job:
         return next((job for job in found if job.is_living), found[-1])
     known = dict.fromkeys(job.name for job in reversed(jobs))
     raise InstanceNotFound(
-        f"No job is called {wanted!r}" + did_you_mean(near(wanted, known), "."),
+        f"No job is called {wanted!r}" + did_you_mean(closest_match(wanted, known), "."),
         field="NAME",
         value=wanted,
         next="See: cloudgpu jobs --all" if jobs else "Run one: cloudgpu run --gpu v100 -- python train.py",

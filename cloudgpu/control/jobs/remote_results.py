@@ -181,7 +181,7 @@ def results_location(job: Job) -> str:
     results_to, folder_name = job.spec["results_to"] or "", lists.folder(job.name, job.id)
     address = lists.bucket_of(results_to)
     if address is not None:
-        return address.below(folder_name, lists.RESULTS.rstrip("/")).text
+        return address.joined(folder_name, lists.RESULTS.rstrip("/")).text
     return f"{results_to}/cloudgpu/{folder_name}/results"
 
 

@@ -9,7 +9,7 @@ from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFoun
 from cloudgpu.control.launch.offers import offers_in, with_constraint
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.catalog.matching import in_order
+from cloudgpu.core.catalog.matching import by_preference
 from cloudgpu.core.model.launch import Setup, Volume
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.offers import Offer, Requirements
@@ -55,7 +55,9 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     if not offers_by_account:
         raise _no_match_anywhere(skipped)
     offering = tuple(target for target in constrained.items if target.account in offers_by_account)
-    offers = in_order((offer for some in offers_by_account.values() for offer in some), offering[0].request.want.market)
+    offers = by_preference(
+        (offer for some in offers_by_account.values() for offer in some), offering[0].request.want.market
+    )
     return OffersFound(tuple(offers), replace(constrained, items=offering, skipped=skipped), tuple(untrusted_offers))
 
 

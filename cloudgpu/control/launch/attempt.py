@@ -27,8 +27,8 @@ from cloudgpu.core.launch.attempt import attempt_of, launch_name, next_number
 from cloudgpu.core.launch.plan import stop_effect
 from cloudgpu.core.launch.plan_cost import beside_entry, row_of
 from cloudgpu.core.model.cluster import node_keys, request_of_node
-from cloudgpu.core.model.launch import Attempt, Boot, Part
-from cloudgpu.core.model.machine import has_retained_resources, scope_of_row
+from cloudgpu.core.model.launch import Attempt, Boot, BootPart
+from cloudgpu.core.model.machine import has_retained_resources, scope_of_machine
 from cloudgpu.core.model.offers import Offer, Price
 from cloudgpu.core.policies.guards import is_spared, of_offer
 from cloudgpu.core.policies.policy import for_agent
@@ -102,7 +102,7 @@ def record(session: Session, prepared: Prepared, node_offers: Sequence[tuple[Off
             for attempt in attempts
         ]
         first, *other_rows = [row_of(line, view.machine(line.subject)) for line in lines]
-        check_credit(session, view, credit, [first, *other_rows], scope_of_row(first), lease)
+        check_credit(session, view, credit, [first, *other_rows], scope_of_machine(first), lease)
         cluster = attempts[0].request.cluster
         named = cluster.name if cluster else ""
         return [*lines, *admit(session, view, first, prepared.override, others=other_rows, of_cluster=named)]
@@ -151,7 +151,7 @@ def _boot(session: Session, template: Template, target: Candidate, offer: Offer,
     until, item = now + timedelta(seconds=request.renew_s), offer.available
     is_exempt = is_spared(of_offer(item, request.setup), policy)
     node = request.cluster is not None
-    driver: tuple[Part, ...] = ()
+    driver: tuple[BootPart, ...] = ()
     if resolved.driver is not None and template.name != DRIVER_TEMPLATE:
         driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
     return Boot(

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.catalog.container_images import (
     Misfit,
-    era_of,
     family_of,
-    least_disk_gb,
+    min_disk_gb,
     misfit,
     parse_reference,
     pull_minutes,
+    release_range_of,
     sizes_gb,
 )
 from cloudgpu.errors import InvalidRequest
@@ -60,9 +60,9 @@ def with_disk_size(setup: Setup, template: Template) -> Setup:
     Raises InvalidRequest for a disk that is too small for it.
     """
     image = template.container_image
-    least = least_disk_gb(image) if image and family_of(image) else 0
+    least = min_disk_gb(image) if image and family_of(image) else 0
     if setup.disk_gb is None or setup.disk_gb >= least:
-        return setup if setup.disk_gb is not None or not image else replace(setup, disk_gb=least_disk_gb(image))
+        return setup if setup.disk_gb is not None or not image else replace(setup, disk_gb=min_disk_gb(image))
     raise InvalidRequest(
         f"A system disk of {setup.disk_gb} GB is too small for {image}: it needs {least} GB.",
         field="--disk",
@@ -108,7 +108,7 @@ def _unsupported_gpu_error(template: Template, image: str, gpu: Accelerator, mis
     else:
         remedy = f"cloudgpu knows no release of it for this GPU. {other_gpu}"
     return InvalidRequest(
-        f"{image} needs CUDA compute capability {misfit.needs}, and {gpu.name} has {misfit.has}.",
+        f"{image} needs CUDA compute capability {misfit.required}, and {gpu.name} has {misfit.gpu_capability}.",
         field="--template",
         value=template.name,
         next=remedy,
@@ -130,5 +130,5 @@ def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
     )
     if image.startswith(_NVIDIAS):
         yield LICENCE
-    if era_of(image) is None:
+    if release_range_of(image) is None:
         yield f"which GPUs {image} supports is not known to cloudgpu: on others it fails at its first kernel"

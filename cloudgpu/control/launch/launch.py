@@ -35,7 +35,7 @@ from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.attempt import launching, living_of, unsettled_of
 from cloudgpu.core.launch.plan import Lease, budget_subject, node_offers
-from cloudgpu.core.model.machine import Machine, Ownership, billed_text, comes_back, command_name, launched_text
+from cloudgpu.core.model.machine import Machine, Ownership, billed_text, can_be_restored, command_name, launched_text
 from cloudgpu.core.model.offers import Market, Offer, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import (
@@ -168,9 +168,9 @@ def _find_or_resolve(session: Session, prepared: Prepared, agree: Callable[[], N
         if machine.terminated_at is None:
             return machine, True
         machine = retention_records.record_retained(session, machine)
-    if machine is not None and comes_back(machine) and not prepared.is_restore:
+    if machine is not None and can_be_restored(machine) and not prepared.is_restore:
         return machine, True
-    if machine is not None and not comes_back(machine):
+    if machine is not None and not can_be_restored(machine):
         living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)  # says so, where its key is used up
     machine = unsettled_of(session.ledger.machines(), prepared.lock)
     if machine is None:

@@ -13,11 +13,11 @@ from dataclasses import replace
 from cloudgpu import catalog
 from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus
-from cloudgpu.core.catalog.gpus import nearest
+from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
 from cloudgpu.core.model.machine import OWNED_PROVIDERS
 from cloudgpu.core.model.offers import Accelerator, Available, Market, Offer, Requirements, same_gpu
-from cloudgpu.core.values.naming import did_you_mean, first_few, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean, first_few
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
@@ -95,7 +95,7 @@ def _nearest_offer(provider: Provider, needs: Requirements, lost: Sequence[GpuSp
         if (offer.type.name, offer.listed.region) in launched
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
-    return nearest(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
+    return nearest_offer(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
 
 
 def _up_command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
@@ -364,7 +364,7 @@ def find_misspelling(provider: Provider, needs: Requirements, available: Sequenc
     for option, what, value, names in options:
         if value is None or value in names or not names:
             continue
-        suggestion = near(value, names)
+        suggestion = closest_match(value, names)
         if suggestion or provider.kind in OWNED_PROVIDERS:
             return _misspelling_error(provider, option, what, value, suggestion, sorted(names))
     return _no_gpu_error(provider, needs, available)
@@ -378,7 +378,7 @@ def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[A
     try:
         matching_gpus(needs.gpu, catalog.gpus())
     except InvalidRequest as error:
-        suggestion = near(needs.gpu, gpu_names)
+        suggestion = closest_match(needs.gpu, gpu_names)
         return _misspelling_error(provider, "--gpu", "GPU", needs.gpu, suggestion, ()) if suggestion else error
     return None
 

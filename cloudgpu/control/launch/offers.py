@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.network.reachability import client_cidr
 from cloudgpu.control.session.guarding import check_launch_guarded
-from cloudgpu.core.catalog.matching import fits, join, ranked
+from cloudgpu.core.catalog.matching import fits, matching_offers, price_offers
 from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import (
@@ -286,11 +286,13 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
     for gap in found.unanswered:
         session.report(f"{gap.scope} did not answer, so nothing there is offered: {gap.why}")
     available = [limited_to_abilities(provider, item) for item in found.items if fits(item, any_trust)]
-    priced, unpriced = join(
+    priced, unpriced = price_offers(
         available, discounted_prices(provider, available, session.settings.discounts, session.clock())
     )
-    offers = ranked(priced, needs)
-    untrusted += (offer for offer in ranked(priced, any_trust) if not needs.trust.accepts(offer.available.trust))
+    offers = matching_offers(priced, needs)
+    untrusted += (
+        offer for offer in matching_offers(priced, any_trust) if not needs.trust.accepts(offer.available.trust)
+    )
     if offers:
         return offers
     if untrusted and not found.unanswered:

@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import AddedCost, row_until
 from cloudgpu.core.model.facts import HourlyPrice
 from cloudgpu.core.model.launch import LaunchRequest, Setup
-from cloudgpu.core.model.machine import Machine, comes_back, has_retained_resources, not_none
+from cloudgpu.core.model.machine import Machine, can_be_restored, has_retained_resources, not_none
 from cloudgpu.core.model.offers import Market, Offer, Requirements, Trust, price_to_json
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies.policy import Lifetime, Origin
@@ -98,11 +98,11 @@ def start_machine(
     check_override(session, override)
     machine = settle_restore(session, machine)
     check_max_price(machine, max_price, move_it=move_it)
-    if move_it and not comes_back(machine):
+    if move_it and not can_be_restored(machine):
         plan_to_move = plan_move(session, machine, max_price)
         check_move(session, plan_to_move, new_lease(session, machine, span, renew), override)
         machine = move(session, machine, why="it is moved")
-    if comes_back(machine):
+    if can_be_restored(machine):
         plan = plan_restore(
             session,
             machine,
@@ -120,7 +120,7 @@ def start_machine(
 
 def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool) -> None:
     """Raise InvalidRequest for a new limit of the price where nothing is launched anew: the machine has its price."""
-    if max_price is not None and (machine.gang or not (move_it or comes_back(machine))):
+    if max_price is not None and (machine.gang or not (move_it or can_be_restored(machine))):
         raise InvalidRequest(
             f"{machine.name} is not launched again from an image, so --max-price cannot change what it costs.",
             field="--max-price",

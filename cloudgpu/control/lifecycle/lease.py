@@ -37,7 +37,7 @@ from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.limit_checks import check_extended, check_hold_length
 from cloudgpu.core.launch.plan import Lease, extend_lease, hold_tags, run_cost
 from cloudgpu.core.launch.plan_cost import row_until
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.guards import agreed_ending, at_last, gentlest_ending, guards_of, only_warned
@@ -177,7 +177,7 @@ def set_lease(
     lease: Lease,
     why: str,
     override: str | None = None,
-    credit: Credit | None = None,
+    credit: PrepaidCredit | None = None,
 ) -> Machine:
     """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
@@ -202,7 +202,7 @@ def admit_lease(
     lease: Lease,
     why: str,
     override: str | None = None,
-    credit: Credit | None = None,
+    credit: PrepaidCredit | None = None,
 ) -> None:
     """Write that these machines have another lease, in one line each, where the budgets carry it for all of them.
 

@@ -31,7 +31,7 @@ from cloudgpu.core.launch.limit_checks import start_within
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_row
+from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, scope_of_machine
 from cloudgpu.core.policies.description import off_now
 from cloudgpu.core.policies.guards import needs_runs
 from cloudgpu.core.values.times import from_iso
@@ -151,7 +151,7 @@ def admit_start(
             _start_event(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
-    credit, lease_length, scope = read_credit(provider), lease.expires - now, scope_of_row(machines[0])
+    credit, lease_length, scope = read_credit(provider), lease.expires - now, scope_of_machine(machines[0])
 
     def build_events(view: View) -> Sequence[Draft]:
         check_credit(session, view, credit, to_start, scope, lease_length)

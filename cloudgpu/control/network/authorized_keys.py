@@ -18,7 +18,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.model.facts import SharedKey
 from cloudgpu.core.model.identity import account_text
-from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in
+from cloudgpu.core.model.machine import Machine, is_inside_network, may_allow_client
 from cloudgpu.core.team.rights import Role
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import Unreachable, WrongHostKey
@@ -98,7 +98,7 @@ def explain_other_home(session: Session, machine: Machine, error: Unreachable) -
             error.next = f"Nothing was sent to it. If its host key was changed on purpose: {step}"
     elif machine.provider == "local":
         error.next = f"It answers only on the computer that it runs on ({account_text(machine)}): run this there."
-    elif share_for_us(session, machine) and may_let_us_in(machine) and not is_behind(machine):
+    elif share_for_us(session, machine) and may_allow_client(machine) and not is_inside_network(machine):
         step = _share_instructions(session, machine)
         error.next = f"If it runs, its cloud may keep your address out. {step} --from YOUR-ADDRESS"
     return error

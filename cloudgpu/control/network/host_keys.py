@@ -14,7 +14,7 @@ from cloudgpu.control.network.authorized_keys import is_launched_here, not_share
 from cloudgpu.control.pricing.price_history import item_of_machine
 from cloudgpu.control.session.identity import candidate_accounts
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.identity import BY_REGION
+from cloudgpu.core.model.identity import SSH_HOST
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import (
@@ -80,7 +80,7 @@ def pin_confirmed(session: Session, machine: Machine) -> bool:
     """
     file, identity = session.home.known_hosts, machine.identity
     pinned_key = client_files.pinned(file, machine.id)
-    if pinned_key is None or identity is None or identity.kind != BY_REGION:
+    if pinned_key is None or identity is None or identity.kind != SSH_HOST:
         return False
     configured_keys = [_configured_host_key(session, name, machine) for name in candidate_accounts(session, machine)]
     if pinned_key in configured_keys or not any(configured_keys):

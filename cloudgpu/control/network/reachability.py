@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.identity import reachable_machines
 from cloudgpu.core.model.checks import Check, Verdict
-from cloudgpu.core.model.machine import Machine, is_behind, may_let_us_in, not_none
+from cloudgpu.core.model.machine import Machine, is_inside_network, may_allow_client, not_none
 from cloudgpu.core.values.network import covers, network_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
@@ -95,7 +95,7 @@ def access_blocked_error(session: Session, machine: Machine) -> AccessBlocked | 
 
     Asks the provider and an address service: to be called when SSH cannot be reached.
     """
-    if is_behind(machine) or not may_let_us_in(machine):
+    if is_inside_network(machine) or not may_allow_client(machine):
         return None
     try:
         firewall = firewall_of(session, machine)
@@ -151,7 +151,7 @@ def _running_machines(session: Session, accounts: Collection[str]) -> list[Machi
         if machine.terminated_at is None and machine.state == "running" and machine.account in accounts
     ]
     return reachable_machines(
-        session, [machine for machine in running if may_let_us_in(machine) and not is_behind(machine)]
+        session, [machine for machine in running if may_allow_client(machine) and not is_inside_network(machine)]
     )
 
 

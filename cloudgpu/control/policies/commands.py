@@ -12,7 +12,7 @@ from cloudgpu.config.policies.find import FILE, limits_from, policy_from, policy
 from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, unused_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.views.policies import limits_value, policy_value, rule_values, summary_value, unreadable_value
 
@@ -157,7 +157,7 @@ def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
     settings = [(f"config.toml: {key}", name) for key, name in _policy_settings(session)]
     for field, name in [*settings, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
         if name not in names:
-            yield _bad_name_error(field, name, "is not a policy" + did_you_mean(near(name, names), "."), names)
+            yield _bad_name_error(field, name, "is not a policy" + did_you_mean(closest_match(name, names), "."), names)
         elif name not in allowed:
             yield _bad_name_error(field, name, "is not allowed by the limits.", allowed)
 

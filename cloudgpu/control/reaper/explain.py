@@ -14,7 +14,7 @@ from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
-from cloudgpu.core.model.machine import Machine, runs_on
+from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
@@ -61,7 +61,7 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     if policy.broken is not None:
         raise policy.broken
     limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
-    ask = ask and runs_on(machine)
+    ask = ask and may_be_running(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
     sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
     answers = ask_activity(session, nodes, store=False) if ask else {}
@@ -71,7 +71,7 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
     aged = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
-    stop_reason = None if runs_on(machine) else _stop_reason(session, machine)
+    stop_reason = None if may_be_running(machine) else _stop_reason(session, machine)
     document = why_value(view, decision, now, at=source.at, how=source.how, judged=aged.judged, stop_reason=stop_reason)
     document["source"]["signals_at"] = iso(aged.at) if aged.at is not None else None
     return document
@@ -113,7 +113,7 @@ def with_source(view: MachineView, source: Source, now: datetime) -> MachineView
 
 def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
     """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
-    running = [one for one in machines if runs_on(one)]
+    running = [one for one in machines if may_be_running(one)]
     reports = probe(session, running)
     stored = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
     return {one: _agent_source(report, limits) for one, report in reports.items()} | stored
@@ -131,7 +131,7 @@ def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> So
 
     Those that are older are judged as of the last of them, and their ages are counted up to now.
     """
-    if not runs_on(machine):
+    if not may_be_running(machine):
         return Source(None, None, "none", f"it is {machine.state}")
     store, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
     last_at = store.last()

@@ -30,7 +30,7 @@ from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
-from cloudgpu.core.values.times import from_iso, iso, minute
+from cloudgpu.core.values.times import from_iso, iso, minute_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
@@ -182,7 +182,7 @@ def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
 
 def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
     due, name = sent_warning.due, command_name(machine)
-    title = f"{name} ends at {minute(due)}" if due else f"A word about {name}"
+    title = f"{name} ends at {minute_text(due)}" if due else f"A word about {name}"
     why = sent_warning.why or f"{rule} says so"
     remedy = _REMEDIES.get(Rule(rule), "").format(name=name) if due else ""
     facts = {"machine": name, "rule": rule, "owner": machine.owner or "", "account": machine.account or ""}

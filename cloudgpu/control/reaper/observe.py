@@ -25,7 +25,7 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.events.observations import instance_observed, is_news
 from cloudgpu.core.events.projection import project_event
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, reachable_regions
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, regions_that_may_cost
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance, Listing, State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources
 from cloudgpu.core.model.resources import Kind
@@ -74,7 +74,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         for machine in machines
         if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
-    remembered = nullcontext() if sweep else session.use_remembered_regions(reachable_regions(machines))
+    remembered = nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines))
     with remembered:
         sync = sync_accounts(
             session, accounts, retained=sweep or account_names(session, unfinished), retry_after_s=RETRY_AFTER_S
@@ -112,7 +112,7 @@ def rehearse(session: Session) -> Snapshot:
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
-    with session.use_remembered_regions(reachable_regions(known)):
+    with session.use_remembered_regions(regions_that_may_cost(known)):
         listings = list_accounts(session, accounts)
     living = living_machines(known)
     scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
@@ -170,7 +170,10 @@ def _queried_resources(session: Session, machines: Sequence[Machine], unanswered
     resources = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
     here, _ = by_account(session, [machine for machine in resources if machine.name not in silent])
     return {
-        machine.id for name, some in here.items() for machine in some if not is_hidden(silent, name, machine.region)
+        machine.id
+        for name, some in here.items()
+        for machine in some
+        if not is_in_unanswered(silent, name, machine.region)
     }
 
 

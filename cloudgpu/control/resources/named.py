@@ -18,7 +18,7 @@ from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.resources.orphan import PAUSED
 from cloudgpu.core.values.money import usd
-from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near, tag_value
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean, tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, StopUnproved
 from cloudgpu.parallel import Pool
@@ -116,7 +116,8 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
         ):
             session.account_here(machine)
     raise InstanceNotFound(
-        f"No {kind} is called {name!r}" + did_you_mean(near(name, [one.name for one in everything.items]), "."),
+        f"No {kind} is called {name!r}"
+        + did_you_mean(closest_match(name, [one.name for one in everything.items]), "."),
         field="name",
         value=name,
         next=f"Run: cloudgpu {kind} ls",

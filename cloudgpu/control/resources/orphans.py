@@ -13,7 +13,7 @@ from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.resources.named import complete
 from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
-from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_hidden, is_reachable_here
+from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, may_cost_money
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, Instance
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -70,7 +70,7 @@ def survey(session: Session, request: CleanupOptions, *, region: str | None = No
     if region is not None:
         _check_region(session, accounts, region, [*found, *rows])
         found = [one for one in found if one.region == region]
-        gaps = [gap for gap in gaps if any(is_hidden((gap.scope,), account, region) for account in accounts)]
+        gaps = [gap for gap in gaps if any(is_in_unanswered((gap.scope,), account, region) for account in accounts)]
     return Survey(tuple(found), tuple(gaps), look.queried, tuple(look.not_queried))
 
 
@@ -88,7 +88,7 @@ def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
 def _named_here(session: Session) -> list[Machine]:
     """Return all machines, each with what its account is called here, where it may still use what lies there."""
     machines = session.ledger.machines()
-    groups, _ = by_account(session, [machine for machine in machines if is_reachable_here(machine)])
+    groups, _ = by_account(session, [machine for machine in machines if may_cost_money(machine)])
     names = {machine.id: account for account, some in groups.items() for machine in some}
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.settings import CLOUDS, Account, Settings
 from cloudgpu.core.events.account_names import SUBJECT, CurrentNames, hosts_in, names_now
-from cloudgpu.core.model.identity import BY_REGION, AccountIdentity, identity_region
+from cloudgpu.core.model.identity import SSH_HOST, AccountIdentity, identity_region
 from cloudgpu.core.model.machine import Machine, has_retained_resources
 from cloudgpu.core.values.naming import tag_value, unknown_word
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -311,7 +311,7 @@ def is_another_account(session: SessionBase, account: str, machine: Machine) -> 
     if identity is None:
         return False
     known, wanted = remembered_identities(session).get(account, {}), [identity.kind, identity.id]
-    if identity.kind != BY_REGION:
+    if identity.kind != SSH_HOST:
         return known.get("", wanted) != wanted
     by_region = _identities_by_host(session, account, known)
     host = session.names().host(account, machine.region or "")
@@ -337,7 +337,7 @@ def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount)
     if identity is None:
         return None
     wanted = [identity.kind, identity.id]
-    if identity.kind == BY_REGION:
+    if identity.kind == SSH_HOST:
         hosts = [
             identities
             for name in accounts
@@ -408,7 +408,7 @@ def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | N
         why = f"Account {account} in config.toml is one of {configured.provider} now, not of {machine.provider}."
         return NotConfigured(account, why, _restore_remedy(f"the table of {machine.provider}", account))
     host = names.host(account, machine.region or "")
-    if machine.identity.kind != BY_REGION or host in hosts_in(configured.options):
+    if machine.identity.kind != SSH_HOST or host in hosts_in(configured.options):
         return None
     why = f"The host {host} is not in the settings of account {account}."
     return NotConfigured(host, why, _restore_remedy("it", host))

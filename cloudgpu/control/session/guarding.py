@@ -20,11 +20,11 @@ from cloudgpu.access.files import locked, write_whole
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.last_run import read_last_run
-from cloudgpu.core.model.identity import COMPUTERS, QueriedAccount, Unanswered
-from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.model.identity import COMPUTER_KINDS, QueriedAccount, Unanswered
+from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.model.offers import Offer
 from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
-from cloudgpu.core.values.naming import scope_of
+from cloudgpu.core.values.naming import account_scope
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 POWER_SUPPLY = Path("/sys/class/power_supply")  # of Linux: Documentation/ABI/testing/sysfs-class-power
@@ -100,7 +100,9 @@ def completed_run(
     for account in answered:
         with suppress(CloudgpuError):
             identity = identity_of(session, account.account, None)
-            account_scopes |= set() if identity.kind in COMPUTERS else {scope_of(account.provider, identity.id)}
+            account_scopes |= (
+                set() if identity.kind in COMPUTER_KINDS else {account_scope(account.provider, identity.id)}
+            )
     return ScheduledRun(
         home_id(session), platform.node(), session.clock(), interval, on_battery(), frozenset(account_scopes)
     )
@@ -125,13 +127,13 @@ def check_start_guarded(session: SessionBase, machines: Sequence[Machine]) -> No
     """Raise InvalidRequest, as a launch does, where one of these stopped machines would be guarded by nothing."""
     for machine in machines:
         if needs_runs(without_waiver(machine)):
-            _check_guarded(session, scope_of_row(machine), machine.account or "")
+            _check_guarded(session, scope_of_machine(machine), machine.account or "")
 
 
 def is_guarded(session: SessionBase, machine: Machine) -> bool:
     """Say whether something would end this machine, or its user waived that with --no-guard."""
     now = session.clock()
-    return not needs_runs(machine) or guarding_run(scheduled_runs(session), scope_of_row(machine), now) is not None
+    return not needs_runs(machine) or guarding_run(scheduled_runs(session), scope_of_machine(machine), now) is not None
 
 
 def without_waiver(machine: Machine) -> Machine:
@@ -154,4 +156,4 @@ def _check_guarded(session: SessionBase, scope: str, account: str) -> None:
 
 def _scope(session: SessionBase, offer: Offer) -> str:
     item = offer.available
-    return scope_of(item.provider, identity_of(session, item.account, item.region).id)
+    return account_scope(item.provider, identity_of(session, item.account, item.region).id)

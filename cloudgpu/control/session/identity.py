@@ -10,17 +10,17 @@ from cloudgpu.control.session.last_run import OVERDUE_AFTER
 from cloudgpu.core.model.facts import RecordedIdentity
 from cloudgpu.core.model.identity import (
     LOCAL,
-    NOT_HERE,
+    NOT_REACHABLE,
     AccountElsewhere,
     AccountIdentity,
     Unanswered,
     account_text,
     identity_region,
-    is_of_a_region,
     is_on_computer,
+    may_be_ssh_host,
     recorded_identity_region,
 )
-from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
@@ -122,7 +122,7 @@ class AccountScope:
 
     def gap_name(self, machine: Machine) -> str:
         """Return the name of the gap in an answer where a machine's account is not known: a host has its own name."""
-        return f"{self.account}/{machine.region}" if is_of_a_region(machine) else self.account
+        return f"{self.account}/{machine.region}" if may_be_ssh_host(machine) else self.account
 
     @property
     def _kind(self) -> str:
@@ -295,7 +295,7 @@ def _not_reachable(session: SessionBase, machine: Machine, identity_here: Accoun
 def _owner_remedy(machine: Machine, elsewhere: str) -> str:
     """Return the remedy for the owner of a machine whose account, or computer, is not the one of this name here."""
     step = f"Run this {elsewhere}."
-    if is_of_a_region(machine):
+    if may_be_ssh_host(machine):
         step = f"If {machine.region} has another name in config.toml now, give it back the one of the launch."
     condition = "computer was reinstalled, or is gone" if is_on_computer(machine) else "account is closed"
     return f"{step} If that {condition}: cloudgpu down {machine.name} --lost WHY"
@@ -360,7 +360,7 @@ def _is_only_there(session: SessionBase, machines: Iterable[Machine]) -> bool:
 
 def _is_synced_elsewhere(session: SessionBase, machines: Iterable[Machine]) -> bool:
     """Say whether another home has synced all of these machines within 26 hours; a launch counts as a sync."""
-    syncs = [(machine.intended_at, session.ledger.last(scope_of_row(machine))) for machine in machines]
+    syncs = [(machine.intended_at, session.ledger.last(scope_of_machine(machine))) for machine in machines]
     latest = [max(launched, "" if sync is None else sync.occurred_at) for launched, sync in syncs]
     return session.clock() - from_iso(min(latest)) < OVERDUE_AFTER
 
@@ -374,7 +374,7 @@ def _elsewhere_text(session: SessionBase, machines: Sequence[Machine]) -> str:
         {f"{machine.owner}'s `{machine.account}`" if machine.owner else f"`{machine.account}`" for machine in machines}
     )
     is_are = "are machines" if len(machines) > 1 else "is a machine"
-    return f"{NOT_HERE}: {listed} {is_are} of {', '.join(owners)}{_elsewhere_reason(session, machines[0])}."
+    return f"{NOT_REACHABLE}: {listed} {is_are} of {', '.join(owners)}{_elsewhere_reason(session, machines[0])}."
 
 
 def _elsewhere_reason(session: SessionBase, machine: Machine) -> str:

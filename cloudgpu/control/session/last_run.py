@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from cloudgpu.core.model.machine import Machine, scope_of_row
+from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.policies.guards import ScheduledRun, guarding_run, missing_for_guard, needs_runs, with_run
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -153,7 +153,7 @@ def unguarded_machines(
         return []
     now = session.clock()
     scheduled = with_run((last or read_last_run(session.ledger)).scheduled, session.current_run, now)
-    scopes = ((machine, scope_of_row(machine)) for machine in dependent)
+    scopes = ((machine, scope_of_machine(machine)) for machine in dependent)
     return [
         (one, missing_for_guard(scheduled, scope, now))
         for one, scope in scopes

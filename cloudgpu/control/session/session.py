@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.session.base import SessionBase
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_of
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, jump_host_of
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InstanceNotFound, InvalidRequest, LedgerMoved, LedgerUnavailable, Unreachable
 from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.log.files import is_a_file
@@ -114,7 +114,9 @@ class Session(SessionBase):
                 next=f"Run: cloudgpu show {machine.name} --refresh",
             )
         address = Address(*machine.address)
-        return Target(machine.id, machine.name, address, self.client_key_file, self.home.known_hosts, jump_of(machine))
+        return Target(
+            machine.id, machine.name, address, self.client_key_file, self.home.known_hosts, jump_host_of(machine)
+        )
 
     @property
     def client_key_file(self) -> Path:
@@ -333,7 +335,7 @@ def _unknown_error(name: str, machines: list[Machine], now: datetime) -> Instanc
     known = present_machines(machines)
     names = [machine.name for machine in known] + [machine.gang.name for machine in known if machine.gang]
     return InstanceNotFound(
-        f"No machine is called {name!r}" + did_you_mean(near(name, names), "."),
+        f"No machine is called {name!r}" + did_you_mean(closest_match(name, names), "."),
         field="name",
         value=name,
         next="Run: cloudgpu ls" + (" --all" if machines else ", or: cloudgpu up"),

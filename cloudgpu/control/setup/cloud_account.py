@@ -11,8 +11,8 @@ from cloudgpu.config.files.user_files import data_dir, shown
 from cloudgpu.control.budgets.admission import read_credit
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.init import CLOUDS, Draft, ExistingSetup, account_of, with_account, write
-from cloudgpu.core.model.account import BudgetAlert, Credit, MachineRole, RolePart
-from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.model.account import BudgetAlert, MachineRole, PrepaidCredit, RolePart
+from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.network import parse_cidr
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
@@ -28,7 +28,7 @@ from cloudgpu.providers.account_abilities import (
 from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
-CENT = NANO // 100
+CENT = NANOS_PER_USD // 100
 _WITH_HOME = ("aws",)  # whose tables name a home region
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
@@ -59,7 +59,9 @@ class Preparation:
     registers: bool = False  # what the account is known by is to be put there
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     ssh_now: tuple[str, ...] = ()
-    credit: Credit | CloudgpuError | None = None  # what is left there, or why that is not known; None: not prepaid
+    credit: PrepaidCredit | CloudgpuError | None = (
+        None  # what is left there, or why that is not known; None: not prepaid
+    )
 
     @property
     def sets_ssh(self) -> bool:
@@ -79,12 +81,12 @@ class Preparation:
     @property
     def missing(self) -> tuple[RolePart, ...]:
         """The parts that would be made."""
-        return tuple(part for part in self.parts if not part.there)
+        return tuple(part for part in self.parts if not part.exists)
 
     @property
     def present(self) -> tuple[RolePart, ...]:
         """The parts of ours that would be taken away."""
-        return tuple(part for part in self.parts if part.there and part.ours)
+        return tuple(part for part in self.parts if part.exists and part.is_ours)
 
 
 def prepared(
@@ -114,9 +116,9 @@ def prepared(
     if isinstance(made.provider, Registers):
         made = replace(made, registers=not made.provider.is_registered())
     for part in made.parts:
-        if not part.ours:
+        if not part.is_ours:
             raise InvalidRequest(
-                f"There is an {part.what} called {part.name} already that cloudgpu init did not create.",
+                f"There is an {part.description} called {part.name} already that cloudgpu init did not create.",
                 field=_setting(made, part),
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
@@ -236,7 +238,7 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
     if table.get("provider"):
         options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
         draft = with_account(setup, name, {**table, **options})
-    where = role.where if role else findings[0].says if findings else kind
+    where = role.account if role else findings[0].says if findings else kind
     made = Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
     return replace(made, credit=read_credit(provider))
 

@@ -37,7 +37,7 @@ from cloudgpu.control.setup.guards import guard_checks
 from cloudgpu.control.setup.permissions import finding_checks, permission_checks, quota_checks
 from cloudgpu.control.setup.team_ledger import team_checks
 from cloudgpu.core.model.checks import Check, Verdict, failed
-from cloudgpu.core.model.identity import account_text, is_reachable_here, unanswered_text
+from cloudgpu.core.model.identity import account_text, may_cost_money, unanswered_text
 from cloudgpu.core.model.machine import OWNED_PROVIDERS
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, ProviderUnavailable
 
@@ -280,7 +280,7 @@ def _absent(session: Session) -> Iterator[Check]:
     """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
     with suppress(LedgerUnavailable):  # its own check has said so
         machines = [
-            machine for machine in session.ledger.machines() if is_reachable_here(machine) and is_mine(session, machine)
+            machine for machine in session.ledger.machines() if may_cost_money(machine) and is_mine(session, machine)
         ]
         _, faults = by_account(session, machines)
         for machine, found in zip(
@@ -325,7 +325,7 @@ def examined(checks: Sequence[Check]) -> DoctorDocument:
         {
             "name": one.name,
             "verdict": str(one.verdict),
-            "message": one.said,
+            "message": one.message,
             "next": one.next,
             "exit_code": one.exit_code,
         }

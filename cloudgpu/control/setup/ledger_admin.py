@@ -19,8 +19,15 @@ from cloudgpu.control.session.accounts import recent_machines
 from cloudgpu.control.session.base import remembered_identities
 from cloudgpu.control.session.identity import by_account, identity_of
 from cloudgpu.core.events.general_lines import ledger_doubted
-from cloudgpu.core.model.identity import BY_REGION, NOT_HERE, AccountElsewhere, QueriedAccount, Unanswered, account_text
-from cloudgpu.core.model.machine import scope_of_row
+from cloudgpu.core.model.identity import (
+    NOT_REACHABLE,
+    SSH_HOST,
+    AccountElsewhere,
+    QueriedAccount,
+    Unanswered,
+    account_text,
+)
+from cloudgpu.core.model.machine import scope_of_machine
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere
 from cloudgpu.ledger import saved_calls as saved
 from cloudgpu.ledger.sqlite import backup
@@ -173,12 +180,12 @@ def _check_synced(session: Session, since: int) -> None:
     _, faults = by_account(session, recent_machines(session))
     away = [machine for machine in recent_machines(session) if isinstance(faults.get(machine.id), NotReachableHere)]
     for machine in away:
-        last = session.ledger.last(scope_of_row(machine))
+        last = session.ledger.last(scope_of_machine(machine))
         if last is None or last.seq <= since:
             whom = machine.owner or "whoever has that account"
             raise LedgerUnavailable(
                 f"The ledger cannot be repaired until somebody has queried {account_text(machine)}: "
-                f"what runs there is not known, and it is {NOT_HERE}.",
+                f"what runs there is not known, and it is {NOT_REACHABLE}.",
                 field="ledger",
                 value=str(session.home.ledger),
                 next=f"Ask {whom} to run: cloudgpu ls --refresh; then run it again.",
@@ -254,7 +261,7 @@ def _saved(session: Session) -> Iterator[KnownAccount]:
         if call is not None and call.identity is not None and call.ledger == session.ledger.id:
             one, region = call.identity, call.offer.available.region
             why = f"a saved call of this home launched {call.request.name} there"
-            yield KnownAccount(one.kind, one.id, one.words, region if one.kind == BY_REGION else None, why)
+            yield KnownAccount(one.kind, one.id, one.words, region if one.kind == SSH_HOST else None, why)
 
 
 def _waiting(session: Session) -> Iterator[KnownAccount]:
@@ -262,7 +269,7 @@ def _waiting(session: Session) -> Iterator[KnownAccount]:
         for line in outbox.waiting(session.ledger.id):
             one = line.body.get("identity")
             if one is not None:
-                region = line.body.get("region") if one["kind"] == BY_REGION else None
+                region = line.body.get("region") if one["kind"] == SSH_HOST else None
                 yield KnownAccount(
                     one["kind"], one["id"], one["words"], region, "lines in the outbox of this home name it"
                 )

@@ -31,7 +31,7 @@ from cloudgpu.core.model.instances import TAG_ID
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.values.money import ZERO, Money, usd
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, StopUnproved
 from cloudgpu.providers.abilities import HasResources, Pausable, SetsTimer
@@ -336,7 +336,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
 
     Of one type alone, the cheapest that fits: whatever zone has it, the check costs no more than was agreed to.
     """
-    request = replace(request, key=f"doctor-{which}-{epoch(session.clock())}")
+    request = replace(request, key=f"doctor-{which}-{epoch_text(session.clock())}")
     try:
         found = prepare(session, request)
     except InvalidRequest as error:

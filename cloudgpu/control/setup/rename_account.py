@@ -16,7 +16,7 @@ from cloudgpu.control.setup import init
 from cloudgpu.control.setup.init import ExistingSetup
 from cloudgpu.core.events.account_names import hosts_in
 from cloudgpu.core.events.general_lines import account_renamed
-from cloudgpu.core.model.identity import BY_REGION, account_text, is_on_computer, is_reachable_here
+from cloudgpu.core.model.identity import SSH_HOST, account_text, is_on_computer, may_cost_money
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import NAME, NAME_RULE, unknown_word
 from cloudgpu.errors import InvalidRequest, NotReachableHere
@@ -90,7 +90,7 @@ def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list
     for machine in session.ledger.billable_machines():
         account, kind = names.account(machine.account), machine.provider
         accounts[account] = kind
-        if machine.identity and machine.identity.kind == BY_REGION:
+        if machine.identity and machine.identity.kind == SSH_HOST:
             host = names.host(account, machine.region)
             hosts[account, host] = AccountOrHost(account, host, kind)
     for name, one in setup.settings.accounts.items():
@@ -139,7 +139,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {target.name}.",
         )
     rows = tuple(target.machines_of(session, session.ledger.billable_machines()))
-    machines = tuple(row for row in rows if not row.is_named_resource and is_reachable_here(row))
+    machines = tuple(row for row in rows if not row.is_named_resource and may_cost_money(row))
     _check_files(target, machines)
     draft = _renamed(found, target, new) if target.is_in(found) else None
     if draft is None:
@@ -222,13 +222,13 @@ def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHos
 
 def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
-    wanted = [machine for machine in machines if is_reachable_here(machine) and machine.identity]
+    wanted = [machine for machine in machines if may_cost_money(machine) and machine.identity]
     wanted = wanted or [machine for machine in machines if machine.identity][-1:]
     for machine in wanted:
         try:
             found = identity_of(session, there.account, there.host or machine.region)
         except NotReachableHere as error:
-            if not is_reachable_here(machine):  # a host of long ago
+            if not may_cost_money(machine):  # a host of long ago
                 continue
             message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
             raise InvalidRequest(message, field=FIELD, value=there.name, next=error.next) from error

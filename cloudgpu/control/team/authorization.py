@@ -8,7 +8,7 @@ from cloudgpu.control.team.roles import payers_only, remember
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
-from cloudgpu.core.model.machine import Machine, Ownable, Ownership
+from cloudgpu.core.model.machine import Machine, OwnedSubject, Ownership
 from cloudgpu.core.policies.policy import Stoppers
 from cloudgpu.core.team.rights import (
     PEOPLE_SUBJECT,
@@ -54,7 +54,9 @@ def person_of(session: Session) -> str:
     return session.ledger.person() or session.settings.owner
 
 
-def check_may(session: Session, machine: Ownable, verb: str, *, authorization: Authorization | None = None) -> Right:
+def check_may(
+    session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
+) -> Right:
     """Return by which right this verb is theirs on this machine or named resource; raise RoleNeeded where it is not.
 
     Raises LedgerUnavailable where nobody can say.
@@ -91,7 +93,7 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
             raise
 
 
-def others_note(session: Session, row: Ownable, verb: str) -> str:
+def others_note(session: Session, row: OwnedSubject, verb: str) -> str:
     """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
 
     Empty, too, while the ledger is away: nobody can say then.
@@ -104,7 +106,9 @@ def others_note(session: Session, row: Ownable, verb: str) -> str:
     return "" if right is Right.OWNER else f" It is {authorization.whose(row)}; {_BY[right]}."
 
 
-def by(session: Session, machine: Ownable, verb: str, *, authorization: Authorization | None = None) -> RequestedBy:
+def by(
+    session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
+) -> RequestedBy:
     """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
 
     Who asked stands beside every line: a database of a team signs them.
@@ -117,7 +121,7 @@ def by(session: Session, machine: Ownable, verb: str, *, authorization: Authoriz
     return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, authorization: Authorization, row: Ownable, verb: str) -> Right | None:
+def _right(session: Session, authorization: Authorization, row: OwnedSubject, verb: str) -> Right | None:
     mine, stops = authorization.owns(row), verb == STOP
     asks = authorization.is_member and stops and not mine and not authorization.for_lab
     stoppers = _stoppers(session) if asks else Stoppers.OWNER

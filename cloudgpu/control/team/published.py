@@ -12,7 +12,7 @@ from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.events.general_lines import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def withdraw(session: Session, name: str) -> WithdrawnDocument:
     def known() -> None:
         found = session.published()
         if name not in found:
-            says = f"Nothing is published as {name!r}" + did_you_mean(near(name, found), ".")
+            says = f"Nothing is published as {name!r}" + did_you_mean(closest_match(name, found), ".")
             raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy ls")
 
     def decision(view: View) -> Sequence[Draft]:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog.catalog import CatalogOffer
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
+from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff, hours
 
 YEAR = timedelta(days=365)
 _MICRO = timedelta(microseconds=1)
@@ -163,7 +163,7 @@ class Desktop:
     yearly_loss: Fraction = Fraction(0)
     pue: Fraction = Fraction(1)
     maintenance: Money = ZERO
-    quoted: Amount | None = None
+    quoted: QuotedAmount | None = None
     resale_known: bool = False
     interest: Fraction = Fraction(0)
     boxes: int = 1

@@ -25,8 +25,8 @@ from cloudgpu.core.advice.recommend import Machine, WorkNeeds, exclusion
 from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
-from cloudgpu.core.catalog.gpus import SpeedRatio, Work, speed_ratio
-from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.catalog.gpus import SpeedRatio, Workload, speed_ratio
+from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.units import Power
 
 WEEK = 168  # hours
@@ -94,14 +94,14 @@ def possible_builds(specs: Iterable[GpuSpec], need: WorkNeeds, base: Desktop, fi
     builds = [one for spec in specs for one in _builds_of_card(spec, need, base, figures)]
     single = [one for one in builds if one.cards == 1]
     chosen = single if single and need.cards is None else builds
-    measured = need.work is Work.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
+    measured = need.work is Workload.TRAINING and all(one.spec.trains_vs_h100 is not None for one in chosen)
     scored = [_with_speed(one, need.speed(one.spec) if measured else decoding_speed(one.spec)) for one in chosen]
     return sorted(scored, key=lambda one: (one.cards, -(one.per_dollar or 0.0), one.desktop.purchase, one.spec.name))
 
 
 def _with_speed(build: Build, speed: Speed | None) -> Build:
     price = float(build.desktop.purchase.dollars)
-    return replace(build, per_dollar=None if speed is None else speed.value * build.cards / price)
+    return replace(build, per_dollar=None if speed is None else speed.vs_h100 * build.cards / price)
 
 
 def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
@@ -109,7 +109,7 @@ def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figu
     number = need.gpus(spec.memory_gib, max_cards)
     if spec.card is None or number is None or spec.watts is None or exclusion(spec, need, figures):
         return
-    other_parts = Money(round(figures.base_machine_usd.value * NANO))
+    other_parts = Money(round(figures.base_machine_usd.value * NANOS_PER_USD))
     for price_kind, price in _prices(spec.card):
         desktop = replace(
             base,
@@ -130,9 +130,9 @@ def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figu
 
 def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     """Return the user's price; else the street prices that are known, and that of the launch where none is."""
-    if card.yours is not None:
-        return [(PriceKind.YOURS, card.yours)]
-    street = ((PriceKind.USED, card.used), (PriceKind.NEW, card.new), (PriceKind.LAUNCH, card.launch))
+    if card.users_own is not None:
+        return [(PriceKind.YOURS, card.users_own)]
+    street = ((PriceKind.USED, card.used), (PriceKind.NEW, card.new), (PriceKind.LAUNCH, card.at_launch))
     listed = [(kind, price) for kind, price in street if price is not None]
     return [one for one in listed if one[0] is not PriceKind.LAUNCH] or listed
 

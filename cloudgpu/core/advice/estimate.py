@@ -15,10 +15,10 @@ from cloudgpu.core.billing.rates import MONTH_H, Rate
 from cloudgpu.core.billing.rules import Rule, rule_of
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.core.values.money import HOUR, ZERO, Money
+from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money
 
-DAY = 24 * HOUR  # in microseconds
-MONTH = MONTH_H * HOUR
+DAY = 24 * HOUR_MICROS  # in microseconds
+MONTH = MONTH_H * HOUR_MICROS
 YEAR = 12 * MONTH
 ALWAYS = Fraction(24)  # hours a day
 WEEK = 7  # days
@@ -87,7 +87,7 @@ def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
 
 def _micros(hours: Fraction) -> int:
     """Return hours in whole microseconds, a started one whole."""
-    return -(-hours.numerator * HOUR // hours.denominator)
+    return -(-hours.numerator * HOUR_MICROS // hours.denominator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
     rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
     billed = span.disk_us if buy.committed else _billed_us(rule, span)
     return CostParts(
-        hours=billed / HOUR,
-        machine=_for_all_machines(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR),
+        hours=billed / HOUR_MICROS,
+        machine=_for_all_machines(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR_MICROS),
         disk=_part_cost("disk", buy, span),
         address=_part_cost("address", buy, span),
     )
@@ -172,7 +172,7 @@ def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -
     time = {PaidPer.KEPT: disk_time, PaidPer.RUNNING: running, PaidPer.IDLE: max(Fraction(0), disk_time - running)}[
         attached.when
     ]
-    return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR)
+    return Fraction(rate.price.nanos) * rate.quantity * time / (MONTH if rate.per is Per.MONTH else HOUR_MICROS)
 
 
 def _billed_us(rule: Rule, span: PricedTime) -> Fraction:

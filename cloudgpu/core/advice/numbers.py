@@ -11,8 +11,8 @@ from math import isfinite
 from cloudgpu.core.advice.rent_or_buy import Bound, Utilization
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import did_you_mean, near
-from cloudgpu.core.values.units import Amount
+from cloudgpu.core.values.naming import closest_match, did_you_mean
+from cloudgpu.core.values.units import QuotedAmount
 from cloudgpu.errors import InvalidRequest
 
 RateLookup = Callable[[str], Currency]  # the rate of a currency by its code, or InvalidRequest
@@ -90,7 +90,7 @@ def parse_money(
 
 def parse_amount(
     value: object, option: str, *, most: int = MAX_USD, above_zero: bool = False, rates: RateLookup | None = None
-) -> tuple[Money, Amount | None]:
+) -> tuple[Money, QuotedAmount | None]:
     """Return an amount in dollars, and as it was quoted where that was in another currency.
 
     Raises InvalidRequest for what is no amount, one above `most` dollars, and a currency without a rate.
@@ -103,8 +103,8 @@ def parse_amount(
     else:
         currency = rates(quoted[2])
         max_amount = int(most * max(currency.per_usd, Decimal(1)))
-        amount = Amount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
-        dollars = amount.dollars
+        amount = QuotedAmount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
+        dollars = amount.in_usd
     if above_zero and not dollars:
         message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
         raise InvalidRequest(message, field=option, value=text, next=f"Write it like {option} {_EXAMPLES[option]}")
@@ -191,7 +191,7 @@ def parse_utilization(utilization: object | None, hours_per_day: object | None) 
 
 
 def _not_a_share(text: str) -> InvalidRequest:
-    near_preset = near(text, PRESETS) if text[:1].isalpha() else None
+    near_preset = closest_match(text, PRESETS) if text[:1].isalpha() else None
     return InvalidRequest(
         f"{text!r} is not a share of the time" + did_you_mean(near_preset, ": it is written with its %."),
         field="--utilization",

@@ -20,7 +20,7 @@ from cloudgpu.core.catalog.catalog import (
     speed_per_dollar,
     spot_uncertainty,
 )
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import Money
 
 SpecOf = Callable[[CatalogOffer], GpuSpec | None]
@@ -31,7 +31,7 @@ class WorkNeeds:
     """The requirements: memory, number of GPUs (None: the fewest that hold it), kind of work, precision."""
 
     memory: Memory
-    work: Work
+    work: Workload
     cards: int | None = None
     precision: Precision | None = None
 
@@ -50,10 +50,10 @@ class WorkNeeds:
         Memory that is faster than an H100's says nothing of training: a B200 was measured at two thirds of what it
         would be by that, and what was not measured must not come before it.
         """
-        if self.work is not Work.TRAINING:
+        if self.work is not Workload.TRAINING:
             return decoding_speed(spec)
         rate = speed(spec)
-        return None if rate and rate.basis is SpeedBasis.BANDWIDTH and rate.value > 1 else rate
+        return None if rate and rate.basis is SpeedBasis.BANDWIDTH and rate.vs_h100 > 1 else rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from cloudgpu.core.advice.desktop import (
     sold_by_age,
 )
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
-from cloudgpu.core.catalog.gpus import SpeedRatio, Work
+from cloudgpu.core.catalog.gpus import SpeedRatio, Workload
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import hours
 
@@ -95,7 +95,7 @@ class Calculation:
     desktop_gpu: GpuSpec | None
     speed_ratio: SpeedRatio
     known_ratio: SpeedRatio | None = None
-    work: Work | None = None
+    work: Workload | None = None
     terms: FinanceTerms = NO_TERMS
     matched_memory_gib: float | None = None
     counts_resale: bool = True

@@ -8,7 +8,7 @@ from datetime import date
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 
 
 class SourceQuality(StrEnum):
@@ -52,7 +52,7 @@ class Kind:
     name: str
     title: str
     memory_gib: Fraction | None
-    speed: Work
+    speed: Workload
     source: Source
     remark: str = ""
 

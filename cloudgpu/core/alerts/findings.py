@@ -22,7 +22,7 @@ from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.policies.guards import reason_of
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import first_few
-from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute, period
+from cloudgpu.core.values.times import Period, duration_text, from_iso, iso, minute_text, period
 
 ENDED, LOST, PART, JOB, JOB_WAITS, GUARD = "ended", "lost", "part", "job", "job-waits", "guard"
 TOPICS = (
@@ -214,7 +214,7 @@ def _overdue(machine: Machine) -> Iterator[Finding]:
         kind="not ended",
         title=f"{name} still runs {duration_text(late)} after its renew-until",
         text=f"Its agent and timer should have ended it, and did not. Run: cloudgpu down {command_name(machine)}",
-        facts=_facts(machine) | {"renew until": minute(machine.renew_until)},
+        facts=_facts(machine) | {"renew until": minute_text(machine.renew_until)},
         urgent=True,
     )
 
@@ -279,14 +279,14 @@ def _facts(machine: Machine) -> dict[str, str]:
     if machine.price is not None:
         facts["price"] = _hourly(Money(machine.price.nanos_per_hour))
     if machine.seen_at is not None:
-        facts["last seen"] = f"{machine.state}, {minute(machine.seen_at)}"
+        facts["last seen"] = f"{machine.state}, {minute_text(machine.seen_at)}"
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _unrequested(why: str | None, at: str) -> str:
     """Return what is known of a stop or an end for which nobody had asked, in sentences."""
     known = f"Reason: {why}." if why else "The cloud gives no reason."
-    return f"Neither a command nor the reaper asked for it. {known} Seen at {minute(at)}."
+    return f"Neither a command nor the reaper asked for it. {known} Seen at {minute_text(at)}."
 
 
 def _hourly(price: Money) -> str:

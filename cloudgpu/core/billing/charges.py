@@ -33,7 +33,7 @@ from cloudgpu.core.model.facts import ChargeNote
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import ZERO, Money
-from cloudgpu.core.values.times import first_moment, from_iso, iso
+from cloudgpu.core.values.times import earliest_moment, from_iso, iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:
 @cache
 def _age_mark(as_of: str, day: str) -> str:
     """Return the mark of a price with this date on this day, or nothing."""
-    from cloudgpu.core.catalog.catalog import is_old  # `ls` does without
+    from cloudgpu.core.catalog.catalog import is_old_price  # `ls` does without
 
-    dated = first_moment(as_of)
-    return OLD if dated is not None and is_old(dated, from_iso(f"{day}T00:00:00Z")) else ""
+    dated = earliest_moment(as_of)
+    return OLD if dated is not None and is_old_price(dated, from_iso(f"{day}T00:00:00Z")) else ""

@@ -16,11 +16,11 @@ from cloudgpu.core.billing.rates import RateInterval
 from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, PER_NANO, Rule, in_months, rule_of, to_us
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.core.values.times import periods
 
 Ended = tuple[str, Usage]
-PER_NANO_HOUR = PER_NANO // HOUR
+PER_NANO_HOUR = PER_NANO // HOUR_MICROS
 _FAR_FUTURE = 2**62
 
 

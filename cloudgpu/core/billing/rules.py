@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from cloudgpu.core.model.usage import Per, Resource, Usage
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.core.values.times import from_iso
 
 SECOND = 1_000_000  # microseconds
@@ -122,23 +122,23 @@ _GCE_MONTH = (
 
 RULES = (
     Rule(
-        "aws", ANY, Resource.INSTANCE, HOUR, HOUR, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        licence="suse", free_if_interrupted_us=HOUR, drops_part_if_interrupted=True, from_running=True,
+        "aws", ANY, Resource.INSTANCE, HOUR_MICROS, HOUR_MICROS, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
+        licence="suse", free_if_interrupted_us=HOUR_MICROS, drops_part_if_interrupted=True, from_running=True,
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         f"{_EC2_SPOT}; one version of the page bills RHEL by the hour, the newest does not", "2026",
-        "verified; RHEL: sources disagree", licence="rhel", free_if_interrupted_us=HOUR, maybe_granularity_us=HOUR,
-        from_running=True,
+        "verified; RHEL: sources disagree", licence="rhel", free_if_interrupted_us=HOUR_MICROS,
+        maybe_granularity_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
         "EC2 on-demand pricing; versions of the EC2 user guide disagree on RHEL", "2026",
-        "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR, from_running=True,
+        "verified; RHEL: sources disagree", licence="rhel", maybe_granularity_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
         "aws", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES, _EC2_SPOT, "2026", "verified",
-        free_if_interrupted_us=HOUR, from_running=True,
+        free_if_interrupted_us=HOUR_MICROS, from_running=True,
     ),
     Rule(
         "aws", ANY, Resource.INSTANCE, SECOND, MINUTE, None, _EC2_STATES,
@@ -151,11 +151,11 @@ RULES = (
         "Knowledge Center, EBS volume charges: 744 hours are a GB-month in a month of 31 days", "2025", "verified",
     ),
     Rule(
-        "aws", ANY, Resource.SNAPSHOT, HOUR, HOUR, None, _ALWAYS,
+        "aws", ANY, Resource.SNAPSHOT, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "What's New 2017-10-02: EBS snapshots are still billed by the hour; EBS pricing, example 7", "2025", "verified",
     ),
     Rule(
-        "aws", ANY, Resource.IMAGE, HOUR, HOUR, None, _ALWAYS,
+        "aws", ANY, Resource.IMAGE, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "an AMI is billed as the snapshots of which it is made: as those", "2025", "verified",
     ),
     Rule(
@@ -208,22 +208,22 @@ RULES = (
         maybe_minimum_us=MINUTE, from_running=True, maybe_starting=True,
     ),
     Rule(
-        "azure", ANY, Resource.DISK, HOUR, HOUR, None, _ALWAYS,
+        "azure", ANY, Resource.DISK, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "Microsoft Learn, Managed disk types: prorated hourly by the monthly price of the size; that a month is the "
         "calendar's is recalled, Microsoft's estimates use 730 hours", "2025", "verified; month: recalled",
         maybe_month_hours=730,
     ),
     Rule(
-        "azure", ANY, Resource.SNAPSHOT, HOUR, HOUR, None, _ALWAYS,
+        "azure", ANY, Resource.SNAPSHOT, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "Microsoft Learn, Understand Azure Disk Storage billing: for the used size; by the hour as disks", "2025",
         "verified; hour and month: recalled", maybe_month_hours=730,
     ),
     Rule(
-        "azure", ANY, Resource.IMAGE, HOUR, HOUR, None, _ALWAYS, "as snapshots", "2025", "recalled",
+        "azure", ANY, Resource.IMAGE, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS, "as snapshots", "2025", "recalled",
         maybe_month_hours=730,
     ),
     Rule(
-        "azure", ANY, Resource.ADDRESS, HOUR, HOUR, None, "a static one until it is removed",
+        "azure", ANY, Resource.ADDRESS, HOUR_MICROS, HOUR_MICROS, None, "a static one until it is removed",
         "IP address pricing, per hour; that a started hour counts whole is recalled", "2026-04", "recalled",
     ),
     Rule(
@@ -285,8 +285,8 @@ RULES = (
 
 # Hours of a month are 672, 696, 720, 744 (28 to 31 days) or 730: this many parts of a nano-dollar-hour divide by all.
 PER_NANO_HOUR = 661_520_160
-PER_NANO = PER_NANO_HOUR * HOUR  # parts of a nano-dollar in which amounts are exact
-_DAY = 24 * HOUR
+PER_NANO = PER_NANO_HOUR * HOUR_MICROS  # parts of a nano-dollar in which amounts are exact
+_DAY = 24 * HOUR_MICROS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = timedelta(microseconds=1)
 CLOCKS_DIFFER = 5 * MINUTE  # a price recorded so soon after a start holds since the start

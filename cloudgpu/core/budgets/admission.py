@@ -14,9 +14,9 @@ from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import Commitment, Commitments, Prices, commitments_of
 from cloudgpu.core.budgets.exposure import Exposure, exact_cost, flow_intervals
-from cloudgpu.core.model.machine import Budgeted, Machine, existing_volumes
+from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
 from cloudgpu.core.model.usage import Per, PriceInterval, Usage
-from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period, period, periods
 
 Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
@@ -74,7 +74,7 @@ class BudgetSums:
 
     def burn(self, now: int) -> int:
         """Return what an hour from now on costs if everything goes on, in exact parts."""
-        end = now + HOUR
+        end = now + HOUR_MICROS
         found = (interval for item in self.commitments for interval in item._replace(until=None).intervals(now, end))
         return intervals_cost(found, now, end) + sum(
             nanos * exact_cost(unit, now, end) for (unit, _, _), nanos in self.future_flows.items()
@@ -152,12 +152,12 @@ class AdmissionRequest:
     `others` are requested with it, all or none: the further nodes of a cluster, which is `of_cluster` then.
     """
 
-    subject: Budgeted
+    subject: BudgetedMachine
     budget_sums: tuple[BudgetSums, ...]
     volumes: frozenset[tuple[str, str]]
     prices: Prices
     now: datetime
-    others: tuple[Budgeted, ...] = ()
+    others: tuple[BudgetedMachine, ...] = ()
     of_cluster: str = ""
 
     @property
@@ -165,7 +165,7 @@ class AdmissionRequest:
         """The name of what is requested."""
         return f"the {len(self.others) + 1} machines of {self.of_cluster}" if self.others else self.subject.name
 
-    def admission(self, change: Callable[[Budgeted], Budgeted] | None = None) -> Admission:
+    def admission(self, change: Callable[[BudgetedMachine], BudgetedMachine] | None = None) -> Admission:
         """Return the verdicts on it, each machine as `change` returns it."""
         return self._admission([one if change is None else change(one) for one in (self.subject, *self.others)])
 
@@ -174,7 +174,7 @@ class AdmissionRequest:
         subjects = (self.subject, *self.others)
         return next((n for n in range(len(subjects) - 1, 0, -1) if not self._admission(subjects[:n]).refusals), 0)
 
-    def _admission(self, subjects: Sequence[Budgeted]) -> Admission:
+    def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
         found = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
         items = tuple(chain.from_iterable(one.items for one in found))
         commitments = Commitments(items, any(one.unpriced for one in found))
@@ -183,13 +183,13 @@ class AdmissionRequest:
 
 def admission_request(
     budgets: Iterable[Budget],
-    subject: Budgeted,
-    exposures: Sequence[Budgeted | Exposure],
+    subject: BudgetedMachine,
+    exposures: Sequence[BudgetedMachine | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
     unpriced: Ended | None = None,
-    others: Sequence[Budgeted] = (),
+    others: Sequence[BudgetedMachine] = (),
     of_cluster: str = "",
 ) -> AdmissionRequest:
     """Return what is wanted, as it would be in the ledger, with the sums of the budgets that cover it.
@@ -208,7 +208,7 @@ def admission_request(
 
 def budget_sums(
     budgets: Sequence[Budget],
-    exposures: Sequence[Budgeted | Exposure],
+    exposures: Sequence[BudgetedMachine | Exposure],
     ended: Ended,
     prices: Prices,
     now: datetime,
@@ -254,7 +254,7 @@ class _CoverageCache:
         self._by_name = any(sums.budget.scope.instance is not None for sums in budget_sums)
         self._by_owner: dict[tuple[str, str, str, str], Sequence[BudgetSums]] = {}
 
-    def __call__(self, subject: Budgeted | Exposure) -> Sequence[BudgetSums]:
+    def __call__(self, subject: BudgetedMachine | Exposure) -> Sequence[BudgetSums]:
         """Return the sums of the budgets that cover a machine or an exposure."""
         if not isinstance(subject, Exposure):
             return [sums for sums in self._all_sums if sums.budget.scope.covers(subject)]
@@ -277,7 +277,7 @@ def _period_begin(budget: Budget, now: datetime) -> int:
     return 0 if period_ is None else max(0, to_us(period_.begin))
 
 
-def _add_ended(covered: Sequence[BudgetSums], subject: Budgeted | Exposure) -> None:
+def _add_ended(covered: Sequence[BudgetSums], subject: BudgetedMachine | Exposure) -> None:
     """Add what the ended usages of a machine have cost at most; those without a price are in no sum."""
     if not covered:
         return
@@ -320,7 +320,7 @@ def current_period(budget: Budget, now: datetime) -> Period | None:
 
 def _add_commitments(
     covered: Sequence[BudgetSums],
-    subject: Budgeted,
+    subject: BudgetedMachine,
     now: int,
     prices: Prices,
     volumes: frozenset[tuple[str, str]],
@@ -370,11 +370,11 @@ def _with_price(usage: Usage, prices: Prices) -> tuple[Usage, str]:
     return usage._replace(per=Per(per), segments=(PriceInterval(usage.begin, nanos, why, None, "derived"),)), why
 
 
-def _assumption_texts(subject: Budgeted, items: Iterable[Commitment]) -> dict[str, None]:
+def _assumption_texts(subject: BudgetedMachine, items: Iterable[Commitment]) -> dict[str, None]:
     return dict.fromkeys(f"{subject.name}: {one.what}: {one.assumed}" for one in items if one.assumed)
 
 
-def _verdict(sums: BudgetSums, subject: Budgeted, commitments: Commitments, now: datetime) -> BudgetVerdict:
+def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitments, now: datetime) -> BudgetVerdict:
     unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
     assumed = sums.assumed | _assumption_texts(subject, commitments.items)
     free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)

@@ -12,9 +12,9 @@ from typing import Any
 
 from cloudgpu.core.events.general_bodies import BudgetSet, PaidInRecord, ScopeRecord
 from cloudgpu.core.events.log import BUDGET_REMOVED, BUDGET_SET, Event
-from cloudgpu.core.model.machine import Budgeted
+from cloudgpu.core.model.machine import BudgetedMachine
 from cloudgpu.core.values.currency import Currency
-from cloudgpu.core.values.money import NANO, Money
+from cloudgpu.core.values.money import NANOS_PER_USD, Money
 from cloudgpu.core.values.naming import tag_value
 
 SUBJECT = "budgets"  # of every line about a budget
@@ -56,7 +56,7 @@ class Scope:
     account: str | None = None
     instance: str | None = None
 
-    def covers(self, subject: Budgeted) -> bool:
+    def covers(self, subject: BudgetedMachine) -> bool:
         """Say whether a machine or a retained resource is covered. Values read from tags are compared as tags."""
         own = ("", "") if subject.is_named_resource else (subject.name, subject.id or "")
         return self.matches(subject.provider, subject.account, subject.project, subject.owner, *own)
@@ -106,7 +106,7 @@ class LimitCurrency:
     @property
     def usd(self) -> Money:
         """The limit in US dollars, rounded half-even to a nano-dollar."""
-        return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANO))
+        return Money(round(Fraction(self.amount) / Fraction(self.currency.per_usd) * NANOS_PER_USD))
 
     def body(self) -> PaidInRecord:
         """Return it as a ledger event stores it."""

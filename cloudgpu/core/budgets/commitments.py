@@ -9,11 +9,11 @@ from typing import NamedTuple
 from cloudgpu.core.billing.rates import RateInterval, rate_intervals
 from cloudgpu.core.billing.rules import Rule, parse_us, rule_of
 from cloudgpu.core.model.facts import AttachedCost, Retained
-from cloudgpu.core.model.machine import Budgeted, account_key, not_none, runs_on
+from cloudgpu.core.model.machine import BudgetedMachine, account_key, may_be_running, not_none
 from cloudgpu.core.policies.guards import guards_of
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 
-OVERDUE = HOUR  # microseconds for which a machine that is past its end still counts
+OVERDUE = HOUR_MICROS  # microseconds for which a machine that is past its end still counts
 
 
 class StandIn(NamedTuple):
@@ -34,7 +34,7 @@ class Prices:
     their renew-until.
     """
 
-    compute_price: Callable[[Budgeted], int | None]
+    compute_price: Callable[[BudgetedMachine], int | None]
     attached_price: Callable[[str, str, str, str], StandIn]
     today: bool = False
     reaper_runs: bool = True
@@ -72,7 +72,9 @@ class Commitments:
 _NO_COMMITMENTS = Commitments()
 
 
-def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()) -> Commitments:
+def commitments_of(
+    subject: BudgetedMachine, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()
+) -> Commitments:
     """Return what goes on costing of a machine or a retained resource.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only the reaper ends while
@@ -85,7 +87,7 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     commitments = [_retained_commitment(subject, entry, prices) for entry in subject.retained]
     if subject.terminated_at is not None or subject.is_named_resource:
         return Commitments(tuple(commitments))
-    runs = runs_on(subject)
+    runs = may_be_running(subject)
     until = _latest_end(subject, now, prices) if runs else None
     attached = [
         _attached_commitment(subject, entry, until, prices)
@@ -99,13 +101,13 @@ def commitments_of(subject: Budgeted, now: int, prices: Prices, volumes: Iterabl
     return Commitments((*own, *commitments), unpriced=runs and nanos is None)
 
 
-def needs_reaper(subject: Budgeted, prices: Prices) -> bool:
+def needs_reaper(subject: BudgetedMachine, prices: Prices) -> bool:
     """Say whether only a run of the reaper would end this machine, and none are made."""
     guards = guards_of(subject)
     return guards is not None and guards.only_reaper and not prices.reaper_runs
 
 
-def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:
+def compute_nanos(subject: BudgetedMachine, prices: Prices) -> int | None:
     """Return what an hour of this machine is counted at: spot at its highest price, else on demand; None: not known."""
     price = subject.price and subject.price.nanos_per_hour
     if subject.market != "spot" or (prices.today and price is not None):
@@ -118,7 +120,7 @@ def compute_nanos(subject: Budgeted, prices: Prices) -> int | None:
     return None if listed is None else max(listed, price or 0)  # a spot price can lie above the list's
 
 
-def _latest_end(subject: Budgeted, now: int, prices: Prices) -> int | None:
+def _latest_end(subject: BudgetedMachine, now: int, prices: Prices) -> int | None:
     """Return when it ends at the latest; None where somebody has to end it by hand."""
     if subject.renew_until is None or needs_reaper(subject, prices):
         return None
@@ -126,7 +128,7 @@ def _latest_end(subject: Budgeted, now: int, prices: Prices) -> int | None:
     return until if until > now else now + OVERDUE * bool(subject.billed or subject.state == "unknown")
 
 
-def _machine_commitment(subject: Budgeted, until: int | None, nanos: int) -> Commitment:
+def _machine_commitment(subject: BudgetedMachine, until: int | None, nanos: int) -> Commitment:
     """Return the commitment of the machine itself: a started billing increment is billed whole."""
     rule = rule_of(subject.provider or "", subject.market or "on_demand", "instance", subject.licence or "")
     granule = max(rule.granularity_us, rule.maybe_granularity_us)
@@ -134,13 +136,15 @@ def _machine_commitment(subject: Budgeted, until: int | None, nanos: int) -> Com
     return Commitment(str(subject.instance_type), end, nanos, "hour", rule)
 
 
-def _is_existing_volume(subject: Budgeted, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
+def _is_existing_volume(subject: BudgetedMachine, entry: AttachedCost, volumes: Iterable[tuple[str, str]]) -> bool:
     """Say whether this is a named volume that is there already, and is counted as that."""
     volume = subject.setup.volume if subject.setup and entry.named else None
     return volume is not None and (account_key(subject), volume.name) in volumes
 
 
-def _attached_commitment(subject: Budgeted, entry: AttachedCost, until: int | None, prices: Prices) -> Commitment:
+def _attached_commitment(
+    subject: BudgetedMachine, entry: AttachedCost, until: int | None, prices: Prices
+) -> Commitment:
     end = None if entry.kept else until
     resource, quantity = entry.resource or "disk", 1 if entry.quantity is None else entry.quantity
     if entry.nanos is None and entry.nanos_per_month is not None:  # a plug-in said it per month
@@ -149,7 +153,7 @@ def _attached_commitment(subject: Budgeted, entry: AttachedCost, until: int | No
     return _commitment(subject, entry.what, end, resource, price, quantity)
 
 
-def _retained_commitment(subject: Budgeted, entry: Retained, prices: Prices) -> Commitment:
+def _retained_commitment(subject: BudgetedMachine, entry: Retained, prices: Prices) -> Commitment:
     resource = "disk" if entry.kind == "volume" else entry.kind
     what = f"{entry.kind} of {entry.size_gb} GB"
     if entry.nanos is None and entry.nanos_per_month is not None:
@@ -159,7 +163,9 @@ def _retained_commitment(subject: Budgeted, entry: Retained, prices: Prices) -> 
     return _commitment(subject, what, None, resource, price, quantity)
 
 
-def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices) -> StandIn:
+def _price(
+    subject: BudgetedMachine, entry: AttachedCost | Retained, region: str, resource: str, prices: Prices
+) -> StandIn:
     """Return the entry's price; where there is none, or it is another region's, what is counted instead."""
     nanos = entry.nanos
     if nanos is not None and not entry.why_maybe_less:
@@ -171,7 +177,7 @@ def _price(subject: Budgeted, entry: AttachedCost | Retained, region: str, resou
 
 
 def _commitment(
-    subject: Budgeted, what: str, until: int | None, resource: str, price: StandIn, quantity: int
+    subject: BudgetedMachine, what: str, until: int | None, resource: str, price: StandIn, quantity: int
 ) -> Commitment:
     rule = rule_of(subject.provider or "", subject.market or "on_demand", resource)
     return Commitment(what, until, price.nanos * quantity, price.per, rule, price.why)

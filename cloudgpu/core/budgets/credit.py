@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cloudgpu.core.alerts.alerts import Finding
-from cloudgpu.core.model.account import Credit
-from cloudgpu.core.model.machine import BudgetSubject, Machine, runs_on, scope_of_row
+from cloudgpu.core.model.account import PrepaidCredit
+from cloudgpu.core.model.machine import BudgetSubject, Machine, may_be_running, scope_of_machine
 from cloudgpu.core.model.records import CreditRecord
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -36,7 +36,7 @@ class CreditReading(NamedTuple):
     scope: str
     account: str
     provider: str
-    credit: Credit
+    credit: PrepaidCredit
     hourly: Money
     elsewhere: Money = Money(0)
 
@@ -46,11 +46,11 @@ class CreditReading(NamedTuple):
             "scope": self.scope,
             "account": self.account,
             "provider": self.provider,
-            "left": self.credit.left.nanos,
+            "left": self.credit.remaining.nanos,
             "as_of": iso(self.credit.as_of),
             "hourly": self.hourly.nanos,
             "elsewhere": self.elsewhere.nanos,
-            "page": self.credit.page,
+            "page": self.credit.payment_page,
             "threshold": self.credit.threshold.nanos,
         }
 
@@ -58,7 +58,7 @@ class CreditReading(NamedTuple):
 def credit_from_record(record: CreditRecord) -> CreditReading:
     """Return the value of a record."""
     hourly = Money(record["hourly"])
-    credit = Credit(
+    credit = PrepaidCredit(
         Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
     )
     elsewhere = Money(record["elsewhere"])
@@ -76,27 +76,27 @@ def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
 def _hourly(machine: Machine | BudgetSubject) -> int:
     if machine.terminated_at is not None:
         return 0
-    runs = runs_on(machine)
+    runs = may_be_running(machine)
     compute = machine.price.nanos_per_hour if runs and machine.price is not None else 0
     costs = [one for one in machine.attached_costs or () if (one.running if runs else one.kept)]
     return compute + sum(-(-(cost.nanos_per_month or 0) // MONTH_HOURS) for cost in costs)
 
 
-def hourly_spend(credit: Credit, machines: Iterable[Machine]) -> Money:
+def hourly_spend(credit: PrepaidCredit, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour: the higher of the provider's figure and the ledger's."""
     hourly = hourly_of(machines)
-    return hourly if credit.hourly is None else max(hourly, credit.hourly)
+    return hourly if credit.spent_per_hour is None else max(hourly, credit.spent_per_hour)
 
 
 def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
     """Return what an account spends an hour by what the ledger has there at this moment."""
-    return hourly_of(machine for machine in machines if scope_of_row(machine) == credit.scope) + credit.elsewhere
+    return hourly_of(machine for machine in machines if scope_of_machine(machine) == credit.scope) + credit.elsewhere
 
 
-def credit_left(credit: Credit, hourly: Money, now: datetime) -> Money:
+def credit_left(credit: PrepaidCredit, hourly: Money, now: datetime) -> Money:
     """Return what is left above the deletion's threshold at `now`, at least 0, where `hourly` was spent since."""
     spent = hourly.scaled(Fraction(max(now - credit.as_of, timedelta()) // timedelta(microseconds=1), _MICROS))
-    return max(credit.left - credit.threshold - spent, Money(0))
+    return max(credit.remaining - credit.threshold - spent, Money(0))
 
 
 def time_left(left: Money, hourly: Money) -> timedelta | None:
@@ -135,7 +135,7 @@ class CreditFit(NamedTuple):
 
 
 def credit_fit(
-    account: str, credit: Credit, others: Money, planned: Money, lease: timedelta, now: datetime
+    account: str, credit: PrepaidCredit, others: Money, planned: Money, lease: timedelta, now: datetime
 ) -> CreditFit:
     """Return how a launch fits: `planned` is what it costs an hour, `others` what the account spends an hour already.
 
@@ -143,7 +143,7 @@ def credit_fit(
     """
     hourly = others + planned
     needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
-    return CreditFit(account, credit_left(credit, others, now), needed, hourly, credit.page)
+    return CreditFit(account, credit_left(credit, others, now), needed, hourly, credit.payment_page)
 
 
 def credit_refusal(
@@ -174,8 +174,8 @@ def credit_finding(credit: CreditReading, now: datetime) -> Finding | None:
         kind="credit ends",
         title=f"The credit of {credit.account} ends in {duration_text(lasts)}",
         text=f"At zero {credit.provider} deletes the data of this account: {duration_text(lasts)} left at "
-        f"{credit.hourly.text(4)} an hour. Pay in at {credit.credit.page}",
-        facts={"account": credit.account, "amount": credit.credit.left.text()},
+        f"{credit.hourly.text(4)} an hour. Pay in at {credit.credit.payment_page}",
+        facts={"account": credit.account, "amount": credit.credit.remaining.text()},
         urgent=True,
     )
 

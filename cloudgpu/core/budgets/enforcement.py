@@ -16,7 +16,7 @@ from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.commitments import compute_nanos
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Machine, not_none, runs_on
+from cloudgpu.core.model.machine import Machine, may_be_running, not_none
 from cloudgpu.core.policies.guards import NOTHING_GENTLER, gentlest_ending
 from cloudgpu.core.team.rights import Authorization
 from cloudgpu.core.values.money import Money
@@ -106,7 +106,9 @@ def budget_stops(
         for machine in machines
         if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
     ]
-    running = [machine for machine in living if runs_on(machine)]  # also one whose requested stop is not confirmed
+    running = [
+        machine for machine in living if may_be_running(machine)
+    ]  # also one whose requested stop is not confirmed
     stops = []
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True

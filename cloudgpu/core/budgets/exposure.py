@@ -14,14 +14,14 @@ from typing import NamedTuple, NoReturn
 from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
 from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Prices, StandIn, commitments_of
-from cloudgpu.core.model.machine import Budgeted, Machine
+from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 
 HOURLY = 0
 _LONGEST_MONTH = 31 * 24
-_DAY = 24 * HOUR
+_DAY = 24 * HOUR_MICROS
 _FIRST_YEAR = 1970
 
 
@@ -166,7 +166,7 @@ class _Volumes:
         raise _DependsOnOthers
 
 
-def _no_price(_row: Budgeted) -> NoReturn:
+def _no_price(_row: BudgetedMachine) -> NoReturn:
     raise _DependsOnOthers
 
 

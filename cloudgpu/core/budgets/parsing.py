@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 
 from cloudgpu.core.budgets.budget import Action, BudgetPeriod, LimitCurrency, Scope
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
+from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest
 
 MAX_LIMIT = Decimal(10) ** 15  # of any currency; nobody's budget is larger
@@ -79,7 +79,7 @@ def scope_from_values(values: Mapping[str, object], field: str) -> Scope:
     """Return the scope of these keys; InvalidRequest for a key that is none, with the near one, and an empty value."""
     for key, value in values.items():
         if key not in KEYS:
-            raise _error(f"A scope has no {key!r}" + did_you_mean(near(key, KEYS), "."), field, key)
+            raise _error(f"A scope has no {key!r}" + did_you_mean(closest_match(key, KEYS), "."), field, key)
         if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > MAX_LENGTH:
             raise _error(f"The {key} of a scope has to be one line of 1 to {MAX_LENGTH} characters.", field, str(value))
     return Scope(**{key: str(value).strip() for key, value in values.items()})

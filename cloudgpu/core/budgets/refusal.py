@@ -11,7 +11,7 @@ from cloudgpu.core.budgets.budget import Budget
 from cloudgpu.core.budgets.commitments import compute_nanos, needs_reaper
 from cloudgpu.core.budgets.enforcement import highest_admitted_price, longest_admitted
 from cloudgpu.core.model.facts import HourlyPrice
-from cloudgpu.core.model.machine import Budgeted, not_none
+from cloudgpu.core.model.machine import BudgetedMachine, not_none
 from cloudgpu.core.model.offers import Offer, price_to_json
 from cloudgpu.core.values.money import Money, usd
 from cloudgpu.core.values.times import from_iso, iso
@@ -164,7 +164,7 @@ def _other_account(request: AdmissionRequest, remedy: Remedy, refusals: Sequence
     return []
 
 
-def _at_offer(request: AdmissionRequest, offer: Offer) -> Budgeted:
+def _at_offer(request: AdmissionRequest, offer: Offer) -> BudgetedMachine:
     """Return what is wanted, as it would be at another offer."""
     item = offer.available
     return request.subject._replace(

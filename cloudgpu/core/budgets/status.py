@@ -12,7 +12,7 @@ from cloudgpu.core.billing.rates import time_until_full
 from cloudgpu.core.billing.rules import PER_NANO, to_us
 from cloudgpu.core.budgets.admission import BudgetSums, current_period, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget
-from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period
 
 TOPIC = "budget"
@@ -57,7 +57,7 @@ class BudgetState:
 
     def overshoot(self, interval: timedelta) -> Money:
         """Return by how much a budget can be exceeded between two checks: `interval` times the burn rate."""
-        return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR))
+        return Money(-(-self.counted_burn.nanos * (interval // timedelta(microseconds=1)) // HOUR_MICROS))
 
 
 def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetState:
@@ -96,7 +96,7 @@ def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> i
 def _full_in(sums: BudgetSums, burn: int, now: int) -> timedelta | None:
     """Return when a rolling budget is full: what was spent leaves its window in time, so that many never are."""
     window, limit = sums.budget.period.window // timedelta(microseconds=1), sums.budget.limit.nanos * PER_NANO
-    lasts = time_until_full(sums.spent_intervals(), burn // HOUR, window, now, limit)
+    lasts = time_until_full(sums.spent_intervals(), burn // HOUR_MICROS, window, now, limit)
     return None if lasts is None else timedelta(seconds=lasts // 10**6)
 
 

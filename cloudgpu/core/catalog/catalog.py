@@ -1,4 +1,4 @@
-"""What can be bought according to a dated list: GPUs, instance types, prices, and what follows from them."""
+"""What can be bought according to dated price lists: GPUs, instance types, prices, and what follows from them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 
-OLD_AFTER = timedelta(days=180)
-EVERYTHING = "*"  # in place of the families that a quota counts
-NO_TENSOR = "no tensor cores"  # what is noted of such a GPU
+OLD_PRICE_AGE = timedelta(days=180)
+ANY = "*"  # in place of a region, or of the families that a quota counts
+NO_TENSOR_CORES = "no tensor cores"  # the note on a GPU that has none
 _H100_BANDWIDTH = 3360.0  # GB/s
 _H100_TENSOR = 989.0  # dense FP16 TFLOPs
 _H100_FP32 = 66.91  # TFLOPs
 
 
 class SpeedBasis(StrEnum):
-    """What a GPU's training speed rests on; only the first is a measurement."""
+    """The figure that a GPU's training speed is estimated from; only the first is a measurement."""
 
     MEASURED = "measured"
     BANDWIDTH = "memory bandwidth"
@@ -32,19 +32,19 @@ class SpeedBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CardPrices:
-    """What one card costs to buy, for those that are sold apart: at its launch, on the street new and used.
+    """What one card costs to buy, if cards are sold separately: at its market launch, and new and used today.
 
-    `dated` is the date of the street prices as given; `as_of` the earliest day that it can mean. None: not known.
-    `yours` is a price that the user gave: then it alone counts.
+    `dated` is the date of today's prices as the source writes it; `as_of` is the earliest day that it can mean. None:
+    not known. `users_own` is a price that the user gave, which replaces the others.
     """
 
-    launch: Money | None
+    at_launch: Money | None
     new: Money | None
     used: Money | None
     dated: str
     as_of: datetime
     note: str = ""
-    yours: Money | None = None
+    users_own: Money | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A machine that a provider lists. `gpu.memory_gib` is per GPU, or of the share where `gpu.share` is below 1.
+    """A machine type that a provider lists. `gpu.memory_gib` is per GPU, or of the share if `gpu.share` is below 1.
 
     `legacy_reason` says why it can probably not be launched any more (empty: it can). `spot_only`: it has a list price,
-    but is not sold on demand. `recalled` names the facts that rest on memory. Local SSD in GB, None: not known. `vcpus`
+    but is not sold on demand. `recalled` names the facts without a source. Local SSD in GB, None: not known. `vcpus`
     and `memory_gib` are 0 where no list says them.
     """
 
@@ -97,7 +97,7 @@ class InstanceType:
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """A dated price of a type in a region; `check` says what a second source made of it, `dated` the date as given."""
+    """A dated price of a type in a region; `check` compares it with a second source, `dated` is the date as written."""
 
     region: str
     market: Market
@@ -108,7 +108,7 @@ class ListedPrice:
 
 @dataclass(frozen=True, slots=True)
 class CatalogOffer:
-    """A type at a listed price; `regions` counts those that have one on this market."""
+    """A type at a listed price; `regions` is the number of regions that list it on this market."""
 
     type: InstanceType
     listed: ListedPrice
@@ -116,21 +116,21 @@ class CatalogOffer:
 
     @property
     def trust(self) -> Trust:
-        """Whose computers have this price: the provider's own, unless it lists somebody else's."""
-        known = _WHOSE.get(self.type.provider, {})
-        return known.get(self.listed.region, known.get(EVERYTHING, Trust.CLOUD))
+        """Who owns the computers at this price: the provider, unless it lists computers of others."""
+        by_region = _TRUST_OF.get(self.type.provider, {})
+        return by_region.get(self.listed.region, by_region.get(ANY, Trust.CLOUD))
 
 
-MARKETPLACES = {"vast": "vast.ai"}  # whose hosts ask what they like: what is listed is a sample, and prices no machine
+MARKETPLACES = {"vast": "vast.ai"}  # their hosts set the prices: the list is a sample, not an offer
 
 
 def marketplace_notes(offers: Iterable[CatalogOffer]) -> list[str]:
-    """Return what prices of marketplaces are, where some of these offers are of one: of which days, and of what."""
+    """Return a note for each marketplace among these offers: what its prices are, and of which days."""
     days: dict[str, set[str]] = {}
     for offer in offers:
         if offer.type.provider in MARKETPLACES:
             days.setdefault(offer.type.provider, set()).add(f"{offer.listed.price.as_of:%Y-%m-%d}")
-    return [_marketplace_note(provider, sorted(found)) for provider, found in days.items()]
+    return [_marketplace_note(provider, sorted(offer_days)) for provider, offer_days in days.items()]
 
 
 def _marketplace_note(provider: str, days: Sequence[str]) -> str:
@@ -142,19 +142,19 @@ def _marketplace_note(provider: str, days: Sequence[str]) -> str:
     )
 
 
-_WHOSE = {  # by provider and the region of its list; RunPod prices its two kinds apart, vast.ai's hosts are anybody's
-    "runpod": {"COMMUNITY": Trust.COMMUNITY, EVERYTHING: Trust.DATACENTER},
-    "vast": {"DATACENTER": Trust.DATACENTER, EVERYTHING: Trust.COMMUNITY},
+_TRUST_OF = {  # by provider and region of its list; RunPod lists two kinds separately, vast.ai's hosts are anybody's
+    "runpod": {"COMMUNITY": Trust.COMMUNITY, ANY: Trust.DATACENTER},
+    "vast": {"DATACENTER": Trust.DATACENTER, ANY: Trust.COMMUNITY},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DiskPrice:
-    """What `unit` (`usd_per_gb_month`, `usd_per_disk_month`, ...) of a kind of storage or address costs.
+    """The price of a kind of storage or address in `unit` (`usd_per_gb_month`, `usd_per_disk_month`, ...).
 
     `upper_bound`: no price is known for the region, and this is the most expensive known of that kind. `as_of` is None
-    where the figure has no date. `note` is what the source says beside it. `low` is the least that it may be, where it
-    is derived and two ways of deriving it differ: `price` is then the more expensive.
+    where the figure has no date. `note` is a remark of the source. `low` is the lowest possible price where it is
+    derived in two ways that differ: `price` is then the higher one.
     """
 
     provider: str
@@ -172,7 +172,7 @@ class DiskPrice:
 
 @dataclass(frozen=True, slots=True)
 class PastPrice:
-    """What something cost when it was quoted; `region` may be a pattern or `*`, `dated` is the date as given."""
+    """A price of the past; `region` may be a pattern or `*`, `dated` is the date as the source writes it."""
 
     provider: str
     region: str
@@ -189,7 +189,7 @@ class PastPrice:
 
 @dataclass(frozen=True, slots=True)
 class ListedQuota:
-    """A limit that a provider puts on what runs at once on a market; `code` names it there. `as_of` is as given."""
+    """A quota: a provider's limit on what runs at once on a market, with the provider's `code` for it."""
 
     provider: str
     code: str
@@ -203,63 +203,62 @@ class ListedQuota:
     @property
     def is_overall(self) -> bool:
         """Whether it counts all GPUs of an account, in all its regions together."""
-        return EVERYTHING in self.families
+        return ANY in self.families
 
-    def counts(self, shape: InstanceType) -> int:
-        """Return how much of it a machine takes, in its unit: the GPUs of a machine, or its vCPUs."""
-        return shape.gpu.count if self.unit == "GPU" else shape.vcpus
+    def amount_of(self, machine_type: InstanceType) -> int:
+        """Return how much of the quota a machine of this type needs: its GPUs or its vCPUs, by the quota's unit."""
+        return machine_type.gpu.count if self.unit == "GPU" else machine_type.vcpus
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Training speed as a fraction of one H100 SXM, and what the figure rests on."""
+    """Training speed as a fraction of one H100 SXM, and what it is estimated from."""
 
-    value: float
+    vs_h100: float
     basis: SpeedBasis
 
 
 def speed(spec: GpuSpec) -> Speed | None:
-    """Return how fast one GPU trains: measured, or a stand-in that names itself; None when nothing is known.
+    """Return how fast one GPU trains: measured, or estimated from another figure; None when nothing is known.
 
-    Memory bandwidth came within -19% to +52% of the 15 measured GPUs, and is furthest off above an H100's, where
-    listed tensor TFLOPs are used instead. GPUs without tensor cores are judged by FP32: they have bandwidth that
-    they cannot use.
+    For the 15 measured GPUs, memory bandwidth is off by -19% to +52%, most above an H100's; there, listed tensor
+    TFLOPs are used instead. GPUs without tensor cores are estimated from FP32, as they cannot use their bandwidth.
     """
     if spec.trains_vs_h100 is not None:
         return Speed(spec.trains_vs_h100, SpeedBasis.MEASURED)
-    if spec.tensor_tflops is None and NO_TENSOR in spec.notes:
-        return _against(spec.fp32_tflops, _H100_FP32, SpeedBasis.FP32)
+    if spec.tensor_tflops is None and NO_TENSOR_CORES in spec.notes:
+        return _relative_speed(spec.fp32_tflops, _H100_FP32, SpeedBasis.FP32)
     if spec.tensor_tflops is not None and (spec.bandwidth_gbs or _H100_BANDWIDTH + 1) > _H100_BANDWIDTH:
-        return _against(spec.tensor_tflops, _H100_TENSOR, SpeedBasis.TENSOR)
-    return _against(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
+        return _relative_speed(spec.tensor_tflops, _H100_TENSOR, SpeedBasis.TENSOR)
+    return _relative_speed(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
 
 
 def decoding_speed(spec: GpuSpec) -> Speed | None:
-    """Return how fast one GPU decodes a language model beside one H100 SXM: by memory bandwidth."""
-    return _against(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
+    """Return how fast one GPU decodes a language model, relative to one H100 SXM: by memory bandwidth."""
+    return _relative_speed(spec.bandwidth_gbs, _H100_BANDWIDTH, SpeedBasis.BANDWIDTH)
 
 
-def _against(figure: float | None, reference: float, basis: SpeedBasis) -> Speed | None:
+def _relative_speed(figure: float | None, reference: float, basis: SpeedBasis) -> Speed | None:
     return None if figure is None else Speed(figure / reference, basis)
 
 
 def speed_per_dollar(offer: CatalogOffer, speed: Speed | None) -> float | None:
-    """Return the H100 hours of work that a dollar buys; several GPUs count as so many times one."""
+    """Return the H100 hours of work that a dollar buys; speed is proportional to the number of GPUs."""
     if speed is None:
         return None
     gpu = offer.type.gpu
-    return speed.value * gpu.count * gpu.share / float(offer.listed.price.per_hour.dollars)
+    return speed.vs_h100 * gpu.count * gpu.share / float(offer.listed.price.per_hour.dollars)
 
 
-def is_old(as_of: datetime, now: datetime) -> bool:
-    """Say whether a price is too old to be relied on: more than 180 days."""
-    return now - as_of > OLD_AFTER
+def is_old_price(as_of: datetime, now: datetime) -> bool:
+    """Say whether a price is too old to rely on: more than 180 days."""
+    return now - as_of > OLD_PRICE_AGE
 
 
 def spot_uncertainty(offer: CatalogOffer, now: datetime) -> str:
-    """Return why a spot price may not hold any more; empty for one of the last months that was read, and on demand.
+    """Return why a spot price may be wrong by now; empty for a recent listed price, and for on-demand.
 
-    What its own note doubts never comes before a price that is certain.
+    An offer with such a reason is never preferred to one with a certain price.
     """
     listed = offer.listed
     if listed.market is not Market.SPOT:
@@ -268,84 +267,84 @@ def spot_uncertainty(offer: CatalogOffer, now: datetime) -> str:
         return "may have moved"
     if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
         return f"{listed.price.basis}"
-    return "old" if is_old(listed.price.as_of, now) else ""
+    return "old" if is_old_price(listed.price.as_of, now) else ""
 
 
 def matching_gpus(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
-    """Return the GPUs that a spelling means: `v100` two, `v100-32gb` one; raise InvalidRequest for none.
+    """Return the GPUs that a typed name means: `v100` two, `v100-32gb` one; raise InvalidRequest for none.
 
-    Makers, series and board forms are no part of a name; `rtx 3090`, `rtx-3090` and `rtx3090` are one.
+    Vendors, series and board forms are not part of a name; `rtx 3090`, `rtx-3090` and `rtx3090` are one.
     """
-    known = list(specs)
-    wanted = _plain(requested)
-    found = [spec for spec in known if _squeezed(spec.name) == _squeezed(wanted)]
-    if not found and _names_a_model(wanted):
-        found = [spec for spec in known if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
+    all_specs = list(specs)
+    wanted = _normalized(requested)
+    matches = [spec for spec in all_specs if _letters_and_digits(spec.name) == _letters_and_digits(wanted)]
+    if not matches and _has_model_word(wanted):
+        matches = [spec for spec in all_specs if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
     else:
-        found += [spec for spec in known if spec not in found and found and same_gpu(spec.name, wanted)]
-    found = found or _begun(_squeezed(wanted), known)
-    if not found:
-        raise _unknown_gpu(requested, known)
-    if "sxm" in requested.lower():  # a board form that no name has: the other forms have theirs
-        return [spec for spec in found if not spec.name.endswith(("PCIe", "NVL"))] or found
-    return found
+        matches += [spec for spec in all_specs if spec not in matches and matches and same_gpu(spec.name, wanted)]
+    matches = matches or _by_prefix(_letters_and_digits(wanted), all_specs)
+    if not matches:
+        raise _unknown_gpu(requested, all_specs)
+    if "sxm" in requested.lower():  # no name has SXM, but names of the other board forms have theirs
+        return [spec for spec in matches if not spec.name.endswith(("PCIe", "NVL"))] or matches
+    return matches
 
 
-def _begun(begin: str, specs: list[GpuSpec]) -> list[GpuSpec]:
-    """Return the one GPU whose name begins so, with or without its RTX, and its own forms; none where several do.
+def _by_prefix(prefix: str, specs: list[GpuSpec]) -> list[GpuSpec]:
+    """Return the GPU whose name has this prefix, with or without RTX, and its forms; none if several GPUs have it.
 
-    `a100-80` is an A100-80GB, `3090` an RTX3090. A number is never cut: `h10` and `rtx40` are none.
+    `a100-80` is an A100-80GB, `3090` an RTX3090. A number has to be complete: `h10` and `rtx40` match none.
     """
-    for start in (begin, f"rtx{begin}"):
-        names = {spec.name: _squeezed(spec.name) for spec in specs}
+    for start in (prefix, f"rtx{prefix}"):
+        names = {spec.name: _letters_and_digits(spec.name) for spec in specs}
         found = [spec for spec in specs if re.match(rf"{start}(?!\d)", names[spec.name])]
-        found.sort(key=lambda one: len(one.name))
-        if len(begin) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
-            exact = _squeezed(found[0].name) == start
+        found.sort(key=lambda spec: len(spec.name))
+        if len(prefix) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
+            exact = _letters_and_digits(found[0].name) == start
             return found[:1] if exact else found
     return []
 
 
-def _plain(asked: str) -> str:
-    """Return a name without maker, series and board form, and memory as it is listed: `80g`, `80gib` are `80gb`."""
-    words = re.split(r"[\s_-]+", asked.strip().lower())
-    kept = [re.sub(r"^(\d+)(g|gib)$", r"\1gb", word) for word in words if not re.fullmatch(_NO_MODEL, word)]
-    return re.sub(r"^(?:rtx|quadro)-(?=a\d)", "", "-".join(kept))  # RTX A6000 is listed as A6000
+def _normalized(name: str) -> str:
+    """Return a name without vendor, series and board form, and with memory as listed: `80g`, `80gib` are `80gb`."""
+    words = re.split(r"[\s_-]+", name.strip().lower())
+    words_kept = [re.sub(r"^(\d+)(g|gib)$", r"\1gb", word) for word in words if not re.fullmatch(_NOT_MODEL_WORD, word)]
+    return re.sub(r"^(?:rtx|quadro)-(?=a\d)", "", "-".join(words_kept))  # RTX A6000 is listed as A6000
 
 
-_NO_MODEL = r"|nvidia|tesla|geforce|amd|radeon|instinct|sxm\d?|gpu"
+_NOT_MODEL_WORD = r"|nvidia|tesla|geforce|amd|radeon|instinct|sxm\d?|gpu"
 
 
-def _names_a_model(name: str) -> bool:
+def _has_model_word(name: str) -> bool:
     return any(not re.fullmatch(r"\d+gb|pcie|", word) for word in name.split("-"))
 
 
-def _squeezed(name: str) -> str:
+def _letters_and_digits(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _unknown_gpu(asked: str, specs: list[GpuSpec]) -> InvalidRequest:
+def _unknown_gpu(requested: str, specs: list[GpuSpec]) -> InvalidRequest:
     names = {spec.name.lower(): spec.name.lower() for spec in specs}
     names |= {name.partition("-")[0]: name.partition("-")[0] for name in names}
     return unknown_word(
-        f"The catalogue has no GPU {asked!r}",
-        _plain(asked),
+        f"The catalogue has no GPU {requested!r}",
+        _normalized(requested),
         names,
         field="--gpu",
-        value=asked,
+        value=requested,
         use="Run: cloudgpu gpus --gpu {}",
         next="See all: cloudgpu gpus --all",
     )
 
 
 def cheapest_per_type(offers: Iterable[CatalogOffer]) -> list[CatalogOffer]:
-    """Return one offer per type, that of its cheapest region, with the number of regions; equal prices by region."""
+    """Return one offer per type and market, that of the cheapest region, with the number of its regions."""
     best: dict[tuple[str, str, Market], CatalogOffer] = {}
     for offer in offers:
         key = (offer.type.provider, offer.type.name, offer.listed.market)
-        other = best.get(key)
-        chosen = offer if other is None else min(offer, other, key=_price_then_region)
-        best[key] = CatalogOffer(chosen.type, chosen.listed, offer.regions + (other.regions if other else 0))
+        cheapest = best.get(key)
+        chosen = offer if cheapest is None else min(offer, cheapest, key=_price_then_region)
+        best[key] = CatalogOffer(chosen.type, chosen.listed, offer.regions + (cheapest.regions if cheapest else 0))
     return list(best.values())
 
 
@@ -361,7 +360,7 @@ def by_price(offers: Iterable[CatalogOffer]) -> list[CatalogOffer]:
 def by_speed_per_dollar(
     offers: Iterable[CatalogOffer], speed_of: Callable[[CatalogOffer], Speed | None]
 ) -> list[CatalogOffer]:
-    """Return the most work per dollar first; what has no figure comes last."""
+    """Return the offers with the most work per dollar first; those of unknown speed come last."""
 
     def key(offer: CatalogOffer) -> tuple[float, tuple[str, str, str]]:
         return -(speed_per_dollar(offer, speed_of(offer)) or 0.0), _place(offer)

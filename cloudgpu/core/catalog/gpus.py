@@ -1,7 +1,7 @@
-"""Compares GPUs by speed, finds the nearest to one that cannot be launched, and holds facts of drivers and images.
+"""Compares GPUs by speed, finds the nearest replacement for one, and describes drivers and public images.
 
-Speed is as measured where both GPUs were, else by the figure that both have. The nearest is found by memory and
-training speed, then by price. The facts say which driver drives a GPU and which public images there are.
+Speeds are compared as measured if both GPUs were, else by a figure that both have. The replacement is found by memory
+and training speed, then by price.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.catalog.catalog import NO_TENSOR, CatalogOffer, GpuSpec, by_price, speed
+from cloudgpu.core.catalog.catalog import NO_TENSOR_CORES, CatalogOffer, GpuSpec, by_price, speed
 
-CURRENT = ""  # of a branch or a version: today's newest still supports the GPU
+STILL_SUPPORTED = ""  # as `last_branch` or `last_cuda`: the newest version still supports the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class GpuDriver:
-    """What drives a generation of NVIDIA GPUs.
+    """The driver for a generation of NVIDIA GPUs.
 
-    `last_branch` and `last_cuda` are the last that support it (CURRENT: they still do). `driver` and `toolkit` are the
-    packages of NVIDIA's repository that install them, empty where an image with a driver is used. `system` is the only
-    system on which that is known to work, empty for any. `recalled` says what rests on memory.
+    `last_branch` and `last_cuda` are the last versions that support it (STILL_SUPPORTED: the newest do). `driver` and
+    `toolkit` are the packages of NVIDIA's repository that install them, empty where an image with a driver is used.
+    `system` is the only operating system on which that is known to work, empty for any. `recalled` names what has no
+    source.
     """
 
     family: str
@@ -37,13 +38,13 @@ class GpuDriver:
 
     @property
     def is_current(self) -> bool:
-        """Say whether an image with today's driver drives it."""
-        return self.last_branch == CURRENT
+        """Say whether an image with the newest driver works with the GPU."""
+        return self.last_branch == STILL_SUPPORTED
 
 
 @dataclass(frozen=True, slots=True)
 class PublicImage:
-    """A public image that is kept up to date: its parameter, and the pattern of its name with its owner."""
+    """A public machine image: the parameter that names its newest version, or the pattern of its name and its owner."""
 
     provider: str
     use: str  # `cuda` (NVIDIA's driver is on it) or `plain`
@@ -56,38 +57,42 @@ class PublicImage:
     as_of: str
 
 
-SpecOf = Callable[[CatalogOffer], GpuSpec | None]
+FindSpec = Callable[[CatalogOffer], GpuSpec | None]
 
 
-def nearest(lost: Sequence[GpuSpec], offers: Iterable[CatalogOffer], spec_of: SpecOf) -> CatalogOffer | None:
-    """Return the cheapest offer whose GPU has the memory and the speed of the least of `lost`, which has one or more.
+def nearest_offer(
+    unavailable: Sequence[GpuSpec], offers: Iterable[CatalogOffer], spec_of: FindSpec
+) -> CatalogOffer | None:
+    """Return the cheapest offer with at least the memory and speed of the least of the unavailable GPUs (not empty).
 
-    Where none is as fast, it is the fastest with the memory: a slower GPU ends the same work later, one with less
-    memory may not do it at all. None where none has the memory.
+    If none is as fast, it is the fastest with enough memory: a slower GPU finishes the same work later, but one with
+    less memory may not be able to do it. None if none has the memory.
     """
-    memory = min(spec.memory_gib for spec in lost)
-    roomy = [offer for offer in by_price(offers) if (offer.type.gpu.memory_gib or 0) >= memory]
-    pace = min(_speed(spec) for spec in lost)
-    fast = [offer for offer in roomy if _speed(spec_of(offer)) >= pace]
-    if fast:
-        return fast[0]
-    return max(roomy, key=lambda offer: _speed(spec_of(offer)), default=None)  # the first, cheapest, of equals
+    memory = min(spec.memory_gib for spec in unavailable)
+    large_enough = [offer for offer in by_price(offers) if (offer.type.gpu.memory_gib or 0) >= memory]
+    required_speed = min(_speed(spec) for spec in unavailable)
+    fast_enough = [offer for offer in large_enough if _speed(spec_of(offer)) >= required_speed]
+    if fast_enough:
+        return fast_enough[0]
+    return max(
+        large_enough, key=lambda offer: _speed(spec_of(offer)), default=None
+    )  # of equally fast ones the first, the cheapest
 
 
 def _speed(spec: GpuSpec | None) -> float:
     found = None if spec is None else speed(spec)
-    return 0.0 if found is None else found.value
+    return 0.0 if found is None else found.vs_h100
 
 
-class Work(StrEnum):
-    """What a GPU does, as far as that decides what makes it fast."""
+class Workload(StrEnum):
+    """The kind of work of a GPU: it decides which figures make a GPU fast."""
 
     TRAINING = "training"
     INFERENCE = "inference"  # decoding a language model token by token: the memory's bandwidth decides
 
 
 class RatioBasis(StrEnum):
-    """What a ratio of speeds rests on; only the first is a measurement of the work itself."""
+    """The figures that a ratio of speeds is computed from; only the first is a measurement of the work itself."""
 
     MEASURED = "measured training throughput"
     BANDWIDTH = "memory bandwidth"
@@ -98,7 +103,7 @@ class RatioBasis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpeedRatio:
-    """How many hours of another GPU an hour of one does: `ratio`, between `low` and `high`, and what that rests on."""
+    """How many hours another GPU needs for the work of an hour of this one: `ratio`, between `low` and `high`."""
 
     ratio: Fraction
     low: Fraction
@@ -106,39 +111,39 @@ class SpeedRatio:
     basis: RatioBasis
 
 
-EQUAL = SpeedRatio(Fraction(1), Fraction(1), Fraction(1), RatioBasis.SAME)
+EQUAL_SPEED = SpeedRatio(Fraction(1), Fraction(1), Fraction(1), RatioBasis.SAME)
 
 
-def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Work) -> SpeedRatio | None:
-    """Return how many hours of `other` an hour of `one` does; None where no figure of both is known.
+def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Workload) -> SpeedRatio | None:
+    """Return how many hours `other` needs for the work of an hour of `spec`; None if no figure of both is known.
 
-    Training: the measured throughput where both were measured. Else the memory's bandwidth, where both have tensor
-    cores or neither has, with the range that the other figures of both give. Inference: bandwidth alone.
+    Training: the measured throughput if both were measured. Else memory bandwidth, if both have tensor cores or neither
+    has (FP32 if only one has), with the range that the other figures give. Inference: bandwidth only.
     """
     if spec.name == other.name:
-        return EQUAL
-    if work is Work.INFERENCE:
+        return EQUAL_SPEED
+    if work is Workload.INFERENCE:
         return _ratio_from(_ratio(spec.bandwidth_gbs, other.bandwidth_gbs), [], RatioBasis.BANDWIDTH)
     measured = _ratio(spec.trains_vs_h100, other.trains_vs_h100)
     if measured is not None:
         return _ratio_from(measured, [], RatioBasis.MEASURED)
-    found = {
+    ratios = {
         RatioBasis.BANDWIDTH: _ratio(spec.bandwidth_gbs, other.bandwidth_gbs),
         RatioBasis.TENSOR: _ratio(spec.tensor_tflops, other.tensor_tflops),
         RatioBasis.FP32: _ratio(spec.fp32_tflops, other.fp32_tflops),
     }
-    alike = (NO_TENSOR in spec.notes) == (NO_TENSOR in other.notes)  # a figure that is missing says nothing of that
-    order = list(found) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]
-    for rests in order:
-        ratio = found[rests]
+    alike = (NO_TENSOR_CORES in spec.notes) == (NO_TENSOR_CORES in other.notes)  # by notes: a figure may be missing
+    order = list(ratios) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]
+    for basis in order:
+        ratio = ratios[basis]
         if ratio is not None:
-            return _ratio_from(ratio, [each for each in found.values() if each is not None], rests)
+            return _ratio_from(ratio, [known for known in ratios.values() if known is not None], basis)
     return None
 
 
-def _ratio_from(ratio: Fraction | None, others: list[Fraction], rests: RatioBasis) -> SpeedRatio | None:
-    return None if ratio is None else SpeedRatio(ratio, min([ratio, *others]), max([ratio, *others]), rests)
+def _ratio_from(ratio: Fraction | None, others: list[Fraction], basis: RatioBasis) -> SpeedRatio | None:
+    return None if ratio is None else SpeedRatio(ratio, min([ratio, *others]), max([ratio, *others]), basis)
 
 
-def _ratio(one: float | None, other: float | None) -> Fraction | None:
-    return None if not one or not other else Fraction(str(one)) / Fraction(str(other))
+def _ratio(figure: float | None, other: float | None) -> Fraction | None:
+    return None if not figure or not other else Fraction(str(figure)) / Fraction(str(other))

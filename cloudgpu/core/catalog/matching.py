@@ -1,4 +1,4 @@
-"""Joins what is available with its prices, and orders what satisfies a request."""
+"""Adds prices to what is available, and orders the offers that satisfy a request."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from cloudgpu.core.model.offers import Available, Market, Offer, Price, Requirem
 from cloudgpu.core.values.money import Money
 
 
-def join(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:
-    """Return the priced offers, and apart from them what has no price: that is never counted as free."""
+def price_offers(available: Sequence[Available], prices: Sequence[Price | None]) -> tuple[list[Offer], list[Available]]:
+    """Return the offers, and separately what has no price, which never counts as free. `prices` has the same order."""
     pairs = list(zip(available, prices, strict=True))
     priced = [Offer(item, price) for item, price in pairs if price is not None]
     return priced, [item for item, price in pairs if price is None]
 
 
-def ranked(offers: Iterable[Offer], needs: Requirements) -> list[Offer]:
+def matching_offers(offers: Iterable[Offer], needs: Requirements) -> list[Offer]:
     """Return the offers that satisfy `needs`, cheapest first; equal prices in the order of place and type.
 
-    Those of the market that is wanted come before those that are only allowed, and what nobody uses and has a known
-    draw before what says why it comes `after` others.
+    The requested market comes before one that is only allowed, and offers without reasons to come last (`after`) before
+    those with some.
     """
-    return in_order((offer for offer in offers if satisfies(offer, needs)), needs.market)
+    return by_preference((offer for offer in offers if satisfies(offer, needs)), needs.market)
 
 
-def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
-    """Return these offers in the order of trying, as `ranked` says; `market` is the one that is wanted."""
+def by_preference(offers: Iterable[Offer], market: Market) -> list[Offer]:
+    """Return offers in the order in which they are tried, as in `matching_offers`; `market` is the requested one."""
 
     def rank(offer: Offer) -> tuple[bool, bool, Money, tuple[str, str, str, str]]:
         item = offer.available
@@ -35,31 +35,33 @@ def in_order(offers: Iterable[Offer], market: Market) -> list[Offer]:
 
 
 def satisfies(offer: Offer, needs: Requirements) -> bool:
-    """Say whether an offer is what was wanted, its price included."""
+    """Say whether an offer satisfies `needs`, also by its price."""
     if needs.max_price is not None and offer.price.per_hour > needs.max_price:
         return False
     return fits(offer.available, needs)
 
 
 def fits(item: Available, needs: Requirements) -> bool:
-    """Say whether something available is what was wanted, whatever it costs."""
-    wishes = (
+    """Say whether something available satisfies `needs`, whatever it costs."""
+    constraints = (
         (needs.region, item.region),
         (needs.zone, item.zone),
         (needs.instance_type, item.instance_type),
     )
-    if any(request is not None and request != fact for request, fact in wishes) or item.market not in markets(needs):
+    if any(
+        required is not None and required != actual for required, actual in constraints
+    ) or item.market not in allowed_markets(needs):
         return False
     if not needs.trust.accepts(item.trust):
         return False
-    # The very count: a machine with more GPUs than asked for would be a more expensive one than was agreed to.
+    # The exact count: a machine with more GPUs would be more expensive than the user agreed to.
     return needs.gpu is None or any(
         same_gpu(gpu.name, needs.gpu) and gpu.count == needs.gpu_count for gpu in item.accelerators
     )
 
 
-def markets(needs: Requirements) -> tuple[Market, ...]:
-    """Return the markets on which to buy, the wanted one first."""
+def allowed_markets(needs: Requirements) -> tuple[Market, ...]:
+    """Return the markets on which to buy, the requested one first."""
     return (needs.market, Market.ON_DEMAND) if needs.or_on_demand else (needs.market,)
 
 

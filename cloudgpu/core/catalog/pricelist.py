@@ -1,4 +1,4 @@
-"""A provider's price list as it answered: rows, what was refused of them, and which parts were silent. Pure."""
+"""A provider's price list: its rows, the rejected rows, the parts that did not answer, and price changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
 
-MAX_PRICE = Decimal(100_000)  # USD per unit: nothing that is listed here comes near
+MAX_PRICE = Decimal(100_000)  # USD per unit: far above every listed price
 PER_HOUR = "usd_per_hour"
 MAX_QUOTED = 40  # characters of a wrong price that a sentence repeats
 
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """What a price is of: a machine type on a market, or a kind of storage, address or traffic (`market` None)."""
+    """What a price is for: a machine type on a market, or a kind of storage, address or traffic (`market` None)."""
 
     item: str
     region: str
@@ -27,7 +27,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """One price of a list, per `unit`; `note` says what the figure leaves out or was chosen from."""
+    """One price of a list, per `unit`; `note` says what the price leaves out or how it was chosen."""
 
     key: RowKey
     unit: str
@@ -38,13 +38,13 @@ class PriceRow:
     note: str = ""
 
     def per_hour(self) -> Price:
-        """Return a machine's price as offers carry it."""
+        """Return a machine's price per hour as an offer has it."""
         return Price(self.price, self.source, self.as_of, self.basis)
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row that cannot be a price, by its name in the provider's list, and why."""
+    """A row that is not a valid price, by its name in the provider's list, and why."""
 
     row: str
     why: str
@@ -52,9 +52,9 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True)
 class PricePart:
-    """A part of a list that answered whole: all its rows are of one moment. `scope` names it (`us-east-1 spot`).
+    """A part of a list that answered completely, at one time. `scope` names it (`us-east-1 spot`).
 
-    `region` is the only one that it is about; empty where it is about several.
+    `region` is its only region, empty if it has several.
     """
 
     scope: str
@@ -66,7 +66,7 @@ class PricePart:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """What a provider's price list said: the parts that answered whole, and by name those that did not."""
+    """A provider's price list: the parts that answered completely, and the scopes that did not answer."""
 
     provider: str
     parts: tuple[PricePart, ...]
@@ -74,7 +74,7 @@ class PriceList:
 
 
 def listed_usd(amount: object, currency: object) -> Money:
-    """Return a price of a list; raise ValueError, with why, for what is not above zero, no number or not in USD."""
+    """Return a price of a list; raise ValueError, with the reason, if it is not a number above zero in USD."""
     if currency != "USD":
         message = f"is in {str(currency)[:MAX_QUOTED]}, not in USD"
         raise ValueError(message)
@@ -93,15 +93,15 @@ def listed_usd(amount: object, currency: object) -> Money:
 
 
 @dataclass
-class Gathering:
-    """Collects the rows of one part. Two prices for one thing: none of them is known to be the one, so both go."""
+class PartBuilder:
+    """Collects the rows of one part. A key with two different prices is left out: which one is right is not known."""
 
     scope: str
     asked_at: datetime
     region: str = ""
     _rows: dict[RowKey, PriceRow] = field(default_factory=dict)
     _refused: dict[str, RefusedRow] = field(default_factory=dict)
-    _doubtful: set[RowKey] = field(default_factory=set)
+    _ambiguous: set[RowKey] = field(default_factory=set)
 
     def add(
         self,
@@ -115,7 +115,7 @@ class Gathering:
         basis: Basis = Basis.LISTED,
         note: str = "",
     ) -> None:
-        """Take a row, or refuse it; `name` is what the provider calls it."""
+        """Add a row, or refuse it if it is not a valid price; `name` is the provider's name of the row."""
         try:
             price = listed_usd(amount, currency)
         except ValueError as error:
@@ -124,50 +124,50 @@ class Gathering:
         row = PriceRow(key, unit, price, source, self.asked_at, basis, note)
         other = self._rows.setdefault(key, row)
         if (other.price, other.unit) != (row.price, row.unit):
-            self._doubtful.add(key)
+            self._ambiguous.add(key)
             figures = f"{other.price.dollars.normalize():f} and {price.dollars.normalize():f}"
             self.refuse(name, f"has two prices, {figures}")
 
     def refuse(self, name: str, why: str) -> None:
-        """Refuse a row by its name."""
+        """Record a row as refused."""
         self._refused[name] = RefusedRow(name, why)
 
     def part(self) -> PricePart:
-        """Return what was gathered."""
-        rows = (row for key, row in self._rows.items() if key not in self._doubtful)
+        """Return the part with all added rows."""
+        rows = (row for key, row in self._rows.items() if key not in self._ambiguous)
         return PricePart(self.scope, self.asked_at, tuple(rows), tuple(self._refused.values()), self.region)
 
 
 @dataclass(frozen=True, slots=True)
-class PriceMove:
-    """A price that is another one now. `factor` is now over was; `taken`: the new one is in use."""
+class ListPriceChange:
+    """A price that has changed. `is_accepted`: the new price is used."""
 
     key: RowKey
     unit: str
-    was: PriceRow
-    now: PriceRow
-    taken: bool
+    old: PriceRow
+    new: PriceRow
+    is_accepted: bool
 
     @property
     def factor(self) -> float:
-        """How many times the old price the new one is."""
-        return self.now.price.nanos / self.was.price.nanos
+        """The new price divided by the old one."""
+        return self.new.price.nanos / self.old.price.nanos
 
 
-def price_move(was: PriceRow, now: PriceRow, most: float, *, accept: bool) -> PriceMove | None:
-    """Return the move from one price to the next; None where it is the same.
+def price_change(old: PriceRow, new: PriceRow, max_factor: float, *, accept: bool) -> ListPriceChange | None:
+    """Return the change from one price to the next; None if it is the same.
 
-    One by more than `most` times, up or down, is not taken unless `accept` says so. What was only derived or
-    recalled, and not by this very list, is not a measure: the list's figure takes its place whatever the factor.
+    A change by more than a factor of `max_factor`, up or down, is not accepted unless `accept` says so. If the old
+    price was only derived or recalled, and not from this list, any new one is accepted.
     """
-    if (was.price, was.unit) == (now.price, now.unit):
+    if (old.price, old.unit) == (new.price, new.unit):
         return None
-    known = was.unit == now.unit and (was.basis in (Basis.ASKED, Basis.LISTED) or was.source == now.source)
-    near = now.price.nanos <= most * was.price.nanos and was.price.nanos <= most * now.price.nanos
-    return PriceMove(now.key, now.unit, was, now, taken=accept or near or not known)
+    is_reliable = old.unit == new.unit and (old.basis in (Basis.ASKED, Basis.LISTED) or old.source == new.source)
+    is_small = new.price.nanos <= max_factor * old.price.nanos and old.price.nanos <= max_factor * new.price.nanos
+    return ListPriceChange(new.key, new.unit, old, new, is_accepted=accept or is_small or not is_reliable)
 
 
-def large_moves(moves: Iterable[PriceMove], most: float) -> list[PriceMove]:
-    """Return the moves by more than `most` times, up or down, the largest first."""
-    found = [move for move in moves if not 1 / most <= move.factor <= most]
-    return sorted(found, key=lambda one: -max(one.factor, 1 / one.factor))
+def large_changes(changes: Iterable[ListPriceChange], max_factor: float) -> list[ListPriceChange]:
+    """Return the changes by more than a factor of `max_factor`, up or down, the largest first."""
+    large = [move for move in changes if not 1 / max_factor <= move.factor <= max_factor]
+    return sorted(large, key=lambda change: -max(change.factor, 1 / change.factor))

@@ -15,7 +15,7 @@ from cloudgpu.core.alerts.findings import JOB, JOB_WAITS, REPORT_ENDED_FOR, STOP
 from cloudgpu.core.jobs.deadline import Position
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import duration_text, iso, minute
+from cloudgpu.core.values.times import duration_text, iso, minute_text
 
 Cost = Callable[[Job], Money]
 _KINDS = {
@@ -99,7 +99,7 @@ def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
         waits_key(job, "stalled"),
         "job stalled",
         f"Job {job.name} has been silent for {duration_text(now - since)}",
-        f"No output and no progress since {minute(iso(since))}; its machine is billed. "
+        f"No output and no progress since {minute_text(iso(since))}; its machine is billed. "
         f"To look: cloudgpu logs {job.name}; to end it: cloudgpu cancel {job.name}",
         _facts(job),
         urgent=True,
@@ -126,7 +126,8 @@ def machine_finding(job: Job, why: str, until: datetime) -> Finding:
         waits_key(job, "machine"),
         "job waits for a machine",
         f"Job {job.name} waits for a machine",
-        f"{why} It is tried again each time somebody watches, until {minute(iso(until))}; nothing is billed meanwhile. "
+        f"{why} It is tried again each time somebody watches, until {minute_text(iso(until))}; nothing is billed "
+        "meanwhile. "
         f"To end it: cloudgpu cancel {job.name}",
         _facts(job),
         urgent=False,

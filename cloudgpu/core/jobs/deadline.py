@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from cloudgpu.core.billing.rules import to_us
 from cloudgpu.core.budgets.exposure import HOURLY, Exposure
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
-from cloudgpu.core.model.machine import Machine, runs_on
+from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
@@ -403,7 +403,9 @@ def may_reserve(job: Job) -> bool:
 
 def is_carried(machines: Iterable[Machine]) -> bool:
     """Say whether one of these machines runs, or may, and is counted itself."""
-    return any(one.terminated_at is None and one.launch_status not in NOTHING_MADE and runs_on(one) for one in machines)
+    return any(
+        one.terminated_at is None and one.launch_status not in NOTHING_MADE and may_be_running(one) for one in machines
+    )
 
 
 def reservation_of(job: Job, now: datetime) -> Exposure | None:

@@ -18,7 +18,7 @@ from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import duration_text, from_iso, minute
+from cloudgpu.core.values.times import duration_text, from_iso, minute_text
 
 
 class JobAction(StrEnum):
@@ -143,7 +143,7 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
     span = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
     if job.deadline is not None and span:
         late = from_iso(job.deadline["at"]) + CAPACITY_WAIT == waits_until(job, now)
-        since = f"its deadline, {minute(job.deadline['at'])}," if late else "its last machine ended"
+        since = f"its deadline, {minute_text(job.deadline['at'])}," if late else "its last machine ended"
         state = State.NOT_LAUNCHED if len(job.attempts) == 1 else State.LOST
         return Step(JobAction.END, f"it got no machine for {span} after {since} and is given up: {why}", state)
     within = f" in {span}" if span else ""

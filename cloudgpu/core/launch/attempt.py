@@ -17,8 +17,8 @@ from cloudgpu.core.model import instances
 from cloudgpu.core.model.cluster import cluster_name, node_id, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.identity import AccountIdentity
-from cloudgpu.core.model.launch import Attempt, Boot, LaunchRequest, Network, Part, Setup, Volume
-from cloudgpu.core.model.machine import Machine, comes_back
+from cloudgpu.core.model.launch import Attempt, Boot, BootPart, LaunchRequest, Network, Setup, Volume
+from cloudgpu.core.model.machine import Machine, can_be_restored
 from cloudgpu.core.model.offers import (
     Accelerator,
     Available,
@@ -30,8 +30,8 @@ from cloudgpu.core.model.offers import (
     price_from_json,
 )
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import derived_key, digest, lock_name, machine_id, made_name, tag_value, token
-from cloudgpu.core.values.times import epoch, from_iso, iso, minute
+from cloudgpu.core.values.naming import derived_key, digest, generated_name, lock_name, machine_id, tag_value, token
+from cloudgpu.core.values.times import epoch_text, from_iso, iso, minute_text
 from cloudgpu.errors import InvalidRequest
 
 
@@ -53,8 +53,8 @@ def attempt_of(
         instances.TAG_OWNER: tag_value(request.owner),
         instances.TAG_PROJECT: tag_value(request.project),
         instances.TAG_POLICY: tag_value(request.policy),
-        instances.TAG_EXPIRES: epoch(expires),
-        instances.TAG_RENEW_UNTIL: epoch(renew_until),
+        instances.TAG_EXPIRES: epoch_text(expires),
+        instances.TAG_RENEW_UNTIL: epoch_text(renew_until),
     }
     if cluster is not None:
         tags |= {instances.TAG_CLUSTER: cluster.tag(), instances.TAG_NODE: str(cluster.node)}
@@ -88,7 +88,7 @@ def launch_name(name: str | None, key: str, nodes: int, there: Collection[tuple[
     taken = {name for name, of in there if of not in own}
     taken |= {cluster_name(name) for name, of in there if of not in own and of.endswith("--0")}
     if name is None:
-        return made_name(key, taken)
+        return generated_name(key, taken)
     names = [name, *(node_name(name, node) for node in range(nodes) if nodes > 1)]
     found = next((one for one in names if one in taken), None)
     if found is None:
@@ -178,7 +178,7 @@ def _available(data: Mapping[str, Any]) -> Available:
 
 def _boot(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "parts": tuple(Part(**part) for part in data["parts"]),
+        "parts": tuple(BootPart(**part) for part in data["parts"]),
         "jupyter": tuple(data["jupyter"]),
         "client_public_keys": tuple(data["client_public_keys"]),
     }
@@ -193,13 +193,15 @@ def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) ->
         same = [machine for machine in machines if _is_of(machine, fingerprint) and _is_there(machine)]
         return max(same, key=lambda machine: machine.terminated_at is None) if same else None
     for machine in machines:
-        if launch_key(machine) != key or (machine.launch_status in ("refused", "void") and not comes_back(machine)):
+        if launch_key(machine) != key or (
+            machine.launch_status in ("refused", "void") and not can_be_restored(machine)
+        ):
             continue
         if machine.cluster is not None and machine.launch_failed:
             continue  # it was ended again, as not all of its cluster could be launched
-        if machine.terminated_at is not None and not comes_back(machine):
+        if machine.terminated_at is not None and not can_be_restored(machine):
             raise InvalidRequest(
-                f"The machine of --key {key} ended at {minute(machine.terminated_at)}; "
+                f"The machine of --key {key} ended at {minute_text(machine.terminated_at)}; "
                 "a key can launch only one machine.",
                 field="--key",
                 value=key,
@@ -223,7 +225,7 @@ def launch_key(machine: Machine) -> str:
 
 
 def _is_there(machine: Machine) -> bool:
-    return comes_back(machine) or (machine.terminated_at is None and machine.launch_status == "made")
+    return can_be_restored(machine) or (machine.terminated_at is None and machine.launch_status == "made")
 
 
 def _is_of(machine: Machine, fingerprint: str) -> bool:

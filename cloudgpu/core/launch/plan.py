@@ -28,7 +28,7 @@ from cloudgpu.core.policies.guards import (
 )
 from cloudgpu.core.policies.policy import Act, Do, Origin, Policy, Rule, Unpausable
 from cloudgpu.core.values.money import Money, charge
-from cloudgpu.core.values.times import epoch, iso
+from cloudgpu.core.values.times import epoch_text, iso
 from cloudgpu.errors import NoCapacity
 
 HOUR = timedelta(hours=1)
@@ -308,7 +308,7 @@ class Lease:
 
     def tags(self) -> dict[str, str]:
         """Return the lease as the machine's tags carry it."""
-        return {TAG_EXPIRES: epoch(self.expires), TAG_RENEW_UNTIL: epoch(self.renew_until)}
+        return {TAG_EXPIRES: epoch_text(self.expires), TAG_RENEW_UNTIL: epoch_text(self.renew_until)}
 
 
 def extend_lease(expires: datetime, renew_until: datetime, by: timedelta, now: datetime) -> Lease:
@@ -322,7 +322,7 @@ def extend_lease(expires: datetime, renew_until: datetime, by: timedelta, now: d
 
 def hold_tags(until: datetime | None) -> dict[str, str]:
     """Return the tag of a hold; an ended or released one is `0`."""
-    return {TAG_HOLD_UNTIL: epoch(until) if until else "0"}
+    return {TAG_HOLD_UNTIL: epoch_text(until) if until else "0"}
 
 
 def keeps_disk(policy: Policy, setup: Setup, market: Market, *, pausable: bool) -> bool:

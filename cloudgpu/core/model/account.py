@@ -1,4 +1,4 @@
-"""What an account has and may do: limits, regions, permissions, roles, a budget of the provider's own."""
+"""What an account has and may do: quotas, regions, permissions, roles, and the provider's own budget and credit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cloudgpu.core.values.money import Money
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of a kind an account may run at once in a region. `limit` None: the provider did not say.
+    """How much of something an account may run at once in a region. `limit` None: the provider did not say.
 
-    `used` None: not known. `unit` is the provider's (`vCPU`, ...); `code` names it where it can be raised.
+    `used` None: not known. `unit` is the provider's (`vCPU`, ...); `code` is the quota's id in a request to raise it.
     """
 
     provider: str
@@ -31,7 +31,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region of an account, and the public endpoint whose round trip tells how far it is. `port` is TCP."""
+    """A region of an account, and a public endpoint in it whose round-trip time is measured. `port` is TCP."""
 
     name: str
     host: str
@@ -40,45 +40,46 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An action of the provider's, whether this credential may do it (None: not known), and what needs it.
+    """An action of the provider, whether these credentials allow it (None: not known), and what needs it.
 
-    `used_for` goes on after "needed to". `said` is why nothing is known. `needed`: nothing is launched without it.
+    `used_for` completes the sentence "needed to ...". `unknown_reason` is why it is not known whether it is allowed.
+    `needed`: nothing can be launched without it.
     """
 
     action: str
     allowed: bool | None
     used_for: str
-    said: str = ""
+    unknown_reason: str = ""
     needed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RolePart:
-    """A part of a machine role; `there`: it exists as it should be; `ours` False: somebody else's bears this name."""
+    """A resource that makes up a machine role. `exists`: as it should be. `is_ours` False: another one has its name."""
 
-    what: str
+    description: str
     name: str
-    there: bool
-    ours: bool
+    exists: bool
+    is_ours: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRole:
-    """A role under which machines say when they were last in use, in the account that `where` names.
+    """A role with which machines report when they were last in use, and the account that it is in.
 
-    `options` is what an account's table of config.toml says about it, so that launches give it to machines.
+    `options` are the settings of the account in config.toml with which launches attach the role to machines.
     """
 
-    where: str
+    account: str
     parts: tuple[RolePart, ...]
     options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetAlert:
-    """A budget of the provider's own: it mails `emails` as a month of the whole account nears and passes `per_month`.
+    """A budget at the provider: it mails `emails` as the whole account's cost of a month nears and passes `per_month`.
 
-    It stops nothing, and needs nothing of ours alive.
+    It stops no machine, and works while cloudgpu does not run.
     """
 
     per_month: Money
@@ -86,15 +87,15 @@ class BudgetAlert:
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
-    """What is left of the money that was paid into an account in advance, by the provider's word of `as_of` (UTC).
+class PrepaidCredit:
+    """The prepaid credit that an account has left, as the provider reported it at `as_of` (UTC).
 
-    `hourly` is what the whole account spends an hour by that word, None where it says nothing of that. Where
-    `threshold` is left, the provider deletes what is there. `page` is where a person pays in more.
+    `spent_per_hour` is what the whole account spends, None where the provider does not say. When credit falls to
+    `threshold`, the provider deletes what the account has. `payment_page` is the URL where a person adds credit.
     """
 
-    left: Money
+    remaining: Money
     as_of: datetime
-    hourly: Money | None
-    page: str
+    spent_per_hour: Money | None
+    payment_page: str
     threshold: Money = Money(0)  # noqa: RUF009  (a frozen value)

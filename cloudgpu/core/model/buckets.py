@@ -1,4 +1,4 @@
-"""Buckets as values: where one is, what lies in it, and what was signed for a machine that has no key of its own."""
+"""Buckets as values: addresses, objects, and presigned uploads for a machine without credentials of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-CLOUD_OF = {"s3": "aws", "gs": "gcp", "az": "azure", "abfs": "azure"}  # by the scheme of an address
+CLOUD_OF = {"s3": "aws", "gs": "gcp", "az": "azure", "abfs": "azure"}  # by URL scheme
 CLOUD_NAMES = {"aws": "AWS", "gcp": "Google Cloud", "azure": "Azure"}
 _ADDRESS = re.compile(
     r"(?P<scheme>[a-z0-9]+)://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._@-]{1,253})(?:/(?P<prefix>.*))?", re.DOTALL
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BucketAddress:
-    """`s3://BUCKET/PREFIX`. The prefix has no slash at its ends, and is empty for the whole bucket."""
+    """`s3://BUCKET/PREFIX`. The prefix has no slash at either end, and is empty for the whole bucket."""
 
     scheme: str
     bucket: str
@@ -29,17 +29,17 @@ class BucketAddress:
 
     @property
     def text(self) -> str:
-        """The address as somebody types it."""
+        """The address as a URL."""
         return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
-    def below(self, *names: str) -> BucketAddress:
-        """Return the address of something below this one."""
+    def joined(self, *names: str) -> BucketAddress:
+        """Return the address of these path segments under this prefix."""
         return BucketAddress(self.scheme, self.bucket, "/".join(filter(None, (self.prefix, *names))))
 
 
 @dataclass(frozen=True, slots=True)
 class BucketObject:
-    """One object: its key, its bytes, and the ETag that another content does not have."""
+    """One object: its key, its size in bytes, and its ETag, which changes with its content."""
 
     key: str
     size: int
@@ -48,7 +48,7 @@ class BucketObject:
 
 @dataclass(frozen=True, slots=True)
 class PresignedPost:
-    """What allows whoever has it to make objects whose keys begin with `prefix`, until that time. A secret."""
+    """A signed form: whoever has it may upload objects whose keys begin with `prefix`, until `until`. A secret."""
 
     url: str = field(repr=False)
     fields: Mapping[str, str] = field(repr=False)
@@ -57,7 +57,7 @@ class PresignedPost:
 
 
 def bucket_address(text: str) -> BucketAddress | None:
-    """Return the bucket that a text names; None for what is no address of a bucket."""
+    """Return the bucket address that a text is, or None."""
     match = _ADDRESS.fullmatch(text)
     if match is None or match["scheme"] not in CLOUD_OF or not text.isprintable():
         return None

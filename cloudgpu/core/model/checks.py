@@ -1,4 +1,4 @@
-"""How a check of `doctor` ended, as a value."""
+"""The result of one check of `doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgpu.errors import CloudgpuError, ProviderUnavailable, StopUnproved
 
 
 class Verdict(StrEnum):
-    """How a check ended. Only `fail` stands in the way; `warn` may cost or lose something, `note` could be set up."""
+    """How a check ended. `fail` prevents launches; `warn` may cost money or data; `note` names an optional setup."""
 
     OK = "ok"
     NOTE = "note"
@@ -20,22 +20,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check; `next` is the remedy when it is not ok, `exit_code` that of its error."""
+    """The result of one check; `next` is the remedy if it is not ok, `exit_code` that of its error."""
 
     name: str
     verdict: Verdict
-    said: str
+    message: str
     next: str | None = None
     exit_code: int = 0
 
 
 def failed(name: str, error: CloudgpuError) -> Check:
-    """Return the check of something that raised this."""
+    """Return the failed check for an error."""
     return Check(name, Verdict.FAIL, error.message, error.next, error.exit_code)
 
 
-def gravest(codes: Iterable[int]) -> int:
-    """Return the exit code that counts: 9 before 8 before the rest; 0 for none."""
-    found = set(codes) - {0}
-    first = (code for code in (StopUnproved.exit_code, ProviderUnavailable.exit_code) if code in found)
-    return next(first, max(found, default=0))
+def exit_code_of_checks(codes: Iterable[int]) -> int:
+    """Return the most serious exit code: 9, then 8, then the highest of the others; 0 for none."""
+    failures = set(codes) - {0}
+    most_serious = (code for code in (StopUnproved.exit_code, ProviderUnavailable.exit_code) if code in failures)
+    return next(most_serious, max(failures, default=0))

@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.values.naming import machine_id
 
 MAX_NODES = 64
-_TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
+_CLUSTER_TAG = re.compile(r"(\d+)-(slurm|none)-(wait|stop)")
 
 
 def node_name(cluster: str, node: int) -> str:
@@ -22,40 +22,40 @@ def node_name(cluster: str, node: int) -> str:
 
 
 def cluster_name(node: str) -> str:
-    """Return the name of the cluster that a node of this name is of."""
+    """Return the name of the cluster to which the node of this name belongs."""
     return node.rpartition("-")[0]
 
 
 def node_id(cluster: ClusterNode) -> str:
-    """Return the id of a node's machine; a cluster of one machine has that machine's."""
+    """Return the id of a node's machine; that of a cluster of one machine is the cluster's id."""
     return cluster.id if cluster.nodes == 1 else node_name(cluster.id, cluster.node)
 
 
 def node_key(key: str, node: int) -> str:
-    """Return the launch key of a node of the cluster with this key; `naming.lock_name` is the same for all of them."""
+    """Return the launch key of a node of the cluster with this key; all nodes share one `naming.lock_name`."""
     return f"{key}--{node}"
 
 
 def node_keys(key: str, nodes: int) -> list[str]:
-    """Return the launch keys of all nodes of a cluster with this key; of a machine of its own that key alone."""
+    """Return the launch keys of all nodes of a cluster with this key; for one machine the key itself."""
     return [key] if nodes == 1 else [node_key(key, node) for node in range(nodes)]
 
 
 def request_of_node(request: LaunchRequest, ledger: str, node: int) -> LaunchRequest:
-    """Return the request of one node of a cluster; that of a machine of its own as it is."""
+    """Return the request of one node of a cluster; a request for a single machine as it is."""
     cluster = request.cluster
     if cluster is None:
         return request
-    known = cluster._replace(name=request.name, id=machine_id(ledger, request.key), node=node)
+    this_node = cluster._replace(name=request.name, id=machine_id(ledger, request.key), node=node)
     if cluster.nodes == 1:
-        return replace(request, cluster=known)
-    return replace(request, key=node_key(request.key, node), name=node_name(request.name, node), cluster=known)
+        return replace(request, cluster=this_node)
+    return replace(request, key=node_key(request.key, node), name=node_name(request.name, node), cluster=this_node)
 
 
 def shared_tags(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the tags that one call gives all nodes of a cluster: its own id, name and key, and no node's number.
+    """Return the tags that one call sets on all nodes of a cluster: the cluster's id, name and key, no node's number.
 
-    `tags` are those of the nodes, in their order, as one launch each would give them. `own_tags` is the way back.
+    `tags` are those of the nodes, in their order, as separate launches would set them. `tags_of_node` is the inverse.
     """
     first = dict(tags[0])
     del first[TAG_NODE]
@@ -66,8 +66,8 @@ def shared_tags(tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
-def own_tags(tags: Mapping[str, str], index: int) -> Mapping[str, str]:
-    """Return the tags of the machine with this index in a launch of several; those of any other machine as they are."""
+def tags_of_node(tags: Mapping[str, str], index: int) -> Mapping[str, str]:
+    """Return the tags of the machine with this index, if one call launched all nodes; any other tags as they are."""
     if TAG_CLUSTER not in tags or TAG_NODE in tags or TAG_ID not in tags:
         return tags
     return {
@@ -80,11 +80,11 @@ def own_tags(tags: Mapping[str, str], index: int) -> Mapping[str, str]:
 
 
 def node_of_tags(tags: Mapping[str, str]) -> ClusterNode | None:
-    """Return which node of which cluster the tags of a machine say that it is; None for a machine of its own."""
-    match, number = _TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
+    """Return which cluster node a machine is according to its tags; None for a machine that is in no cluster."""
+    match, number = _CLUSTER_TAG.fullmatch(tags.get(TAG_CLUSTER, "")), tags.get(TAG_NODE, "")
     if match is None or not number.isdigit():
         return None
     suffix = "" if match[1] == "1" else f"-{number}"
     name, machine = (tags.get(tag, "").removesuffix(suffix) for tag in (TAG_NAME, TAG_ID))
-    engine, loss = cast("Engine", match[2]), cast("OnNodeLoss", match[3])
-    return ClusterNode(name, machine, int(number), int(match[1]), engine, loss)
+    engine, on_node_loss = cast("Engine", match[2]), cast("OnNodeLoss", match[3])
+    return ClusterNode(name, machine, int(number), int(match[1]), engine, on_node_loss)

@@ -1,8 +1,7 @@
-"""What the ledger knows of a machine's parts, as values that nobody can change: prices, disks, uses, warnings.
+"""What the ledger knows about a machine, as immutable values: prices, disks, setup, warnings, decisions.
 
-`of`, or else `made_by_record`, makes each from its record, the plain JSON values that a ledger line or a projection
-holds; `record_of` is the way back. Times are ledger times (`times.iso`), money is whole nano-dollars,
-and None is what nobody knows.
+`of`, or else `from_record`, makes each from its record: the plain JSON values in a ledger entry or a projection.
+`record_of` is the inverse. Times are ledger times (`times.iso`), money is whole nano-dollars, None is not known.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OnNodeLoss = Literal["wait", "stop"]
 
 
 class MachineAddress(NamedTuple):
-    """Where a machine answers."""
+    """Where a machine's SSH server answers, and as which user to log in."""
 
     host: str
     port: int
@@ -35,7 +34,7 @@ class MachineAddress(NamedTuple):
 
 
 class HourlyPrice(NamedTuple):
-    """What an hour costs, in nano-dollars, and who says so since when: `Price` as a machine's record has it."""
+    """What an hour costs, in nano-dollars, with the source of the price, its date and `core.model.offers.Basis`."""
 
     nanos_per_hour: int
     source: str
@@ -71,7 +70,7 @@ class MachineGpus(NamedTuple):
 
 
 class RecordedIdentity(NamedTuple):
-    """What an account is by its provider's own word: `core.model.identity.AccountIdentity`, as it was recorded."""
+    """The account as its provider identifies it, as recorded: `core.model.identity.AccountIdentity`."""
 
     kind: str
     id: str
@@ -84,7 +83,12 @@ class RecordedIdentity(NamedTuple):
 
 
 class AttachedCost(NamedTuple):
-    """What is paid beside a machine: its disk, its address. From `per` on: `Rate.terms`, where a price list has it."""
+    """A resource that is billed with a machine: its disk, its address.
+
+    `at_most`: the price is an upper bound. `running`: billed only while the machine runs. `kept`: it stays after the
+    machine. `named`: a volume with the user's name. `resource` is a `usage.Resource`, `stored_as` the price list's kind
+    of storage. From `per` on: the rate (`core.billing.rates.Rate`), if a price list has it.
+    """
 
     what: str
     nanos_per_month: int | None
@@ -109,9 +113,9 @@ class AttachedCost(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """A disk or an image that stays without its machine, or that is kept by name.
+    """A disk or an image that is retained without its machine, or that has a name of its own.
 
-    From `name` to `alive_at`: of what is kept by name alone. From `per` on: `Rate.terms`, where a price list has it.
+    `name` to `alive_at` are only set for named volumes and images. From `per` on: the rate, if a price list has it.
     """
 
     id: str
@@ -142,7 +146,7 @@ class Retained(NamedTuple):
 
 
 class ChargeNote(NamedTuple):
-    """What the sums of ended usages do not say: `core.billing.charges`."""
+    """What the totals of ended usages do not contain; `core.billing.charges` makes it."""
 
     marks: str
     reasons: tuple[str, ...]
@@ -156,7 +160,7 @@ class ChargeNote(NamedTuple):
 
 
 class NamedVolume(NamedTuple):
-    """A data disk by its name, with its size where it may be made."""
+    """A data disk with a name; `size_gb` is its size if it may be created, None if it has to exist."""
 
     name: str
     size_gb: int | None
@@ -173,7 +177,7 @@ class MachineNetwork(NamedTuple):
 
 
 class MachineSetup(NamedTuple):
-    """What a machine is set up with beside its type: `core.model.launch.Setup`."""
+    """The setup of a machine in addition to its type: `core.model.launch.Setup`."""
 
     image: str | None
     disk_gb: int | None
@@ -207,14 +211,14 @@ class MachineSetup(NamedTuple):
 
 
 class MachineGuards(NamedTuple):
-    """What can end it beside runs from outside: `core.policies.guards.Safeguards`, as it was recorded."""
+    """The safeguards of a machine, as recorded: `core.policies.guards.Safeguards`."""
 
     agent: str
     timer: str
     follows: bool
-    tagged: bool = True  # its tags can be changed: else they tell of its launch alone, and the ledger has its lease
-    alone: bool = False  # nothing but scheduled runs of the reaper ends what it costs, by what its place has
-    waived: bool = False  # launched or started with --no-guard: no run from outside was asked for
+    tagged: bool = True  # its tags can be changed; else only the ledger knows when its lease was renewed
+    alone: bool = False  # at its provider, nothing but scheduled runs of the reaper can stop its costs
+    waived: bool = False  # launched or started with --no-guard: the user needs no scheduled runs
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
@@ -224,7 +228,7 @@ class MachineGuards(NamedTuple):
 
 
 class SentWarning(NamedTuple):
-    """When people were first and last told that a machine ends at `due`, how often, and why."""
+    """When people were first (`at`) and last warned that a machine ends at `due`, how often, and why."""
 
     at: str
     last: str
@@ -234,7 +238,7 @@ class SentWarning(NamedTuple):
 
 
 class LastDecision(NamedTuple):
-    """What a run of the reaper last decided, and since when it is that."""
+    """The last decision of the reaper about a machine, and since when the decisions are the same."""
 
     do: str
     rule: str
@@ -246,7 +250,7 @@ class LastDecision(NamedTuple):
 
 
 class CountedTraffic(NamedTuple):
-    """Until when bytes are counted, and what the machine's own counters said then; `received` where those cost."""
+    """Until when bytes were counted, and the machine's own counter then; `received` where received bytes cost."""
 
     until: str
     counted: int
@@ -254,14 +258,14 @@ class CountedTraffic(NamedTuple):
 
 
 class RecordedTrafficPrices(NamedTuple):
-    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+    """Nano-dollars per GB (10^9 bytes) sent (`out`) and received (`into`), if the offer has prices of its own."""
 
     out: int
     into: int
 
 
 class RefusedAction(NamedTuple):
-    """What the provider refused, as something protects the machine, and what lifts that."""
+    """An action that the provider refused because the machine is protected, and how to lift the protection."""
 
     action: Literal["stop", "terminate"]
     why: str
@@ -269,7 +273,7 @@ class RefusedAction(NamedTuple):
 
 
 class SharedKey(NamedTuple):
-    """Whose public key was let in, from which network, and the host key that came with it."""
+    """A colleague's public key that may log in: whose it is, from which network, and the host key given with it."""
 
     label: str
     network: str | None
@@ -280,8 +284,8 @@ class SharedKey(NamedTuple):
 class ClusterNode(NamedTuple):
     """Which node of which cluster a machine is.
 
-    `name` is the cluster's, `id` what the ids of its machines begin with; `node` counts from 0 to `nodes` - 1. `engine`
-    schedules its jobs ("none": nothing does); `on_node_loss` is what becomes of the others when one node is lost.
+    `name` is the cluster's, `id` the common prefix of its machines' ids; `node` counts from 0 to `nodes` - 1. `engine`
+    schedules its jobs ("none": nothing does); `on_node_loss` is what the other nodes do when one is lost.
     """
 
     name: str
@@ -296,21 +300,21 @@ class ClusterNode(NamedTuple):
         return cast("ClusterRecord", self._asdict())
 
     def tag(self) -> str:
-        """Return what the cluster's tag says, the same for all its nodes: `4-slurm-wait`."""
+        """Return the value of the cluster's tag, the same on all nodes: `4-slurm-wait`."""
         return f"{self.nodes}-{self.engine}-{self.on_node_loss}"
 
 
 class UnrequestedStop(NamedTuple):
-    """When a machine was seen not to run any more though nobody had asked for that, and in which line."""
+    """When a machine was seen to have stopped without a request, and in which ledger entry."""
 
     at: str
     seq: int
 
 
 class LastRequest(NamedTuple):
-    """What was last asked of a machine (stop, start, park, terminate), and when.
+    """The last action requested for a machine (stop, start, park, terminate), and when.
 
-    `judged`: a run of the reaper decided it of a cluster; where it is not done, the next run decides anew.
+    `judged`: a run of the reaper decided it for a cluster; until it is done, each run decides again.
     """
 
     what: str
@@ -319,9 +323,9 @@ class LastRequest(NamedTuple):
 
 
 class TermsText(NamedTuple):
-    """A file of policies or limits as it was read: where it stood, None where it was published, and what it says.
+    """A file of policies or limits as it was read: its path (None: it was published in the ledger) and its text.
 
-    `tz`, of a policy alone, is that of schedules that name none.
+    `tz`, only for a policy, is the time zone of schedules that name none.
     """
 
     place: str | None
@@ -335,7 +339,7 @@ class TermsText(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The texts of the policy and limits that a machine is under. `policy` None: a shipped one."""
+    """The texts of the policy and limits of a machine. `policy` None: one that cloudgpu ships."""
 
     home: str
     policy: TermsText | None
@@ -358,41 +362,41 @@ class Terms(NamedTuple):
         return cast("TermsRecord", record_of(self))
 
 
-NO_TEXTS: Mapping[str, Any] = MappingProxyType({})
-_KEYS: dict[type, dict[str, str]] = {  # a field -> its key, where that is no name for a field of a tuple
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+_KEYS: dict[type, dict[str, str]] = {  # field -> key of the record, where the two differ
     MachineGpus: {"number": "count", "out_of": "of"},
     SentWarning: {"times": "count"},
     SharedKey: {"network": "from"},
 }
-_WHOLE = (Usage, PriceInterval)  # their records have every key: `usage_of_record` misses each
+_WITH_ALL_KEYS = (Usage, PriceInterval)  # records with every key, which `usage_of_record` requires
 
 
 def record_of(value: object) -> Any:
-    """Return a value of these classes as plain JSON values; a field that may be left out is, where it is None."""
+    """Return a value of these classes as plain JSON values, without the optional fields that are None."""
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         if names is None:
-            return [record_of(one) for one in value]
+            return [record_of(item) for item in value]
         keys = _KEYS.get(type(value), {})
-        absent = () if isinstance(value, _WHOLE) else getattr(value, "_field_defaults")  # noqa: B009  (a tuple has none, for the type checker)
+        optional = () if isinstance(value, _WITH_ALL_KEYS) else getattr(value, "_field_defaults")  # noqa: B009  (a tuple has none, for the type checker)
         return {
-            keys.get(name, name): record_of(one)
-            for name, one in zip(names, value, strict=True)
-            if one is not None or name not in absent
+            keys.get(name, name): record_of(item)
+            for name, item in zip(names, value, strict=True)
+            if item is not None or name not in optional
         }
     if isinstance(value, Mapping):
-        return {key: record_of(one) for key, one in value.items()}
+        return {key: record_of(item) for key, item in value.items()}
     return value
 
 
-def reader(names: Iterable[str], absent: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return what takes the values of these keys out of a record; a key that is missing and not in `absent` raises."""
-    values = itemgetter(*names)
-    return (lambda record: values({**absent, **record})) if absent else values
+def value_getter(keys: Iterable[str], defaults: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """Return a function from a record to the values of these keys; it raises KeyError for a key without a default."""
+    values = itemgetter(*keys)
+    return (lambda record: values({**defaults, **record})) if defaults else values
 
 
-def made_by_record(kind: Any) -> Callable[[Mapping[str, Any]], Any]:
-    """Return what makes such a value of its record, the way back from `record_of`; none of its values has parts."""
+def from_record(kind: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function from a record to a flat value of this class: the inverse of `record_of`."""
     keys = _KEYS.get(kind, {})
-    values = reader([keys.get(name, name) for name in kind._fields], kind._field_defaults)
+    values = value_getter([keys.get(name, name) for name in kind._fields], kind._field_defaults)
     return lambda record: kind._make(values(record))

@@ -1,4 +1,4 @@
-"""Machines as providers report them, and the tags that they bear."""
+"""Machines as providers report them, and the tags that cloudgpu sets on them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ class Address:
 class Instance:
     """A machine as the provider reports it now.
 
-    `id` is the provider's. `billed` says whether this state costs compute money there. `since` is when the
-    state began in the provider's own words, `launched_at` when the machine was made (None: it did not say, and the
-    ledger's own times count, as a range where they leave one); times are aware UTC. `last_active` is what
-    the machine itself last wrote where it can be read without SSH. `reason` is the provider's, for a machine
-    that stopped by itself (`lease`, `interrupted`, `died`, ...) or NEVER_RAN. `per_hour` is what this very machine
-    costs while it runs, without what is beside it, where the provider tells that with it.
+    `id` is the provider's. `billed` says whether this state costs compute money there. `since` is when the state began
+    and `launched_at` when the machine was created, as the provider reports (None: it does not, and the ledger's own
+    times count); times are aware UTC. `last_active` is what the machine itself reported, where that can be read
+    without SSH. `reason` is the provider's, for a machine that stopped by itself (`lease`, `interrupted`, `died`, ...)
+    or NEVER_RAN. `per_hour` is what this machine costs while it runs, without attached costs, if the provider says it.
     """
 
     provider: str
@@ -62,12 +61,12 @@ class Instance:
     last_active: datetime | None = None
     reason: str | None = None
     per_hour: Money | None = None
-    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of its computer now, in words, where the provider can tell
+    gpus_now: tuple[str, ...] = ()  # a text for each GPU of its computer in use now and by whom, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Something that runs on a machine: its number there, its command line, and for how many seconds it has run."""
+    """A process on a machine: its id there, its command line, and for how many seconds it has run."""
 
     pid: int
     command: str
@@ -76,23 +75,25 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All instances of ours that answered, and by name all that did not. Never a silent part.
+    """All instances that cloudgpu launched in the scopes that answered, and the scopes that did not answer.
 
-    `identities` is for an account whose regions are computers of their own (hosts): who each is that answered.
+    `identities` is for an account whose regions are SSH hosts: the identity of each region that answered.
     """
 
     instances: tuple[Instance, ...]
     unanswered: tuple[Unanswered, ...] = ()
-    regions: frozenset[str] | None = None  # those that were asked, where that may not be all
+    regions: frozenset[str] | None = None  # those that were queried; None: all
     identities: Mapping[str, AccountIdentity] = field(default_factory=dict)
 
-    def is_whole(self, region: str) -> bool:
-        """Say whether all of a region has answered: one that is a computer of its own depends on no other one."""
+    def is_complete_in(self, region: str) -> bool:
+        """Say whether a whole region has answered. A host is a region of its own, so no other one matters to it."""
         return not self.unanswered or region in self.identities
 
 
-NEVER_RAN = "never ran"  # the reason of a stopped machine of which its provider can tell that it never ran
-REFUSED_PREFIX = "refused: "  # begins the reason of a machine that a refused launch left, and that was ended at once
+NEVER_RAN = "never ran"  # the reason of a stopped machine that never ran, as its provider reports
+REFUSED_PREFIX = (
+    "refused: "  # prefix of the reason of a machine that a refused launch created, and that was terminated at once
+)
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"
@@ -105,7 +106,7 @@ TAG_EXPIRES = "cloudgpu-expires"
 TAG_RENEW_UNTIL = "cloudgpu-renew-until"
 TAG_HOLD_UNTIL = "cloudgpu-hold-until"
 TAG_LAST_ACTIVE = "cloudgpu-last-active"
-TAG_VOLUME = "cloudgpu-volume"  # the name of a data disk that is kept on purpose
+TAG_VOLUME = "cloudgpu-volume"  # the name of a data disk that is kept until its user deletes it
 TAG_CLUSTER = "cloudgpu-cluster"  # how many nodes its cluster has, and what it is set up with
 TAG_NODE = "cloudgpu-node"  # its number in that cluster; missing where one call launched all nodes
-TAG_IMAGE = "cloudgpu-image"  # the name of an image that is kept on purpose
+TAG_IMAGE = "cloudgpu-image"  # the name of an image that is kept until its user deletes it

@@ -1,4 +1,4 @@
-"""What is asked of a launch, and one exact try of it, as frozen values."""
+"""The request for a launch, and one attempt at it, as frozen values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgpu.core.model.records import SetupRecord, TermsRecord
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A data disk that outlives machines, found by its name. `size_gb` is None where it has to be there already."""
+    """A data disk that outlives machines, found by its name. `size_gb` None: it has to exist already."""
 
     name: str
     size_gb: int | None = None
@@ -27,7 +27,7 @@ class Network:
 
     `ssh_from` are CIDRs that may open SSH (none: the provider's network itself, from which a machine without a public
     address or behind a jump host is reached). `subnet` and `security_group` are the provider's ids of somebody else's
-    network (None: the account's default one, a group of our own). `jump` is `user@host:port` of a host in between.
+    network (None: the account's default one, a group of our own). `jump` is a jump host, `user@host:port`.
     """
 
     ssh_from: tuple[str, ...] = ()
@@ -39,11 +39,11 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a machine is set up with beside its type.
+    """The setup of a machine in addition to its type.
 
-    `image` is a provider's id or the name of an own image (None: the newest with CUDA). `disk_gb` is the system disk
-    (None: the provider's default one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when a
-    machine that cannot be stopped ends, its system disk stays until it is taken up or removed.
+    `image` is a provider's id or the name of the user's image (None: the newest with CUDA). `disk_gb` is the system
+    disk (None: the provider's default one). `persistent` asks for a spot request that can be stopped. `keep_disk`: when
+    a machine that cannot be stopped ends, its system disk stays until it is used again or removed.
     """
 
     image: str | None = None
@@ -77,10 +77,10 @@ def setup_to_json(setup: Setup) -> SetupRecord:
 class LaunchRequest:
     """What the user wants, with the launch key that makes it idempotent.
 
-    `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` is who
-    chose the policy, for people; empty where nobody knows any more. `terms` are the texts of the policy and limits that
-    it is under (`config.policies.find`). `cluster` says of which cluster it is a node; of a plan, only how many nodes
-    it has and what it is set up with.
+    `lease_s` and `renew_s` are seconds from the launch: the lease, and how far it may be renewed. `policy_by` says, for
+    people, who chose the policy; empty if that is not known. `terms` are the texts of its policy and limits
+    (`config.policies.find`). `cluster` says which node of which cluster it is; in a plan, only the number of nodes and
+    the engine are set.
     """
 
     key: str
@@ -101,8 +101,8 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a template for the machine's first minutes: `kind` is `on_start`, `packages`, `cloud_init`, ..."""
+class BootPart:
+    """A part of a template that runs at the first boot: `kind` is `on_start`, `packages`, `cloud_init`, ..."""
 
     kind: str
     text: str
@@ -110,27 +110,29 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What a new machine is given: template parts, the agent, the keys. `jupyter` is a command, empty for none."""
+    """What a new machine gets at boot: template parts, the agent, keys. `jupyter` is a command, empty for none."""
 
     template: str
-    parts: tuple[Part, ...]
+    parts: tuple[BootPart, ...]
     jupyter: tuple[str, ...]
     agent_source: str = field(repr=False)
     user: str
     client_public_keys: tuple[str, ...]  # OpenSSH lines that may log in
     host_public_key: str  # OpenSSH line, pinned before the first connection
     host_private_key: str = field(repr=False)  # OpenSSH PEM, ed25519; empty for a machine that has its own key
-    policy: Mapping[str, Any] = field(default_factory=dict)  # what the agent is told of it; nothing: the lease alone
+    policy: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # the part of the policy that the agent needs; empty: only the lease counts
     own_source: str = field(default="", repr=False)  # the agent's second file, where the computer is shared with others
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One exact try of a request at one offer: the whole call, as it is saved (0600) before it is sent.
+    """One attempt at a request with one offer: the whole call, as saved (mode 0600) before it is sent.
 
     `token` is at most 64 characters and makes the provider's call idempotent. `tags` are complete.
-    `expires` and `renew_until` are aware UTC. `call` is what the provider looked up for it, as plain JSON values.
-    `identity` is the account that it is sent to (None: nobody has asked).
+    `expires` and `renew_until` are aware UTC. `call` is what the provider's `resolve` returned, as plain JSON
+    values. `identity` is the account that it is sent to (None: not queried).
     """
 
     token: str

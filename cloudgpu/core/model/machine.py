@@ -1,4 +1,4 @@
-"""A machine as the ledger knows it, and what its facts say. Apart from `retention`: `ls` pays for every import."""
+"""A machine as the ledger knows it, and what follows from its facts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from cloudgpu.core.model.facts import (
-    NO_TEXTS,
+    EMPTY,
     AttachedCost,
     ChargeNote,
     ClusterNode,
@@ -28,29 +28,29 @@ from cloudgpu.core.model.facts import (
     SharedKey,
     Terms,
     UnrequestedStop,
-    made_by_record,
-    reader,
+    from_record,
+    value_getter,
 )
 from cloudgpu.core.model.usage import Usage, usage_of_record
-from cloudgpu.core.values.naming import scope_of
+from cloudgpu.core.values.naming import account_scope
 
 if TYPE_CHECKING:
-    from cloudgpu.core.values.network import Jump
+    from cloudgpu.core.values.network import JumpHost
 
 T = TypeVar("T")
-OWNED_PROVIDERS = ("local", "ssh")  # machines that are there already: no part of `any`, which is about what is bought
+OWNED_PROVIDERS = ("local", "ssh")  # existing computers: `any` leaves them out, as it is about what is bought
 Action = Literal["stop", "start", "terminate", "park"]
 
 
 class Ownership(NamedTuple):
-    """What says whose something is."""
+    """The name and owner of something."""
 
     name: str
     owner: str
 
 
 class PriceSubject(NamedTuple):
-    """What says since when which price holds."""
+    """What is needed to know which price holds since when."""
 
     id: str
     intended_at: str
@@ -59,7 +59,7 @@ class PriceSubject(NamedTuple):
 
 
 class BudgetSubject(NamedTuple):
-    """What budgets need to know of a planned launch: the part of a machine that a plan has."""
+    """What budgets need to know about a planned launch: those fields of a `Machine` that a plan has."""
 
     id: str
     name: str
@@ -92,7 +92,7 @@ class BudgetSubject(NamedTuple):
 
 
 class EndSubject(NamedTuple):
-    """What says how an offer would end, and what would guard it."""
+    """What is needed to know how a machine of an offer can be ended, and its safeguards."""
 
     stoppable: bool | None
     parkable: bool | None
@@ -101,26 +101,27 @@ class EndSubject(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A machine, or a volume or image that is kept by name, as `core.events.projection` makes it from its lines.
+    """A machine, or a named volume or image, as `core.events.projection` makes it from its ledger entries.
 
-    Times are ledger times (`times.iso`), which sort by time; money is whole nano-dollars. None: not known, or not so.
+    Times are ledger times (`times.iso`), which sort by time; money is whole nano-dollars. None: not known, or does not
+    apply.
 
-    `is_named_resource`: this is no machine but a volume or image that is kept by name. `seq` is how long the ledger was
-    at the latest launch, as the tags of that machine say. `launch_status` is `open`, `made`, `refused` or `void`.
-    `pending_action` is the last action that was asked and not yet seen to be done. `terminated_at` is when it was
-    proved gone. `launch_failed`: it was ended because it never came up. `parked`: its end was asked so that `start` can
-    bring it back; `discard`: nothing of it is to stay. `retained` are the disks and images of it that stay without it.
+    `is_named_resource`: this is no machine but a named volume or image. `seq` is the number of ledger entries at the
+    latest launch, as in the machine's tags. `launch_status` is `open`, `made`, `refused` or `void` (no machine was
+    created). `pending_action` is the last action that was requested and not yet confirmed. `terminated_at` is when its
+    end was proved. `launch_failed`: it was terminated because it never came up. `parked`: it was terminated so that
+    `start` can restore it; `discard`: nothing of it is to stay. `retained` are its disks and images that outlive it.
     `open_usage` is what is still billed; `usage_totals` are the sums of what has ended, by resource: [low, amount,
     high, on_demand, micros, unpriced, not_on_demand] as `billing.charges.ChargeSum` has them; `charge_notes` is what
-    those do not say. `traffic` is None where its bytes out were never counted. `terms` is None where its launch is not
-    known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a start forgets them.
-    `refused_action` is there while the provider refuses to end or stop it. `taken_at`: a spot interruption is
-    rehearsed, and this is when the machine is taken. `shared` are the keys that were let in, by fingerprint.
-    `unrequested_stop`: it was seen not to run any more, and nobody had asked for that. `interrupted_at`: its provider
-    took it then, and that is written down. `cluster` says which node it is of which; None for a machine of its own.
-    `last_request` is what was last asked of it, done or not: a start, where one took that back.
-    `trust` says whose computer it is, a `core.model.offers.Trust`; None: its cloud's own, as far as is known.
-    `traffic_prices` are those of its own offer, where it has some: then the bytes that it receives cost, too.
+    those do not contain. `traffic` is None where its sent bytes were never counted. `terms` is None where its launch is
+    not known. `timer` is when its cloud ends it by itself. `warnings` are by rule; a stop or a start deletes them.
+    `refused_action` is set while the provider refuses to stop or terminate it. `taken_at`: in a simulated spot
+    interruption, when the machine is taken. `shared` are colleagues' keys that may log in, by fingerprint.
+    `unrequested_stop`: it was seen to have stopped without a request. `interrupted_at`: when its provider took it, if
+    that is recorded. `cluster` says which node of which cluster it is; None for a single machine. `last_request` is
+    the last requested action, done or not. `trust` says whose computer it is, a `core.model.offers.Trust`; None: the
+    cloud's own, as far as is known. `traffic_prices` are those of its offer, if it has own ones: then received bytes
+    cost, too.
     """
 
     id: str
@@ -182,13 +183,13 @@ class Machine(NamedTuple):
     charge_notes: Mapping[str, ChargeNote]
     unpriced: bool
     traffic: CountedTraffic | None
-    policy_by: str | None = None  # from here on: absent from a record where nothing was said
+    policy_by: str | None = None  # from here on: a record may lack the key
     timer: str | None = None
-    warnings: Mapping[str, SentWarning] = NO_TEXTS
+    warnings: Mapping[str, SentWarning] = EMPTY
     decision: LastDecision | None = None
     refused_action: RefusedAction | None = None
     taken_at: str | None = None
-    shared: Mapping[str, SharedKey] = NO_TEXTS
+    shared: Mapping[str, SharedKey] = EMPTY
     unrequested_stop: UnrequestedStop | None = None
     terms: Terms | None = None
     interrupted_at: str | None = None
@@ -199,202 +200,203 @@ class Machine(NamedTuple):
 
     @property
     def gang(self) -> ClusterNode | None:
-        """Which node it is of a cluster of several machines; None for one of its own, with a queue or without."""
+        """Its place in a cluster of several machines; None for a single machine, even one with an engine."""
         return None if self.cluster is None or self.cluster.nodes == 1 else self.cluster
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
         """Return the machine of a record. Raises KeyError for a record that lacks a key: a defect."""
         values = list(_read(record))
-        for place, made_of in _PARTS:
-            if values[place] is not None:
-                values[place] = made_of(values[place])
+        for index, parse in _NESTED:
+            if values[index] is not None:
+                values[index] = parse(values[index])
         return cls._make(values)
 
 
-Ownable = Machine | BudgetSubject | Ownership  # what is somebody's
-Budgeted = Machine | BudgetSubject  # what budgets count
-Endable = Machine | EndSubject  # what can end, and is guarded
+OwnedSubject = Machine | BudgetSubject | Ownership  # has an owner
+BudgetedMachine = Machine | BudgetSubject  # counted by budgets
+EndableMachine = Machine | EndSubject  # can be ended, and has safeguards
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _once(value: Any) -> Any:
-    """Return the first of equal values, so that the others are not held: most machines have the same few."""
+def _interned(value: Any) -> Any:
+    """Return the first of equal values, so that each is in memory once: most machines have the same few."""
     return value
 
 
-def _shared(made_of: Any) -> Any:
-    return lambda record: _once(made_of(record))
+def _interning(made_of: Any) -> Any:
+    return lambda record: _interned(made_of(record))
 
 
-def _each(made_of: Any) -> Any:
+def _tuple_of(made_of: Any) -> Any:
     return lambda records: tuple([made_of(record) for record in records])
 
 
-def _named(made_of: Any) -> Any:
+def _dict_of(made_of: Any) -> Any:
     return lambda records: (
-        MappingProxyType({key: made_of(one) for key, one in records.items()}) if records else NO_TEXTS
+        MappingProxyType({key: made_of(record) for key, record in records.items()}) if records else EMPTY
     )
 
 
 _OPTIONAL = Machine._field_defaults
-_read = reader(Machine._fields, _OPTIONAL)
+_read = value_getter(Machine._fields, _OPTIONAL)
 
 
-_PARTS = [
+_NESTED = [
     (Machine._fields.index(name), made_of)
     for name, made_of in {
-        "setup": _shared(MachineSetup.of),
-        "guards": _shared(MachineGuards.of),
-        "retained": _each(made_by_record(Retained)),
-        "price": _shared(HourlyPrice.of),
-        "on_demand": _shared(HourlyPrice.of),
-        "attached_costs": _shared(_each(made_by_record(AttachedCost))),
-        "open_usage": _each(usage_of_record),
-        "identity": _shared(RecordedIdentity.of),
-        "accelerators": _each(MachineGpus.of),
-        "address": made_by_record(MachineAddress),
-        "usage_totals": _named(tuple),
-        "charge_notes": _named(ChargeNote.of),
-        "traffic": made_by_record(CountedTraffic),
-        "warnings": _named(made_by_record(SentWarning)),
-        "decision": made_by_record(LastDecision),
-        "refused_action": made_by_record(RefusedAction),
-        "shared": _named(made_by_record(SharedKey)),
-        "unrequested_stop": made_by_record(UnrequestedStop),
-        "last_request": made_by_record(LastRequest),
+        "setup": _interning(MachineSetup.of),
+        "guards": _interning(MachineGuards.of),
+        "retained": _tuple_of(from_record(Retained)),
+        "price": _interning(HourlyPrice.of),
+        "on_demand": _interning(HourlyPrice.of),
+        "attached_costs": _interning(_tuple_of(from_record(AttachedCost))),
+        "open_usage": _tuple_of(usage_of_record),
+        "identity": _interning(RecordedIdentity.of),
+        "accelerators": _tuple_of(MachineGpus.of),
+        "address": from_record(MachineAddress),
+        "usage_totals": _dict_of(tuple),
+        "charge_notes": _dict_of(ChargeNote.of),
+        "traffic": from_record(CountedTraffic),
+        "warnings": _dict_of(from_record(SentWarning)),
+        "decision": from_record(LastDecision),
+        "refused_action": from_record(RefusedAction),
+        "shared": _dict_of(from_record(SharedKey)),
+        "unrequested_stop": from_record(UnrequestedStop),
+        "last_request": from_record(LastRequest),
         "terms": Terms.of,
-        "cluster": made_by_record(ClusterNode),
-        "traffic_prices": made_by_record(RecordedTrafficPrices),
+        "cluster": from_record(ClusterNode),
+        "traffic_prices": from_record(RecordedTrafficPrices),
     }.items()
 ]
 
 
-def not_none(said: T | None) -> T:
-    """Return a fact that is known wherever it is asked for: for the type checker alone, nothing is checked here."""
-    return cast("T", said)
+def not_none(value: T | None) -> T:
+    """Return a value that cannot be None at this point; this only tells the type checker so, and checks nothing."""
+    return cast("T", value)
 
 
 def command_name(machine: Machine) -> str:
-    """Return the name under which a machine is stopped, started and ended: its cluster's, or its own."""
+    """Return the name that `stop`, `start` and `down` take for a machine: its cluster's, or its own."""
     return machine.gang.name if machine.gang else machine.name
 
 
 def has_retained_resources(machine: Machine) -> bool:
-    """Say whether something of this machine is kept, though it is gone."""
+    """Say whether a machine is gone, but resources of it are retained."""
     return machine.terminated_at is not None and bool(machine.retained or machine.parked)
 
 
-def comes_back(machine: Machine) -> bool:
-    """Say whether this machine is gone and can be started from what is kept of it."""
+def can_be_restored(machine: Machine) -> bool:
+    """Say whether a machine is gone and can be started again from its retained resources."""
     return has_retained_resources(machine) and not machine.discard
 
 
-def existing_volumes(rows: Iterable[Budgeted]) -> frozenset[tuple[str, str]]:
-    """Return the volumes that the ledger knows to be there, by their account and name.
+def existing_volumes(machines: Iterable[BudgetedMachine]) -> frozenset[tuple[str, str]]:
+    """Return the named volumes and images that exist according to the ledger, as (account, name).
 
-    A plan knows its account by name alone; what is launched is held against the account's identity.
+    An account counts by its name and by its identity: a plan only knows the name.
     """
-    subjects = [row for row in rows if row.is_named_resource and row.terminated_at is None]
-    return frozenset((account, row.name) for row in subjects for account in (account_key(row), row.account))
+    existing = [row for row in machines if row.is_named_resource and row.terminated_at is None]
+    return frozenset((account, row.name) for row in existing for account in (account_key(row), row.account))
 
 
-def account_key(subject: Budgeted) -> str:
-    """Return what tells the account of a row from all others: its identity, whatever a member calls it."""
+def account_key(subject: BudgetedMachine) -> str:
+    """Return a unique key of a machine's account: the id of its identity, or else its name."""
     identity = subject.identity
     return str(subject.account if identity is None else identity.id)
 
 
-def scope_of_row(machine: Machine) -> str:
-    """Return the subject under which syncs of the account of a machine, or of a retained resource, are written."""
+def scope_of_machine(machine: Machine) -> str:
+    """Return the ledger subject under which syncs of the account of a machine or named resource are recorded."""
     identity = machine.identity
-    return scope_of(machine.provider or "", machine.account or "" if identity is None else identity.id)
+    return account_scope(machine.provider or "", machine.account or "" if identity is None else identity.id)
 
 
-def scopes_of(machine: Machine) -> tuple[str, str]:
-    """Return the subjects under which syncs of a machine's account are written: those wholly answered, and others."""
-    scope = scope_of_row(machine)
+def sync_scopes(machine: Machine) -> tuple[str, str]:
+    """Return the ledger subjects of complete and of incomplete syncs of a machine's account."""
+    scope = scope_of_machine(machine)
     return scope, f"gap:{scope}"
 
 
 def is_owned(provider: str) -> bool:
-    """Say whether a provider's machines stand on computers of the user's: no cloud bills or names them."""
+    """Say whether a provider's machines are the user's own computers, which no cloud bills or names."""
     return provider in OWNED_PROVIDERS
 
 
 def billed_text(machine: Machine, text: str) -> str:
-    """Return `text` for a machine that is rented; nothing for one that its user owns."""
+    """Return `text` for a rented machine, and an empty text for one that its user owns."""
     return "" if is_owned(machine.provider) else text
 
 
 def may_run_text(machine: Machine) -> str:
-    """Return what may still be the case with a machine whose end is not proved."""
+    """Return what a machine may still do while its end is not proved."""
     return "may still run" if is_owned(machine.provider) else "may still be billed"
 
 
 def stop_command(machine: Machine) -> str:
-    """Return what a person runs to let a cluster cost no more: `stop`, or `down` where its nodes cannot be stopped."""
+    """Return the command that ends the cost of a machine or cluster: `stop`, or `down` if it cannot be stopped."""
     return f"cloudgpu {'down' if machine.stoppable is False else 'stop'} {command_name(machine)}"
 
 
 def launched_text(machine: Machine) -> str:
-    """Return what is said of a machine when its `up` is interrupted after the launch."""
+    """Return the sentences for a user who interrupts `up` after the launch."""
     name, billed = command_name(machine), billed_text(machine, " and billed")
     if machine.terminated_at is not None:
         return f"{name} does not run; its disk remains."
     return f"{name} is launched{billed}. The same up waits for it again; cloudgpu down {name} ends it."
 
 
-def jump_of(machine: Machine) -> Jump | None:
-    """Return the host through which this machine is reached, None for the straight way."""
-    from cloudgpu.core.values.network import parse_jump  # `ls` does without
+def jump_host_of(machine: Machine) -> JumpHost | None:
+    """Return the jump host through which a machine is reached, or None."""
+    from cloudgpu.core.values.network import parse_jump_host  # `ls` does without
 
     text = None if machine.setup is None else machine.setup.network.jump
-    return None if text is None else parse_jump(text)
+    return None if text is None else parse_jump_host(text)
 
 
-def is_behind(machine: Machine) -> bool:
-    """Say whether this client's public address has no part in it: the machine is reached from inside its network."""
+def is_inside_network(machine: Machine) -> bool:
+    """Say whether a machine is reached from inside its network, not from this client's public address."""
     network = machine.setup and machine.setup.network
     return network is not None and (network.jump is not None or not network.public_ip)
 
 
-def may_let_us_in(machine: Machine) -> bool:
-    """Say whether an address of ours may have been let in at the launch, as far as the ledger tells."""
+def may_allow_client(machine: Machine) -> bool:
+    """Say whether the launch may have allowed this client's address, as far as the ledger knows."""
     return machine.setup is None or bool(machine.setup.network.ssh_from)
 
 
-def runs_on(row: Budgeted) -> bool:
-    """Say whether a living machine runs, or may: one whose launch is not settled, or whose state nobody knows, too."""
-    rests = row.state in ("stopped", "deallocated") and not row.billed
-    return not rests or row.pending_action == "start" or row.launch_status == "open"
+def may_be_running(machine: BudgetedMachine) -> bool:
+    """Say whether an existing machine runs or may run; one with an uncertain launch or unknown state may."""
+    is_stopped = machine.state in ("stopped", "deallocated") and not machine.billed
+    return not is_stopped or machine.pending_action == "start" or machine.launch_status == "open"
 
 
 def by_cluster(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
-    """Return the machines of each cluster by its id, in the order of their nodes; without machines of no cluster.
+    """Return the machines of each cluster by its id, in the order of their nodes, without single machines.
 
-    A cluster that was launched again under the same key has the machines of its latest launch alone.
+    A cluster that was launched again under the same key has only the machines of its latest launch.
     """
-    found: dict[str, list[Machine]] = {}
+    clusters: dict[str, list[Machine]] = {}
     for machine in machines:
         if machine.cluster is not None:
-            found.setdefault(machine.cluster.id, []).append(machine)
-    return {one: sorted(latest_launch(some), key=node_of) for one, some in found.items()}
+            clusters.setdefault(machine.cluster.id, []).append(machine)
+    return {cluster: sorted(latest_launch(nodes), key=node_of) for cluster, nodes in clusters.items()}
 
 
 def latest_launch(machines: Sequence[Machine]) -> list[Machine]:
-    """Return those of one cluster's machines that are of its latest launch, which may have had fewer nodes."""
-    latest = max(machines, key=lambda row: row.intended_at, default=None)
+    """Return the machines of a cluster's latest launch, which may have had fewer nodes."""
+    latest = max(machines, key=lambda machine: machine.intended_at, default=None)
     if latest is None:
         return []
-    nodes, begun = not_none(latest.cluster).nodes, latest.intended_at
+    nodes, launched_at = not_none(latest.cluster).nodes, latest.intended_at
     return [
         machine
         for machine in machines
-        if not_none(machine.cluster).nodes == nodes and not (machine.terminated_at and machine.terminated_at < begun)
+        if not_none(machine.cluster).nodes == nodes
+        and not (machine.terminated_at and machine.terminated_at < launched_at)
     ]
 
 
 def node_of(machine: Machine) -> int:
-    """Return the number of the node that a machine of a cluster is."""
+    """Return a machine's node number in its cluster."""
     return not_none(machine.cluster).node

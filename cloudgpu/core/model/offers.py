@@ -22,7 +22,7 @@ class Market(StrEnum):
 
 
 class Basis(StrEnum):
-    """How far a price can be trusted; shown wherever the price is."""
+    """Where a price comes from, and so how reliable it is; shown wherever the price is."""
 
     ASKED = "quoted"  # the provider's own answer, now
     LISTED = "listed"  # a dated price list
@@ -30,28 +30,28 @@ class Basis(StrEnum):
     RECALLED = "recalled"  # from memory, unverified
     SETTING = "setting"  # the user's own figure
     MEASURED = "measured"  # read from a meter on the machine
-    ASSUMED = "assumed"  # a usual figure of ours, where nobody has said one
+    ASSUMED = "assumed"  # a typical figure, where nobody has given one
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
     """`count` GPUs of one kind; `memory_gib` is per GPU; `share` below 1 is a fraction of one.
 
-    `of` is how many GPUs the computer has, where the machine uses only some of them.
+    `out_of` is how many GPUs the computer has, where the machine uses only some of them.
     """
 
     name: str
     count: int
     memory_gib: float | None = None
     share: float = 1.0
-    of: int | None = None
+    out_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price per hour with where it came from and when that was true.
+    """A price per hour with its source and date.
 
-    `is_negotiated`: it is this user's alone. Then `listed` is what the public list says, None where nobody knows that.
+    `is_negotiated`: it is this user's alone. Then `listed` is the public list price, None if that is not known.
     """
 
     per_hour: Money
@@ -63,30 +63,30 @@ class Price:
 
 
 class Trust(StrEnum):
-    """Who owns the computer that an offer is on, by what they could read of it; in the order of trust."""
+    """Who owns the computer of an offer, and so could read its data; the most trusted first."""
 
     CLOUD = "cloud"  # the provider itself
     DATACENTER = "datacenter"  # somebody else, in a data centre that the provider has examined
     COMMUNITY = "community"  # anybody: the computer's owner can read everything in it
 
     @property
-    def rank(self) -> int:
-        """Where it stands in the order of trust, from 0 for the most."""
+    def position(self) -> int:
+        """The position in the order of trust, 0 for the most trusted."""
         return list(Trust).index(self)
 
     def accepts(self, other: Trust) -> bool:
-        """Say whether whoever accepts at least this much trust accepts `other`, too."""
-        return other.rank <= self.rank
+        """Say whether `other` is trusted as much as this level, or more."""
+        return other.position <= self.position
 
 
-DEFAULT_TRUST = Trust.DATACENTER  # the least that is accepted where nobody says; a community host is never unasked
+DEFAULT_TRUST = Trust.DATACENTER  # the least that is accepted by default: a community host has to be requested
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What the machine has to be; None: any.
+    """What the user requires of the machine; None: any.
 
-    A provider may show offers of less `trust` than is accepted: none of them is launched, they are only spoken of.
+    A provider may list offers of less `trust` than is accepted: they are named, but never launched.
     """
 
     gpu: str | None = None
@@ -103,7 +103,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class TrafficPrices:
-    """What a GB (10^9 bytes) costs that a machine sends and receives, where its offer has prices of its own."""
+    """What a GB (10^9 bytes) that a machine sends (`out`) or receives (`into`) costs, if its offer has own prices."""
 
     out: Money
     into: Money
@@ -111,7 +111,7 @@ class TrafficPrices:
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """Something a provider could launch, not yet priced; or what a machine was launched from, to ask its price.
+    """A machine that a provider could launch, without a price; or the offer of a launched machine, to query its price.
 
     `machine` is the provider's id of that machine, whose price may be its own; None for an offer.
     """
@@ -127,17 +127,17 @@ class Available:
     memory_gib: float | None = None
     stoppable: bool = True  # False: `stop` has to park or terminate it (a one-time spot instance)
     stop_effect: str = ""  # one sentence for the plan: what `stop` keeps, loses and goes on costing
-    parkable: bool = True  # False: no image of its disk can be kept. Of both, control knows what the provider can do
-    after: tuple[str, ...] = ()  # why it is tried after all others: somebody uses it, say
-    gpus_now: tuple[str, ...] = ()  # who uses the GPUs of that computer now, in words, where the provider can tell
+    parkable: bool = True  # False: no image of its disk can be kept
+    after: tuple[str, ...] = ()  # reasons to try it after all others: for example, somebody uses it
+    gpus_now: tuple[str, ...] = ()  # a text for each GPU of the computer in use now and by whom, if known
     trust: Trust = Trust.CLOUD
-    traffic: TrafficPrices | None = None  # None: as the catalogue says of its provider, and bytes in are free
+    traffic: TrafficPrices | None = None  # None: the catalogue's prices of its provider; received bytes are free
     machine: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Something that can be bought: what is available, joined with its price."""
+    """An available machine with its price."""
 
     available: Available
     price: Price
@@ -145,7 +145,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What could be launched where it was asked, unpriced and in no order, and by name all that did not answer."""
+    """All that could be launched, without prices and in no order, and the scopes that did not answer."""
 
     items: tuple[Available, ...]
     unanswered: tuple[Unanswered, ...] = ()
@@ -153,7 +153,7 @@ class Availability:
 
 def accelerator_to_json(gpu: Accelerator) -> AcceleratorRecord:
     """Return GPUs of one kind as a ledger event stores them."""
-    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.of}
+    return {"name": gpu.name, "count": gpu.count, "memory_gib": gpu.memory_gib, "share": gpu.share, "of": gpu.out_of}
 
 
 def price_to_json(price: Price) -> PriceRecord:
@@ -171,59 +171,59 @@ def price_to_json(price: Price) -> PriceRecord:
     return record
 
 
-def price_from_json(data: Mapping[str, Any]) -> Price:
+def price_from_json(record: Mapping[str, Any]) -> Price:
     """Return the price that `price_to_json` or `attempt_to_json` wrote."""
-    nanos = data["nanos_per_hour"] if "nanos_per_hour" in data else data["per_hour"]["nanos"]
-    listed = data["list_nanos_per_hour"] if "list_nanos_per_hour" in data else (data.get("listed") or {}).get("nanos")
+    nanos = record["nanos_per_hour"] if "nanos_per_hour" in record else record["per_hour"]["nanos"]
+    listed = record.get("list_nanos_per_hour", (record.get("listed") or {}).get("nanos"))
     return Price(
         Money(nanos),
-        data["source"],
-        from_iso(data["as_of"]),
-        Basis(data["basis"]),
-        is_negotiated=bool(data.get("is_negotiated")),
+        record["source"],
+        from_iso(record["as_of"]),
+        Basis(record["basis"]),
+        is_negotiated=bool(record.get("is_negotiated")),
         listed=None if listed is None else Money(listed),
     )
 
 
 class NoteKind(StrEnum):
-    """What a note of a plan is about."""
+    """The subject of a sentence in a plan."""
 
     NOTE = "note"
     MONEY = "money"  # it may cost more than the price says
     ERASURE = "erasure"  # data is deleted
-    ACCESS = "access"  # more can be reached, or by more, than one may expect
-    GUARD = "guard"  # a layer that would end the machine is missing
+    ACCESS = "access"  # more may connect, or reach more, than one expects
+    GUARD = "guard"  # a safeguard that would end the machine is missing
 
 
 class Note(str):
-    """A sentence for a plan that says what it is about; any other text is a `NoteKind.NOTE`."""
+    """A sentence of a plan with its kind; a plain `str` is a `NoteKind.NOTE`."""
 
     __slots__ = ("kind",)
     kind: NoteKind
 
     def __new__(cls, text: str, kind: NoteKind) -> Self:
-        """Make one of `kind`."""
+        """Create a note of this kind."""
         note = super().__new__(cls, text)
         note.kind = kind
         return note
 
 
 def note_kind(text: str) -> NoteKind:
-    """Return what a sentence of a plan is about."""
+    """Return the kind of a sentence of a plan."""
     return text.kind if isinstance(text, Note) else NoteKind.NOTE
 
 
 def same_gpu(listed: str, requested: str) -> bool:
-    """Say whether a listed GPU is the one asked for: `v100` means every V100, `a100-80gb` only that one.
+    """Say whether a listed GPU satisfies the requested name: `v100` means every V100, `a100-80gb` only that one.
 
-    Makers and series are no part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
+    Vendor and series are not part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
     """
-    words = _words(listed)
-    return all(word in words for word in _words(requested))
+    words = _words_of_name(listed)
+    return all(word in words for word in _words_of_name(requested))
 
 
-def _words(name: str) -> set[str]:
-    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _MAKERS}
+def _words_of_name(name: str) -> set[str]:
+    return {word for word in name.lower().replace("_", "-").replace(" ", "-").split("-") if word not in _IGNORED_WORDS}
 
 
-_MAKERS = {"nvidia", "tesla", "geforce", ""}
+_IGNORED_WORDS = {"nvidia", "tesla", "geforce", ""}

@@ -1,4 +1,4 @@
-"""What lines of the ledger say in more than one place: prices, accounts, disks, guards, terms, as JSON values."""
+"""JSON values that several kinds of ledger entry contain: prices, accounts, disks, safeguards, terms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 
 class IdentityRecord(TypedDict):
-    """What an account is by its provider's own word: `AccountIdentity` as a line carries it."""
+    """The account as its provider identifies it: `core.model.identity.AccountIdentity`."""
 
     kind: str
     id: str
@@ -14,7 +14,7 @@ class IdentityRecord(TypedDict):
 
 
 class AddressRecord(TypedDict):
-    """Where a machine answers."""
+    """Where a machine's SSH server answers, and as which user to log in."""
 
     host: str
     port: int
@@ -22,9 +22,9 @@ class AddressRecord(TypedDict):
 
 
 class PriceRecord(TypedDict):
-    """What an hour costs, in nano-dollars, and who says so since when.
+    """What an hour costs, in nano-dollars, with the source of the price, its date and `core.model.offers.Basis`.
 
-    `is_negotiated`: the price is this user's alone; `list_nanos_per_hour` is the public list's, where that is known.
+    `is_negotiated`: the price is this user's alone; `list_nanos_per_hour` is the public list's, if that is known.
     """
 
     nanos_per_hour: int
@@ -46,7 +46,7 @@ class AcceleratorRecord(TypedDict):
 
 
 class RateRecord(TypedDict, total=False):
-    """What `Rate.terms` writes: `nanos` for one of the quantity; None: no price is known."""
+    """A rate (`core.billing.rates.Rate`): `nanos` is the price of one unit `per` hour, month or GB; None: not known."""
 
     per: str
     nanos: int | None
@@ -58,7 +58,7 @@ class RateRecord(TypedDict, total=False):
 
 
 class AttachedCostRecord(RateRecord):
-    """What is paid beside a machine: its disk, its address."""
+    """A resource that is billed with a machine: `core.model.facts.AttachedCost`."""
 
     what: str
     nanos_per_month: int | None
@@ -72,7 +72,7 @@ class AttachedCostRecord(RateRecord):
 
 
 class RetainedRecord(RateRecord):
-    """A disk or an image that stays without its machine, or that is kept by name."""
+    """A disk or an image that is retained without its machine, or that has a name: `core.model.facts.Retained`."""
 
     id: str
     kind: str
@@ -83,7 +83,7 @@ class RetainedRecord(RateRecord):
     made_at: str | None
     ready: bool
     nanos_per_month: int | None
-    name: NotRequired[str]  # from here on: of what is kept by name alone
+    name: NotRequired[str]  # from here on: only for named volumes and images
     provider: NotRequired[str]
     account: NotRequired[str]
     attached_to: NotRequired[str | None]
@@ -91,7 +91,7 @@ class RetainedRecord(RateRecord):
 
 
 class VolumeRecord(TypedDict):
-    """A data disk by its name, with its size where it may be made."""
+    """A data disk with a name; `size_gb` is its size if it may be created, None if it has to exist."""
 
     name: str
     size_gb: int | None
@@ -108,7 +108,7 @@ class NetworkRecord(TypedDict):
 
 
 class SetupRecord(TypedDict):
-    """What a machine is set up with beside its type: `core.model.launch.Setup`."""
+    """The setup of a machine in addition to its type: `core.model.launch.Setup`."""
 
     image: str | None
     disk_gb: int | None
@@ -119,7 +119,7 @@ class SetupRecord(TypedDict):
 
 
 class GuardsRecord(TypedDict):
-    """What can end it beside runs from outside: `core.policies.guards.Safeguards`."""
+    """The safeguards of a machine: `core.policies.guards.Safeguards`."""
 
     agent: str
     timer: str
@@ -130,7 +130,7 @@ class GuardsRecord(TypedDict):
 
 
 class ScheduledRunRecord(TypedDict):
-    """The latest scheduled run of the reaper from one home: `core.policies.runs.ScheduledRun`."""
+    """The latest scheduled run of the reaper from one home: `core.policies.guards.ScheduledRun`."""
 
     home: str
     host: str
@@ -141,7 +141,7 @@ class ScheduledRunRecord(TypedDict):
 
 
 class CreditRecord(TypedDict):
-    """What was left in a prepaid account when a run read it: `core.budgets.credit.CreditReading`. In nano-dollars."""
+    """The credit left in a prepaid account when a run read it, in nano-dollars: `core.budgets.credit.CreditReading`."""
 
     scope: str
     account: str
@@ -155,27 +155,27 @@ class CreditRecord(TypedDict):
 
 
 class TrafficPricesRecord(TypedDict):
-    """Nano-dollars for a GB (10^9 bytes) that a machine sends and receives, by its offer's own prices."""
+    """Nano-dollars per GB (10^9 bytes) sent (`out`) and received (`into`), if the offer has prices of its own."""
 
     out: int
     into: int
 
 
 class TextRecord(TypedDict):
-    """A file of policies or limits as it was read: where it stood, None where it was published, and what it says."""
+    """A file of policies or limits as it was read: its path (None: it was published in the ledger) and its text."""
 
     place: str | None
     text: str
 
 
 class PolicyTextRecord(TextRecord):
-    """A policy's file; `tz` is that of schedules that name none."""
+    """A policy's file; `tz` is the time zone of schedules that name none."""
 
     tz: str
 
 
 class TermsRecord(TypedDict):
-    """The texts of the policy and limits that a machine is under. `policy` None: a shipped one."""
+    """The texts of the policy and limits of a machine. `policy` None: one that cloudgpu ships."""
 
     home: str
     policy: PolicyTextRecord | None
@@ -184,7 +184,7 @@ class TermsRecord(TypedDict):
 
 
 class ClusterRecord(TypedDict):
-    """Which node of which cluster a machine is: `core.model.cluster.ClusterNode` says what each is."""
+    """Which node of which cluster a machine is: `core.model.facts.ClusterNode`."""
 
     name: str
     id: str

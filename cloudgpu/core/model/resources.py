@@ -1,4 +1,4 @@
-"""What is there without a machine: disks, snapshots, images, addresses."""
+"""Resources that can exist without a machine: disks, snapshots, images, addresses."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class Kind(StrEnum):
     """What kind of resource it is."""
 
     DISK = "disk"  # a machine's system disk
-    VOLUME = "volume"  # a data disk with a name, kept on purpose
+    VOLUME = "volume"  # a data disk with a name, kept until its user deletes it
     SNAPSHOT = "snapshot"  # not yet an image
     IMAGE = "image"
-    # What `HasOrphans` tells of, and `HasResources` does not: most of it costs nothing, some of it can launch machines.
+    # Only `HasOrphans` lists these, not `HasResources`: most cost nothing, some can launch machines.
     ADDRESS = "address"  # a public address that is kept
     INTERFACE = "interface"  # a network interface
     KEY_PAIR = "key_pair"
     SECURITY_GROUP = "security_group"
     SPOT_REQUEST = "spot_request"
     PLACEMENT_GROUP = "placement_group"  # keeps the machines of a cluster close together
-    TIMER = "timer"  # of the provider's own
-    GROUP = "resource_group"  # of one launch on Azure, with all that is in it
+    TIMER = "timer"  # a scheduled action at the provider
+    GROUP = "resource_group"  # the Azure resource group of one launch, with all that is in it
     ROLE = "role_assignment"  # what a machine's own identity may do
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderResource:
-    """Something of ours that is there without a living machine: a disk, a snapshot, an image, an address.
+    """A resource that cloudgpu made and that exists without a living machine: a disk, a snapshot, an image, an address.
 
-    `id` is the provider's; `name` the user's for what was kept on purpose, else empty. `size_gb` is what is billed at
-    most. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, `public_ipv4`, ...), empty for
+    `id` is the provider's; `name` is the user's for a named volume or image, else empty. `size_gb` is the most that is
+    billed. `stored_as` is the kind of storage in the price list (`gp3`, `ebs_snapshot`, `public_ipv4`, ...), empty for
     what costs nothing. `ready`: it can be used or removed as it is. `attached_to` is the provider's id of the machine
     that uses it, None for none.
     """
@@ -56,8 +56,8 @@ class ProviderResource:
 
 @dataclass(frozen=True, slots=True)
 class ResourceListing:
-    """All resources that answered, and by name all that did not."""
+    """All resources of the scopes that answered, and the scopes that did not answer."""
 
     items: tuple[ProviderResource, ...]
     unanswered: tuple[Unanswered, ...] = ()
-    regions: frozenset[str] | None = None  # those that were asked, where that may not be all
+    regions: frozenset[str] | None = None  # those that were queried; None: all

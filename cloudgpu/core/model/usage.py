@@ -1,4 +1,4 @@
-"""A usage: one resource in one uninterrupted interval that is billed, with its prices, as a value and as JSON."""
+"""A usage: one uninterrupted interval in which a resource is billed, with its prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Resource(StrEnum):
-    """What costs money."""
+    """A kind of resource that costs money."""
 
     INSTANCE = "instance"
     DISK = "disk"
@@ -18,7 +18,7 @@ class Resource(StrEnum):
     IMAGE = "image"
     ADDRESS = "address"
     TRAFFIC = "traffic"
-    SLURM = "slurm"  # GPUs of somebody else's Slurm, by a tariff
+    SLURM = "slurm"  # GPUs of an existing Slurm cluster, at an agreed tariff
 
 
 class Per(StrEnum):
@@ -32,8 +32,8 @@ class Per(StrEnum):
 class PriceInterval(NamedTuple):
     """A price that held from `at` (ledger time) on: nano-dollars per unit of the usage.
 
-    `maybe_from`: it may have held since then already; nobody saw when it changed. `list_nanos` is the public list's
-    price, which is another one where this is negotiated; None where nobody knows it.
+    `maybe_from`: the earliest time from which it may have held; when it changed is not known. `list_nanos` is the
+    public list price, which differs if this one is negotiated; None if it is not known.
     """
 
     at: str
@@ -46,18 +46,17 @@ class PriceInterval(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """One resource in one uninterrupted interval that is billed. Times are ledger times (`times.iso`).
+    """One uninterrupted interval in which a resource is billed. Times are ledger times (`times.iso`).
 
-    `kind` is the price list's word: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
-    (traffic) or 1. `segments` are in the order of `at`, the first also holds before it; none: no price is known.
-    `on_demand` is what an hour would have cost on demand, None where that is not known or makes no sense. `first`: the
-    first run since the launch. `reason` is why it ended, in the provider's word (`interrupted`, ...). `licence` is that
-    of the system where it changes how the machine is billed (`suse`, `rhel`), else empty. `sure_from`: whether it was
-    billed before then is not known; the amount counts it. `maybe_since`: it may have been billed since then, before
-    `begin`; the amount does not count that. `maybe_until`: it may have been billed until then, though `end` is the last
-    proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot. `continues`: the same disk,
-    the blocks of the same snapshot, or the same run, were billed before as part of another use, since then: what that
-    rounded up is paid.
+    `kind` is the price list's name: an instance type, `gp3`, `public_ipv4`. `quantity` is whole GB, addresses, bytes
+    (traffic) or 1. `segments` are the prices in the order of `at`; the first also holds before it, none: no price is
+    known. `on_demand` is the on-demand price of an hour, None where it is not known or does not apply. `first`: the
+    first run since the launch. `reason` is the provider's for its end (`interrupted`, ...). `licence` is that of an
+    operating system with billing rules of its own (`suse`, `rhel`), else empty. `sure_from`: it was certainly billed
+    from then on; the amount counts all since `begin`. `maybe_since`: it may have been billed since then, before
+    `begin`; the amount does not count that. `maybe_until`: it may have been billed until then, though `end` is the
+    last proof. `why_maybe_less`: why it may cost less, even nothing; empty if it cannot. `continues`: since when the
+    same disk, snapshot or run was billed in an earlier usage; the time that this one rounded up is already paid.
     """
 
     resource: Resource
@@ -83,27 +82,27 @@ class Usage(NamedTuple):
 
 
 def usage_of_record(record: Mapping[str, Any]) -> Usage:
-    """Return the usage of a JSON record, which has a `Usage` by its fields' names.
+    """Return the usage of a JSON record, whose keys are the fields of `Usage`.
 
-    Equal texts are held once, since a report reads all usages that have ever ended.
+    Equal texts share one object in memory, since a report reads all usages that have ever ended.
     """
-    facts = list(_usage(record))
-    facts[0], facts[7] = _RESOURCES[facts[0]], _PERS[facts[7]]
-    facts[1:6] = map(_once, facts[1:6])
-    facts[10] = tuple([_interval(one) for one in facts[10]])
-    return Usage._make(facts)
+    values = list(_usage_values(record))
+    values[0], values[7] = _RESOURCES[values[0]], _PERS[values[7]]
+    values[1:6] = map(_interned, values[1:6])
+    values[10] = tuple(map(_interval, values[10]))
+    return Usage._make(values)
 
 
 def _interval(record: Mapping[str, Any]) -> PriceInterval:
-    at, nanos, source, as_of, basis, maybe_from, list_nanos = _price(record)
-    return PriceInterval(at, nanos, _once(source), _once(as_of), _once(basis), maybe_from, list_nanos)
+    at, nanos, source, as_of, basis, maybe_from, list_nanos = _price_values(record)
+    return PriceInterval(at, nanos, _interned(source), _interned(as_of), _interned(basis), maybe_from, list_nanos)
 
 
 @lru_cache(maxsize=4096)
-def _once(text: Any) -> Any:
-    """Return the first of equal texts, so that the others are not held."""
+def _interned(text: Any) -> Any:
+    """Return the first of equal texts, so that each is in memory once."""
     return text
 
 
-_usage, _price = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
-_RESOURCES, _PERS = {one.value: one for one in Resource}, {one.value: one for one in Per}
+_usage_values, _price_values = itemgetter(*Usage._fields), itemgetter(*PriceInterval._fields)
+_RESOURCES, _PERS = {kind.value: kind for kind in Resource}, {unit.value: unit for unit in Per}

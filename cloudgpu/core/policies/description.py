@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from cloudgpu.core.model.machine import Endable, Machine
+from cloudgpu.core.model.machine import EndableMachine, Machine
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
@@ -95,7 +95,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
     return tuple(_general(policy, now))
 
 
-def rules_for(policy: Policy, now: datetime, machine: Endable) -> tuple[DescribedRule, ...]:
+def rules_for(policy: Policy, now: datetime, machine: EndableMachine) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
     end = guards.agreed_ending(machine, policy)
     adapted = (_adapted(rule, policy, end, guards.gentlest_ending(machine)) for rule in _general(policy, now))
@@ -137,7 +137,7 @@ def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tu
 _OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
-def off_now(policy: Policy | None, machine: Endable, now: datetime) -> tuple[str, ...]:
+def off_now(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
     """Return what has to be known of a machine that is started while its schedule keeps machines off; else nothing."""
     until = None if policy is None else off_until(policy.schedules, now)
     if policy is None or until is None:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from cloudgpu.core.model.facts import MachineGuards, MachineSetup
-from cloudgpu.core.model.machine import BudgetSubject, Endable, EndSubject, Machine, command_name, is_owned
+from cloudgpu.core.model.machine import BudgetSubject, EndableMachine, EndSubject, Machine, command_name, is_owned
 from cloudgpu.core.model.records import GuardsRecord, ScheduledRunRecord
 from cloudgpu.core.policies.policy import Do, Policy, Unknown, Unpausable
 from cloudgpu.core.values.times import duration_text, from_iso, iso
@@ -28,14 +28,14 @@ FIRES_WITHIN = timedelta(minutes=5)  # clouds fire to the minute, and a machine 
 BY_TIMER = "renew-until: the timer in the cloud"
 
 
-def gentlest_ending(machine: Endable) -> Do:
+def gentlest_ending(machine: EndableMachine) -> Do:
     """Return the gentlest end of this machine that its provider can carry out."""
     if machine.stoppable is not False:
         return Do.STOP
     return Do.PARK if machine.parkable is not False else Do.TERMINATE
 
 
-def agreed_ending(machine: Endable, policy: Policy | None) -> Do | None:
+def agreed_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
@@ -47,24 +47,24 @@ def agreed_ending(machine: Endable, policy: Policy | None) -> Do | None:
     return Do.TERMINATE
 
 
-def at_last(machine: Endable, policy: Policy | None) -> Do:
+def at_last(machine: EndableMachine, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
     return agreed_ending(machine, policy) or Do.TERMINATE
 
 
-def keeps_disk(machine: Endable, policy: Policy | None) -> bool:
+def keeps_disk(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether the disk of a machine that cannot be stopped is to stay: as its launch says, else its policy."""
     if machine.setup is not None:
         return bool(machine.setup.keep_disk)
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def is_spared(machine: Endable, policy: Policy | None) -> bool:
+def is_spared(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
     return agreed_ending(machine, policy) is None
 
 
-def only_warned(machine: Endable, policy: Policy | None) -> bool:
+def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
     by_policy = policy is not None and policy.only_warned(stoppable=machine.stoppable is not False)
     return by_policy or is_spared(machine, policy)
@@ -205,13 +205,13 @@ def is_billed(provider: str, nanos_per_hour: int | None) -> bool:
     return not is_owned(provider) and nanos_per_hour != 0
 
 
-def has_no_agent(machine: Endable) -> bool:
+def has_no_agent(machine: EndableMachine) -> bool:
     """Say whether no agent runs on a machine, as far as its launch says."""
     safeguards = guards_of(machine)
     return safeguards is not None and safeguards.agent is Agent.NONE
 
 
-def lease_ends(machine: Endable, policy: Policy | None) -> bool:
+def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether a machine that nobody uses ends with its lease.
 
     Not where that would delete a disk that is to stay, nor where nobody can tell whether it is used and its policy
@@ -236,7 +236,7 @@ class ScheduledRun(NamedTuple):
     `home` tells it from all others: two computers may have the same name, and one computer two homes. `host` is the
     name of its computer, for people. `at` is when it ended, `every` how often that home makes one. `battery`: it ran on
     one then; None: not known. `accounts` are those that answered it, by the subjects of their syncs
-    (`core.values.naming.scope_of`).
+    (`core.values.naming.account_scope`).
     """
 
     home: str

@@ -24,7 +24,7 @@ from cloudgpu.core.clusters.completeness import (
 )
 from cloudgpu.core.clusters.engine import EngineSaid, has_engine, queue_sentence
 from cloudgpu.core.model.facts import SentWarning
-from cloudgpu.core.model.machine import Machine, by_cluster, node_of, not_none, runs_on
+from cloudgpu.core.model.machine import Machine, by_cluster, may_be_running, node_of, not_none
 from cloudgpu.core.reaper.decisions import (
     ACTIVE,
     IDLE,
@@ -107,7 +107,7 @@ def with_cluster_activity(views: Sequence[MachineView], now: datetime) -> list[M
     """Return these machines, each node of a cluster with what is known of the use of the whole."""
     found: dict[str, Evidence] = {}
     for group in group_by_cluster(views):
-        nodes = [one for one in group if one.machine.terminated_at is None and runs_on(one.machine)]
+        nodes = [one for one in group if one.machine.terminated_at is None and may_be_running(one.machine)]
         if nodes and nodes[0].machine.cluster is not None:
             found |= dict.fromkeys((node.machine.id for node in nodes), cluster_activity(nodes, now))
     return [replace(view, whole=found[view.machine.id]) if view.machine.id in found else view for view in views]
@@ -172,7 +172,7 @@ def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     first = (awake or list(nodes))[0]
     unruled = next((view for view in nodes if view.policy is None), first)
     silent = next((view for view in nodes if not view.answered), None)
-    run = [view for view in nodes if view.machine.terminated_at is None and runs_on(view.machine)]
+    run = [view for view in nodes if view.machine.terminated_at is None and may_be_running(view.machine)]
     scratch = tuple((f"{view.machine.name}:{path}", size) for view in nodes for path, size in view.scratch)
     return replace(
         first,
@@ -248,7 +248,11 @@ def blocked_by_other_nodes(ended: Iterable[str], machines: Iterable[Machine]) ->
     """
     ids, left = frozenset(ended), set[str]()
     for nodes in by_cluster(machines).values():
-        run = [node for node in nodes if node.terminated_at is None and node.launch_status != "open" and runs_on(node)]
+        run = [
+            node
+            for node in nodes
+            if node.terminated_at is None and node.launch_status != "open" and may_be_running(node)
+        ]
         ends = {node.id for node in nodes if node.id in ids}
         if ends and any(machine.id not in ends and machine.state != "stopping" for machine in run):
             left |= ends

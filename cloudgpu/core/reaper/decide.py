@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.budgets.enforcement import Stop
-from cloudgpu.core.model.machine import Machine, runs_on
+from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.cases import Case, RuleResult, Stage, clock
 from cloudgpu.core.reaper.clusters import (
@@ -123,7 +123,7 @@ def _judged(
 ) -> Decision:
     case = _case(view, stop, now, interval, started, gang)
     if not view.answered:
-        at = case.time("renew_until") if runs_on(view.machine) else None  # by the machine's own timer
+        at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
         return replace(_left_alone(view, f"{case.known.why}: it is left alone"), at=at)
     rules = first_result(case.stage, held=case.held is not None)
     return _join(case, [result for find in rules if (result := find(case)) is not None])
@@ -132,7 +132,7 @@ def _judged(
 def _started(machine: Machine) -> datetime:
     """Return since when a machine is at its stage."""
     kept = image_since(machine) if _stage(machine) is Stage.IMAGE else None
-    return kept or (up_since(machine) if runs_on(machine) else stopped_since(machine))
+    return kept or (up_since(machine) if may_be_running(machine) else stopped_since(machine))
 
 
 def _case(
@@ -143,7 +143,9 @@ def _case(
     return Case(
         view=view,
         stage=stage,
-        known=activity_evidence(view, now) if runs_on(machine) else Evidence(UNKNOWN, "it is stopped", asked=False),
+        known=activity_evidence(view, now)
+        if may_be_running(machine)
+        else Evidence(UNKNOWN, "it is stopped", asked=False),
         started=started,
         stop=stop,
         now=now,
@@ -156,7 +158,7 @@ def _case(
 def _stage(machine: Machine) -> Stage:
     if machine.terminated_at is not None or machine.is_named_resource:
         return Stage.IMAGE
-    return Stage.RUNNING if runs_on(machine) else Stage.STOPPED
+    return Stage.RUNNING if may_be_running(machine) else Stage.STOPPED
 
 
 def _join(case: Case, results: Sequence[RuleResult]) -> Decision:

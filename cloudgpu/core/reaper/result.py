@@ -174,7 +174,7 @@ class ReaperRun:
 
     def without_remote_accounts(self) -> ReaperRun:
         """Return it without what is tended elsewhere: a mail every ten minutes would tell of nothing that is wrong."""
-        gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.tended))
+        gaps = (gap for gap in self.unanswered if not (isinstance(gap, AccountElsewhere) and gap.was_asked_lately))
         return replace(self, unanswered=tuple(gaps))
 
     @property

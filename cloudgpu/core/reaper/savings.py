@@ -26,7 +26,7 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.decisions import ENDINGS
-from cloudgpu.core.values.money import HOUR
+from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso, iso
 
@@ -144,7 +144,7 @@ def _cost(usage: Usage, span: timedelta) -> int | None:
     if not usage.segments:
         return None
     micros = (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PER_NANO // HOUR)
+    return int(usage.quantity) * int(usage.segments[-1].nanos) * micros * (PER_NANO // HOUR_MICROS)
 
 
 class _History:
@@ -282,10 +282,10 @@ def _by_hour(begins: Sequence[int], intervals: Iterable[RateInterval], since: in
     first = 0
     for begin, end, rate in sorted(intervals):
         begin, end = max(begin, since), min(end, until)  # noqa: PLW2901  (the inner loop)
-        while first < len(begins) and begins[first] + HOUR <= begin:
+        while first < len(begins) and begins[first] + HOUR_MICROS <= begin:
             first += 1
         place = first
         while place < len(begins) and begins[place] < end:
-            found[place] += rate * (min(end, begins[place] + HOUR) - max(begin, begins[place]))
+            found[place] += rate * (min(end, begins[place] + HOUR_MICROS) - max(begin, begins[place]))
             place += 1
     return found

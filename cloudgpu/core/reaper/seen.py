@@ -10,7 +10,7 @@ from cloudgpu.core.activity.idle import Thresholds
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.clusters.engine import EngineSaid, read_engine, tells_queue
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, runs_on
+from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Policy, thresholds
 from cloudgpu.core.reaper.clusters import group_by_cluster
@@ -76,7 +76,9 @@ def is_to_ask(view: MachineView, now: datetime) -> bool:
 def _can_tell(view: MachineView) -> bool:
     """Say whether it runs, and has an agent that can say what it does."""
     row = view.machine
-    runs = row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and runs_on(row)
+    runs = (
+        row.terminated_at is None and row.state == State.RUNNING and row.launch_status == "made" and may_be_running(row)
+    )
     return runs and view.answered and not has_no_agent(row)
 
 

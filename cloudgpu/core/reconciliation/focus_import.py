@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from cloudgpu.core.values.naming import near
+from cloudgpu.core.values.naming import closest_match
 from cloudgpu.errors import InvalidRequest
 
 # What has to be there, and what each was called in other versions of the specification.
@@ -201,7 +201,7 @@ def _places(header: Sequence[str], name: str) -> dict[str, int]:
 
 
 def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> InvalidRequest:
-    meant = near(missing[0], there)
+    meant = closest_match(missing[0], there)
     like = f" (it has {meant!r})" if meant and meant.lower() == missing[0].lower() else ""
     message = f"has no column {missing[0]}{like}" if there and any(there) else "is empty"
     if len(missing) == len(NEEDED) and any(there):

@@ -19,7 +19,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Resource, Usage
 from cloudgpu.core.reconciliation.focus_import import Record
-from cloudgpu.core.values.money import HOUR, NANO
+from cloudgpu.core.values.money import HOUR_MICROS, NANOS_PER_USD
 from cloudgpu.core.values.naming import tag_value
 
 
@@ -183,12 +183,12 @@ def add_charge(side: LedgerTotal, billed: Billed, now: datetime, since: datetime
     side.unpriced = side.unpriced or bool(charge.unpriced_us)
     side.reasons |= dict.fromkeys(charge.reasons)
     if part is Part.COMPUTE and charge.high:
-        side.hours += Fraction(charge.billed_us, HOUR)
+        side.hours += Fraction(charge.billed_us, HOUR_MICROS)
 
 
 def dollars(exact: int) -> Fraction:
     """Return an exact amount of the billing engine in dollars."""
-    return Fraction(exact, PER_NANO * NANO)
+    return Fraction(exact, PER_NANO * NANOS_PER_USD)
 
 
 def in_dollars(amount: Decimal, per_usd: Decimal) -> Fraction:

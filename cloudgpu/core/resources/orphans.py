@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cloudgpu.core.billing.rates import MONTH_H
-from cloudgpu.core.model.identity import is_hidden
+from cloudgpu.core.model.identity import is_in_unanswered
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER, State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.model.resources import Kind, ProviderResource
@@ -34,7 +34,7 @@ from cloudgpu.core.resources.orphan import (
 )
 from cloudgpu.core.resources.retention import is_on_purpose
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import from_iso, minute
+from cloudgpu.core.values.times import from_iso, minute_text
 
 RECENT = timedelta(minutes=15)  # longer than a cloud takes to show everywhere what was just made, or let go
 SHARED = (Kind.KEY_PAIR, Kind.SECURITY_GROUP)  # one for all launches of a ledger in a region, which make it anew
@@ -60,7 +60,7 @@ def _machine(machine: Machine, knowledge: LedgerKnowledge) -> Orphan:
     if not kept and {machine.region, machine.account} & knowledge.silent:
         kept = f"{machine.region} did not answer"
     if not kept and has_hold(machine, knowledge.now):
-        kept = f"it is held until {minute(not_none(machine.hold_until))}"
+        kept = f"it is held until {minute_text(not_none(machine.hold_until))}"
     return Orphan(
         what=ALLOCATED if billed else STOPPED,
         id=machine.provider_id or machine.id,
@@ -304,10 +304,10 @@ def _reasons(
     yield work_on(
         [machine] if machine is not None else [row for row in facts.rows if row.account == resource.account], facts
     )
-    if is_hidden(facts.silent, resource.account, resource.region):
+    if is_in_unanswered(facts.silent, resource.account, resource.region):
         yield f"{resource.region} did not answer in whole"
     if machine is not None and has_hold(machine, facts.now):
-        yield f"{machine.name} is held until {minute(not_none(machine.hold_until))}"
+        yield f"{machine.name} is held until {minute_text(not_none(machine.hold_until))}"
     yield found.kept
     if not resource.ready:
         yield "it is still being made"

@@ -20,7 +20,7 @@ from cloudgpu.core.events.log import (
     LEDGER_MOVING,
     Event,
 )
-from cloudgpu.core.model.machine import Ownable
+from cloudgpu.core.model.machine import OwnedSubject
 from cloudgpu.core.policies.policy import Stoppers
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.errors import RoleNeeded
@@ -233,7 +233,7 @@ class Authorization:
         """Say whether some things here are not theirs to do."""
         return self.role is Role.MEMBER
 
-    def owns(self, machine: Ownable) -> bool:
+    def owns(self, machine: OwnedSubject) -> bool:
         """Say whether a machine or a retained resource is theirs, or its owner's name free to take; alone: always."""
         owner = machine.owner
         return self.role is Role.ALONE or self.people.owns(self.person, owner) or self.may_claim(owner)
@@ -242,7 +242,7 @@ class Authorization:
         """Say whether this name is recorded as nobody's, and becomes theirs by what they do under it."""
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 
-    def whose(self, machine: Ownable) -> str:
+    def whose(self, machine: OwnedSubject) -> str:
         """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
         owner, person = machine.owner, self.people.person(machine.owner)
         if not owner:

@@ -1,4 +1,4 @@
-"""Currencies by ISO 4217, and the rate with its date at which dollars are shown in one."""
+"""Currencies by ISO 4217, each with the dated rate at which dollars are converted to it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CODES = frozenset(
     "RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX "
     "USD UYU UZS VED VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG".split()
 )
-# Places after the point where they are not two, by the same list.
-_PLACES = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split(), 0)
-_PLACES |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3)
-_EXACT = Context(prec=80)  # digits; no amount times no rate has more
+# Decimal places of the currencies that do not have two, by the same list.
+_DECIMAL_PLACES = dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF".split(), 0)
+_DECIMAL_PLACES |= dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3)
+_EXACT_ARITHMETIC = Context(prec=80)  # digits; no amount times no rate has more
 
 
 class CurrencyRecord(TypedDict):
-    """What a `Currency` says, as documents have it."""
+    """A `Currency` as a part of a JSON document."""
 
     code: str
     per_usd: str
@@ -36,9 +36,9 @@ class CurrencyRecord(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Currency:
-    """A currency with its rate: `per_usd` of it for one US dollar, as of a day, by `source`.
+    """A currency with its rate: one US dollar is `per_usd` of it, as of a day, according to `source`.
 
-    `source` is empty where the rate was typed.
+    `source` is empty where the user typed the rate.
     """
 
     code: str
@@ -47,26 +47,26 @@ class Currency:
     source: str = ""
 
     @property
-    def places(self) -> int:
+    def decimal_places(self) -> int:
         """How many digits its amounts have after the point, by ISO 4217."""
-        return _PLACES.get(self.code, 2)
+        return _DECIMAL_PLACES.get(self.code, 2)
 
-    def exact(self, amount: Money) -> Decimal:
+    def convert(self, amount: Money) -> Decimal:
         """Return an amount in this currency, not rounded."""
-        return _EXACT.multiply(amount.dollars, self.per_usd)
+        return _EXACT_ARITHMETIC.multiply(amount.dollars, self.per_usd)
 
-    def text(self, amount: Money, more_places: int = 0) -> str:
+    def text(self, amount: Money, extra_places: int = 0) -> str:
         """Return an amount for people, rounded half-even; one that is not zero is never shown as zero."""
-        places = self.places + more_places
-        least = Decimal(1).scaleb(-places)
-        exact = self.exact(amount)
-        shown = exact.quantize(least, ROUND_HALF_EVEN, _EXACT)
+        places = self.decimal_places + extra_places
+        smallest = Decimal(1).scaleb(-places)
+        exact = self.convert(amount)
+        shown = exact.quantize(smallest, ROUND_HALF_EVEN, _EXACT_ARITHMETIC)
         if exact and not shown:
-            return f"{'-' if exact < 0 else ''}<{least:f}"
+            return f"{'-' if exact < 0 else ''}<{smallest:f}"
         return f"{shown:,f}"
 
-    def value(self) -> CurrencyRecord:
-        """Return it as a part of a JSON document, with its rate, the day on which that held, and its source."""
+    def to_json(self) -> CurrencyRecord:
+        """Return it as a part of a JSON document: the rate, its day and its source."""
         return {
             "code": self.code,
             "per_usd": f"{self.per_usd:f}",
@@ -80,9 +80,9 @@ class Currency:
 
 
 def check_code(code: str, field: str) -> str:
-    """Return an ISO 4217 code in capitals; raise InvalidRequest with the near one for anything else."""
-    wanted = code.strip().upper()
-    if wanted in CODES:
-        return wanted
-    way = "Write its three letters, like USD, EUR or KRW."
-    raise unknown_word(f"{code!r} is not a currency of ISO 4217", wanted, CODES, field=field, value=code, next=way)
+    """Return an ISO 4217 code in capitals; raise InvalidRequest, which suggests a similar code, for anything else."""
+    capitals = code.strip().upper()
+    if capitals in CODES:
+        return capitals
+    hint = "Write its three letters, like USD, EUR or KRW."
+    raise unknown_word(f"{code!r} is not a currency of ISO 4217", capitals, CODES, field=field, value=code, next=hint)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-NANO = 1_000_000_000
-HOUR = 3_600_000_000  # in microseconds
-_LARGEST = 18  # digits before the point; nobody's bill is longer, and a longer one would fill the memory
+NANOS_PER_USD = 1_000_000_000
+HOUR_MICROS = 3_600_000_000  # microseconds in an hour
+_MAX_DIGITS = 18  # before the decimal point: no bill has more, and a number without limit could fill the memory
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,25 +26,25 @@ class Money:
         amount of 10^18 dollars and more.
         """
         value = Decimal(amount)
-        if not value.is_finite() or value.adjusted() >= _LARGEST:
-            message = f"{amount!r} is not an amount below 10^{_LARGEST} dollars"
+        if not value.is_finite() or value.adjusted() >= _MAX_DIGITS:
+            message = f"{amount!r} is not an amount below 10^{_MAX_DIGITS} dollars"
             raise ValueError(message)
-        if value.adjusted() < -_LARGEST:
-            return cls(0)  # and do not build the fraction: its denominator could be endless
+        if value.adjusted() < -_MAX_DIGITS:
+            return cls(0)  # without the fraction, whose denominator could fill the memory
         numerator, denominator = value.as_integer_ratio()
-        return cls(half_even(numerator * NANO, denominator))
+        return cls(half_even(numerator * NANOS_PER_USD, denominator))
 
     def __add__(self, other: Money) -> Money:
         try:
             return Money(self.nanos + other.nanos)
         except AttributeError:
-            return NotImplemented  # no money, where no checker has looked: a TypeError
+            return NotImplemented  # not Money: Python raises TypeError
 
     def __sub__(self, other: Money) -> Money:
         try:
             return Money(self.nanos - other.nanos)
         except AttributeError:
-            return NotImplemented  # no money, where no checker has looked: a TypeError
+            return NotImplemented  # not Money: Python raises TypeError
 
     def __neg__(self) -> Money:
         return Money(-self.nanos)
@@ -55,7 +55,7 @@ class Money:
     @property
     def dollars(self) -> Decimal:
         """The exact amount in US dollars."""
-        return Decimal(self.nanos) / NANO
+        return Decimal(self.nanos) / NANOS_PER_USD
 
     def scaled(self, factor: Fraction) -> Money:
         """Return the amount times an exact factor, rounded half-even once."""
@@ -74,28 +74,28 @@ ZERO = Money(0)
 
 def usd(amount: Money) -> str:
     """Return an exact amount as plain decimal text in USD, without exponent."""
-    whole, rest = divmod(abs(amount.nanos), NANO)
-    text = f"{'-' if amount.nanos < 0 else ''}{whole}"
-    return f"{text}.{rest:09d}".rstrip("0") if rest else text
+    dollars, nanos = divmod(abs(amount.nanos), NANOS_PER_USD)
+    text = f"{'-' if amount.nanos < 0 else ''}{dollars}"
+    return f"{text}.{nanos:09d}".rstrip("0") if nanos else text
 
 
-def charge(per_hour: Money, microseconds: int) -> Money:
-    """Return what `microseconds` cost at `per_hour`, exact and rounded half-even once to a nano-dollar."""
-    return charges([(per_hour, microseconds)])
+def charge(per_hour: Money, micros: int) -> Money:
+    """Return what `micros` microseconds cost at `per_hour`, exact and rounded half-even once to a nano-dollar."""
+    return charges([(per_hour, micros)])
 
 
-def charges(pieces: Iterable[tuple[Money, int]]) -> Money:
-    """Return what pieces of (price per hour, microseconds) cost together, exact and rounded half-even once."""
-    return Money(half_even(sum(per_hour.nanos * span for per_hour, span in pieces), HOUR))
+def charges(intervals: Iterable[tuple[Money, int]]) -> Money:
+    """Return what intervals, each (price per hour, microseconds), cost together, exact and rounded half-even once."""
+    return Money(half_even(sum(per_hour.nanos * micros for per_hour, micros in intervals), HOUR_MICROS))
 
 
 def half_even(numerator: int, denominator: int) -> int:
-    """Return a quotient rounded half-even, as `round` does a Fraction, but at once; the divisor is positive."""
-    whole, rest = divmod(numerator, denominator)
-    return whole + (2 * rest > denominator or (2 * rest == denominator and whole & 1))
+    """Return a quotient rounded half-even, like `round` of a Fraction but faster; the denominator is positive."""
+    quotient, remainder = divmod(numerator, denominator)
+    return quotient + (2 * remainder > denominator or (2 * remainder == denominator and quotient & 1))
 
 
 def hours_text(micros: int) -> str:
     """Return microseconds as decimal hours, rounded half-even to a hundred-millionth (36 microseconds)."""
-    whole, rest = divmod(micros * 10**8, HOUR)
-    return usd(Money(10 * (whole + (2 * rest > HOUR or (2 * rest == HOUR and whole % 2)))))
+    whole, rest = divmod(micros * 10**8, HOUR_MICROS)
+    return usd(Money(10 * (whole + (2 * rest > HOUR_MICROS or (2 * rest == HOUR_MICROS and whole % 2)))))

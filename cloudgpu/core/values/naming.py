@@ -1,4 +1,4 @@
-"""Names, tags, keys and tokens: what may be written in them, and how they follow from each other."""
+"""Names, tags, keys and tokens: which characters they may have, and how one is derived from another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 TAG_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 NAME_RULE = "a name is 1 to 40 characters: a letter first, then letters, digits and hyphens, all lower case"
 
-_FIRST = (
+_ADJECTIVES = (
     "amber brave bright calm clever copper coral crisp daring eager early fair fleet gentle glad golden "
     "grand green happy hardy honest humble jolly keen kind lively loyal lucid lucky mellow merry mild "
     "modest neat nimble noble patient plain proud quick quiet rapid ready rosy royal rustic sandy sharp "
     "silent silver simple sleek smart snowy solid steady sunny swift tidy tough vivid warm wise witty"
 ).split()
-_SECOND = (
+_NOUNS = (
     "acorn anchor aspen badger beacon birch bison brook canyon cedar cliff comet crane creek dune eagle "
     "elm ember falcon fern finch fjord fox glacier grove harbor hawk heron hill island ivy jay juniper "
     "kestrel lake lark linden lotus lynx maple marsh meadow mesa moose oak orchid osprey otter owl peak "
@@ -28,17 +28,17 @@ _SECOND = (
 
 def digest(*parts: str) -> str:
     """Return 64 hexadecimal digits that depend on every part and on where one ends and the next begins."""
-    import hashlib  # loads OpenSSL, which `ls` need not pay for
+    import hashlib  # loads OpenSSL, which `ls` does not need
 
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode(errors="surrogatepass")).hexdigest()
 
 
-def made_name(key: str, taken: Collection[str]) -> str:
-    """Return two words that follow from the key, the first such pair that is not taken."""
-    for turn in range(10_000):
-        number = int(digest(key, str(turn))[:12], 16)
-        name = f"{_FIRST[number % len(_FIRST)]}-{_SECOND[number // len(_FIRST) % len(_SECOND)]}"
-        if turn > len(_FIRST) * 20:
+def generated_name(key: str, taken: Collection[str]) -> str:
+    """Return a name of two words, derived from the key: the first that is not taken."""
+    for attempt in range(10_000):
+        number = int(digest(key, str(attempt))[:12], 16)
+        name = f"{_ADJECTIVES[number % len(_ADJECTIVES)]}-{_NOUNS[number // len(_ADJECTIVES) % len(_NOUNS)]}"
+        if attempt > len(_ADJECTIVES) * 20:
             name = f"{name}-{number % 1000}"
         if name not in taken:
             return name
@@ -47,7 +47,7 @@ def made_name(key: str, taken: Collection[str]) -> str:
 
 
 def machine_id(ledger: str, key: str) -> str:
-    """Return the cloudgpu-id of a key in a ledger: it survives park and start."""
+    """Return the cloudgpu-id of a machine by its ledger and launch key: it survives park and start."""
     return "cg-" + digest("machine", ledger, key)[:16]
 
 
@@ -57,36 +57,36 @@ def token(ledger: str, key: str, attempt: int) -> str:
 
 
 def tag_value(text: str) -> str:
-    """Return `text` as a tag may carry it, `[a-z0-9_-]{0,63}`; the full text stands in the ledger."""
+    """Return `text` reduced to what a tag may hold, `[a-z0-9_-]{0,63}`; the ledger has the full text."""
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-")[:63]
 
 
-def counted(number: int, what: str) -> str:
-    """Return how many there are of what has an ordinary plural: `1 machine`, `3 machines`."""
-    return f"{number} {what}" + "s" * (number != 1)
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which takes an s in the plural: `1 machine`, `3 machines`."""
+    return f"{count} {noun}" + "s" * (count != 1)
 
 
-def first_few(names: Sequence[str], most: int = 4) -> str:
-    """Return these names for a sentence, the first `most` of them and how many more there are: `a, b and 7 more`."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def first_few(names: Sequence[str], limit: int = 4) -> str:
+    """Return these names for a sentence, the first `limit` of them and how many more there are: `a, b and 7 more`."""
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def near(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `word` most probably meant, or None."""
-    from difflib import get_close_matches  # `ls` does without
+def closest_match(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most similar to `word`, or None."""
+    from difflib import get_close_matches  # slow to load, and `ls` does not need it
 
-    written = {one.lower(): str(one) for one in sorted(known)}
-    close_matches = get_close_matches(word.lower(), written, n=1, cutoff=0.5)
-    return written[close_matches[0]] if close_matches else None
+    original = {name.lower(): str(name) for name in sorted(known)}
+    close_matches = get_close_matches(word.lower(), original, n=1, cutoff=0.5)
+    return original[close_matches[0]] if close_matches else None
 
 
-def did_you_mean(meant: str | None, otherwise: str = "") -> str:
+def did_you_mean(match: str | None, otherwise: str = "") -> str:
     """Return how a sentence about an unknown word ends: `; did you mean 'x'?`, or `otherwise` where none is close."""
-    return f"; did you mean {meant!r}?" if meant else otherwise
+    return f"; did you mean {match!r}?" if match else otherwise
 
 
 def unknown_word(
-    says: str,
+    message: str,
     word: str,
     known: Iterable[str],
     *,
@@ -95,33 +95,33 @@ def unknown_word(
     use: str = "",
     next: str = "",  # noqa: A002  (the word of the JSON contract)
 ) -> InvalidRequest:
-    """Return the error for a word that is not among the known ones: `says`, and the word that was probably meant.
+    """Return the error for a word that is not among the known ones: `message`, and the most similar known word.
 
-    `use` is the way out where there is such a word, which takes the place of its `{}`. Otherwise `next` is, and without
-    it the list of the known words. `value` is the word itself unless another is given.
+    `use` is the advice where there is a similar word, which replaces its `{}`. Otherwise the advice is `next`, or
+    without that the list of the known words. `value` is the word itself unless another is given.
     """
     words = tuple(known)
-    meant = near(word, words)
+    match = closest_match(word, words)
     return InvalidRequest(
-        says + did_you_mean(meant, "."),
+        message + did_you_mean(match, "."),
         field=field,
         value=word if value is None else value,
-        next=use.format(meant) if use and meant else next or f"Use one of: {', '.join(words)}.",
+        next=use.format(match) if use and match else next or f"Use one of: {', '.join(words)}.",
     )
 
 
 def derived_key(fingerprint: str, generation: int) -> str:
-    """Return the launch key of the `generation`-th machine of a request that was given no key."""
+    """Return the launch key of a request that was given none; `generation` counts its machines, one after another."""
     return f"auto-{fingerprint[:20]}-{generation}"
 
 
 def lock_name(key: str) -> str:
-    """Return the lock under which this key is launched: all generations of one request share it, and all nodes."""
-    key = re.sub(r"--\d+$", "", key)  # of a node of a cluster
+    """Return the lock under which this key is launched; all generations and all nodes of one request share it."""
+    key = re.sub(r"--\d+$", "", key)  # the number of a cluster's node
     match = re.fullmatch(r"(auto-[0-9a-f]{20})-\d+", key)
     return match[1] if match else f"key-{key}"
 
 
-def scope_of(provider: str, identity: str) -> str:
-    """Return the subject under which syncs of one account are written, by the account's identity."""
+def account_scope(provider: str, identity: str) -> str:
+    """Return the ledger subject under which syncs of one account are recorded, by the account's identity."""
     return f"scope:{provider}/{identity}"

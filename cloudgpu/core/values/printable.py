@@ -1,13 +1,13 @@
-"""Texts of others, file names above all, as a terminal and a JSON document may have them."""
+"""Makes texts from outside, such as file names and tags, safe for a terminal and a JSON document."""
 
 from __future__ import annotations
 
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_BYTES = range(0xDC80, 0xDD00)  # how Python has bytes that are no text (PEP 383)
+_SURROGATES = range(0xDC80, 0xDD00)  # Python's code points for bytes that are not valid text (PEP 383)
 
 
 def printable(text: str) -> str:
-    """Return a path as it is; with control characters or bytes that are no text, as a shell's `$'...'`.
+    """Return a path as it is, or quoted as a shell's `$'...'` if it has control characters or undecodable bytes.
 
     What comes back holds no control character, is valid Unicode, and can be pasted into a shell.
     """
@@ -15,8 +15,8 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return it on one line, without what a terminal or a mail's header would obey: names come from tags."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    """Return a text on one line, each character that does not print as a space."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _escaped(character: str) -> str:
@@ -25,6 +25,6 @@ def _escaped(character: str) -> str:
         return _ESCAPES[character]
     if character.isprintable():
         return character
-    if code in _BYTES:
+    if code in _SURROGATES:
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004

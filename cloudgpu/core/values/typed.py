@@ -1,4 +1,4 @@
-"""Reads what was typed about GPUs, memory and prices; a fault names the option, the value and an example."""
+"""Parses typed GPUs, memory and prices; an error names the option, the value and an example."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from cloudgpu.errors import InvalidRequest
 
 Word = TypeVar("Word", bound=StrEnum)
 MAX_GPUS = 64  # more than any machine on offer has
-MAX_GIB = 10_000  # more than any GPU on offer has
-MAX_USD = 100_000  # more expensive than any machine on offer
+MAX_GPU_GIB = 10_000  # more than any GPU on offer has
+MAX_USD_PER_HOUR = 100_000  # more expensive than any machine on offer
 
 
-def check_keywords(verb: str, given: Mapping[str, object], known: Mapping[str, object]) -> None:
-    """Raise TypeError, as a call with a name that is no parameter does, for what the verb's method does not take."""
-    if unknown := given.keys() - known:
+def check_keywords(verb: str, keywords: Mapping[str, object], parameters: Mapping[str, object]) -> None:
+    """Raise TypeError, like a call with an unknown keyword, for a keyword that the verb's method does not take."""
+    if unknown := keywords.keys() - parameters:
         raise TypeError(f"{verb}() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def parse_member(kind: type[Word], text: str, what: str, field: str) -> Word:
-    """Return the member of this text; raise InvalidRequest, with the close one, for what is no `what`."""
+def parse_member(kind: type[Word], text: str, noun: str, field: str) -> Word:
+    """Return the enum member of this text; raise InvalidRequest, which suggests a similar one, for any other text."""
     if text in list(kind):
         return kind(text)
-    raise unknown_word(f"{text!r} is not a valid {what}", text, kind, field=field)
+    raise unknown_word(f"{text!r} is not a valid {noun}", text, kind, field=field)
 
 
 def parse_gpu(text: str | None) -> tuple[str | None, int | None]:
-    """Return what `NAME` or `NAME:COUNT` says; raise InvalidRequest for anything else."""
+    """Return the name and count of `NAME` or `NAME:COUNT`; raise InvalidRequest for anything else."""
     if text is None:
         return None, None
-    if not isinstance(text, str):  # a program's number
-        raise _no_gpu(text)
+    if not isinstance(text, str):  # from a caller of the library
+        raise _invalid_gpu(text)
     model, colon, count = text.partition(":")
-    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (more than MOST_GPUS)
+    digits = count.isascii() and count.isdecimal() and len(count) < 4  # noqa: PLR2004  (MAX_GPUS has two digits)
     if not model.strip() or (colon and not (digits and 1 <= int(count) <= MAX_GPUS)):
-        raise _no_gpu(text)
+        raise _invalid_gpu(text)
     return model.lower(), int(count) if count else None
 
 
-def _no_gpu(value: object) -> InvalidRequest:
+def _invalid_gpu(value: object) -> InvalidRequest:
     return InvalidRequest(
         f"{value!r} names no GPU: it is NAME or NAME:COUNT with a count of 1 to {MAX_GPUS}.",
         field="--gpu",
@@ -58,7 +58,7 @@ def parse_memory(text: str | None) -> float | None:
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]{1,5}(?:\.[0-9]{1,3})?)(?:g|gb|gib)?", text.strip(), re.IGNORECASE)
-    if match and 0 < float(match[1]) <= MAX_GIB:
+    if match and 0 < float(match[1]) <= MAX_GPU_GIB:
         return float(match[1])
     raise InvalidRequest(
         f"{text!r} is not an amount of GPU memory: it is GiB per GPU, above zero.",
@@ -74,7 +74,7 @@ def parse_price(text: str | None) -> Money | None:
         return None
     try:
         amount = Decimal(text.removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MAX_USD:
+        if amount.is_finite() and 0 < amount <= MAX_USD_PER_HOUR:
             return Money.usd(amount)
     except InvalidOperation:
         pass

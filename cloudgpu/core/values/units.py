@@ -1,4 +1,4 @@
-"""Power, energy, the price of energy, and amounts in a stated currency: each a type of its own, so that none mix."""
+"""Power, energy, the price of energy, and quoted amounts: one type each, so that no two are mixed up."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from cloudgpu.core.values.money import Money
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
 
-_MICRO = timedelta(microseconds=1)
-_HOUR = timedelta(hours=1) // _MICRO
+_MICROSECOND = timedelta(microseconds=1)
+_HOUR = timedelta(hours=1) // _MICROSECOND
 
 
-def hours(span: timedelta) -> Fraction:
-    """Return a span in hours, exact."""
-    return Fraction(span // _MICRO, _HOUR)
+def hours(duration: timedelta) -> Fraction:
+    """Return a duration in hours, exact."""
+    return Fraction(duration // _MICROSECOND, _HOUR)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Power:
-    """Power in watts, exact. Powers add; power over a time is `Energy`."""
+    """Power in watts, exact. Powers add; power over a duration is `Energy`."""
 
     watts: Fraction
 
     @classmethod
     def of(cls, watts: Decimal | int | str) -> Power:
-        """Return so many watts; raise ValueError for what is no finite number, or below zero."""
+        """Return the power of this many watts; raise ValueError unless it is a finite number of at least zero."""
         value = Decimal(watts)
         if not value.is_finite() or value < 0:
             message = f"{watts!r} is not a power in watts"
@@ -41,15 +41,15 @@ class Power:
         try:
             return Power(self.watts + other.watts)
         except AttributeError:
-            return NotImplemented  # another unit, where no checker has looked: a TypeError
+            return NotImplemented  # another unit: Python raises TypeError
 
-    def times(self, number: Fraction | int) -> Power:
-        """Return so many times as much: of several cards, or with what cooling adds."""
-        return Power(self.watts * number)
+    def times(self, factor: Fraction | int) -> Power:
+        """Return a multiple: for several cards, or with an overhead for cooling."""
+        return Power(self.watts * factor)
 
-    def over(self, span: timedelta) -> Energy:
-        """Return the energy of this power over a span."""
-        return Energy(self.watts * hours(span) / 1000)
+    def over(self, duration: timedelta) -> Energy:
+        """Return the energy of this power over a duration."""
+        return Energy(self.watts * hours(duration) / 1000)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,11 +62,11 @@ class Energy:
         try:
             return Energy(self.kwh + other.kwh)
         except AttributeError:
-            return NotImplemented  # another unit, where no checker has looked: a TypeError
+            return NotImplemented  # another unit: Python raises TypeError
 
-    def times(self, number: Fraction | int) -> Energy:
-        """Return so many times as much."""
-        return Energy(self.kwh * number)
+    def times(self, factor: Fraction | int) -> Energy:
+        """Return a multiple."""
+        return Energy(self.kwh * factor)
 
     def text(self, places: int = 0) -> str:
         """Return `591 kWh`, rounded half-even."""
@@ -85,18 +85,18 @@ class Tariff:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """An amount as it was quoted, in its own currency. It adds to nothing: convert it, at its dated rate, first."""
+class QuotedAmount:
+    """An amount in the currency in which it was quoted. To add it, convert it first, at its dated rate."""
 
     value: Decimal
     currency: Currency
 
     @property
-    def dollars(self) -> Money:
+    def in_usd(self) -> Money:
         """The amount in US dollars at the currency's rate, rounded half-even once to a nano-dollar."""
         exact = Fraction(self.value) / Fraction(self.currency.per_usd)
         return Money(round(exact * 1_000_000_000))
 
     def __str__(self) -> str:
-        """Return `10,000,000 KRW`: all its digits, as it was quoted."""
+        """Return the quoted amount with all its digits: `10,000,000 KRW`."""
         return f"{self.value:,f} {self.currency.code}"

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.catalog.matching import fits
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.money import Money
@@ -70,7 +70,7 @@ def per_hour(shape: Mapping[str, Any]) -> Money | None:
 def price_list(settings: ProviderSettings) -> PriceList:
     """Return Lambda's prices of now: each type has one, the same in all regions. One call."""
     lam = Lambda(settings)
-    types, rows, open_regions = lam.types(), Gathering("instance types", lam.clock()), regions(lam)
+    types, rows, open_regions = lam.types(), PartBuilder("instance types", lam.clock()), regions(lam)
     for name, one in types.items():
         cents = ((one or {}).get("instance_type") or {}).get("price_cents_per_hour")
         amount = Decimal(cents) / 100 if isinstance(cents, int) else cents

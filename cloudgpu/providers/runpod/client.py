@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypedDict, cast
 
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -128,7 +128,7 @@ class Runpod(CloudAccount):
             raise self._meaning(error, "pods.logs", id_) from error
         return "\n".join(_event_lines(events))
 
-    def credit(self) -> Credit | None:
+    def credit(self) -> PrepaidCredit | None:
         """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
 
         None for an account that is invoiced: it has no credit that could end. Raises ProviderUnavailable for an answer
@@ -140,7 +140,7 @@ class Runpod(CloudAccount):
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
             message = "RunPod's answer has no balance."
             raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
-        return Credit(left, as_of, None, errors.BILLING) if mode == "PREPAID" else None
+        return PrepaidCredit(left, as_of, None, errors.BILLING) if mode == "PREPAID" else None
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.core.catalog.matching import fits, markets
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.catalog.matching import allowed_markets, fits
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Price, Requirements, Trust
 from cloudgpu.core.values.money import Money
@@ -35,9 +35,9 @@ def available(runpod: Runpod, requirements: Requirements) -> Availability:
 
     SECURE is shown to whoever accepts a cloud's own computers alone, too: control says then that it is not trusted.
     """
-    if Market.ON_DEMAND not in markets(requirements):
+    if Market.ON_DEMAND not in allowed_markets(requirements):
         return Availability(())
-    least = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.rank)
+    least = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.position)
     found = [
         item
         for cloud in _clouds(requirements)
@@ -63,7 +63,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 def _prices_of(runpod: Runpod, cloud: str) -> PricePart:
     stock = runpod.stock(cloud, 1)
-    rows = Gathering(cloud, runpod.stocked_at(cloud, 1))
+    rows = PartBuilder(cloud, runpod.stocked_at(cloud, 1))
     for gpu in stock:
         usd, name = (gpu.get("price") or {}).get(cloud.lower()), gpus.type_name(gpu["id"], 1)
         if usd and gpu.get("manufacturer") == "NVIDIA":  # 0 is the price of what that cloud does not have

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.account import Credit, Region
+from cloudgpu.core.model.account import PrepaidCredit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -116,7 +116,7 @@ class RunpodProvider:
         options.login()
         return Login(f"the API key of {options.key_from()}", None, lasts=True)
 
-    def credit(self) -> Credit | None:
+    def credit(self) -> PrepaidCredit | None:
         """Return what is left of what was paid in, None for an account that is invoiced: one call."""
         return self._runpod.credit()
 

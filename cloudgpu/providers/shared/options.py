@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 Reader = Callable[[str, str, object], Any]
@@ -21,7 +21,7 @@ def read_table(kind: str, account: str, table: Mapping[str, Any], readers: Mappi
     for key in table:
         if key not in readers:
             whose = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-            says = f"is not an option of {whose} account" + did_you_mean(near(key, readers), ".")
+            says = f"is not an option of {whose} account" + did_you_mean(closest_match(key, readers), ".")
             raise fault(account, key, None, says, f"Options: {', '.join(readers)}.")
     return {key: read(account, key, table[key]) for key, read in readers.items() if key in table}
 

@@ -15,7 +15,7 @@ from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.gpus import PublicImage
 from cloudgpu.core.model.launch import LaunchRequest, Network
 from cloudgpu.core.model.offers import Accelerator, Available, Requirements, same_gpu
-from cloudgpu.core.values.network import WIDEST
+from cloudgpu.core.values.network import MIN_PREFIX_LENGTH
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import Finding
 
@@ -138,7 +138,7 @@ def is_wide(source: str) -> bool:
         found = ipaddress.ip_network(source, strict=False)
     except ValueError:
         return False
-    return found.prefixlen < (WIDEST if found.version == 4 else WIDEST_6)  # noqa: PLR2004  (IPv4)
+    return found.prefixlen < (MIN_PREFIX_LENGTH if found.version == 4 else WIDEST_6)  # noqa: PLR2004  (IPv4)
 
 
 def finding(openings: Sequence[Opening], good: str) -> Finding:

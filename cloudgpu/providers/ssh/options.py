@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.access.ssh.client_files import is_public_key, public_key
-from cloudgpu.core.values.naming import NAME, NAME_RULE, did_you_mean, near
+from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest
 
 _ACCOUNT_KEYS = ("hosts", "queue_for")
@@ -97,7 +97,7 @@ def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest
 
 
 def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
-    says = f"is not a setting{did_you_mean(near(key, known))}"
+    says = f"is not a setting{did_you_mean(closest_match(key, known))}"
     return _fault(field, key, says, f"Its settings are {', '.join(known)}.")
 
 

@@ -20,7 +20,7 @@ def _picked(host: Host, attempt: Attempt) -> dict[str, Any] | None:
     if attempt.request.want.gpu is None or not gpus:
         return None
     name = None if host.gpu else gpus[0].name  # the settings may call them otherwise than nvidia-smi does
-    return {"name": name, "count": sum(gpu.count for gpu in gpus), "part": gpus[0].of is not None}
+    return {"name": name, "count": sum(gpu.count for gpu in gpus), "part": gpus[0].out_of is not None}
 
 
 def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:

@@ -84,7 +84,9 @@ def _wanted(host: Host, facts: Mapping[str, Any], requirements: Requirements) ->
     if requirements.gpu is None or len(facts["gpus"]) != total:
         return every
     fitting = [gpu for gpu in every if same_gpu(gpu.name, requirements.gpu) and gpu.count >= requirements.gpu_count]
-    some = [replace(gpu, count=requirements.gpu_count, of=total) for gpu in fitting if requirements.gpu_count < total]
+    some = [
+        replace(gpu, count=requirements.gpu_count, out_of=total) for gpu in fitting if requirements.gpu_count < total
+    ]
     return tuple(some[:1]) or every
 
 

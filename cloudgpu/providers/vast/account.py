@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
@@ -30,7 +30,7 @@ def identity(vast: Vast) -> AccountIdentity:
     return vast.identity
 
 
-def credit(vast: Vast) -> Credit:
+def credit(vast: Vast) -> PrepaidCredit:
     """Return what is left to spend. One call.
 
     By `credit`, else `balance`, of `GET /api/v0/users/current/`: its API reference has `balance`; that this is what is
@@ -42,7 +42,7 @@ def credit(vast: Vast) -> Credit:
     if isinstance(found, bool) or not isinstance(found, int | float):
         message = f"{CLOUD} does not say what is left of the credit."
         raise ProviderUnavailable(message, field="provider", value=KIND, next=f"Look at {BILLING}")
-    return Credit(Money.usd(Decimal(str(found))), vast.clock(), None, BILLING)
+    return PrepaidCredit(Money.usd(Decimal(str(found))), vast.clock(), None, BILLING)
 
 
 def _user(vast: Vast) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.core.catalog.matching import fits, markets
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, RowKey
+from cloudgpu.core.catalog.matching import allowed_markets, fits
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, RowKey
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Availability, Available, Basis, Market, Requirements, TrafficPrices, Trust
 from cloudgpu.core.values.money import Money
@@ -47,7 +47,7 @@ def available(vast: Vast, requirements: Requirements) -> Availability:
         message = f"{requirements.region!r} is not a region of {CLOUD}: a region is a country's code."
         raise InvalidRequest(message, field="--region", value=requirements.region, next="Write it like NO.")
     found = []
-    for market in markets(requirements):
+    for market in allowed_markets(requirements):
         filters = _filters(vast, requirements)
         if machine is not None:
             filters["machine_id"] = {"eq": machine}
@@ -80,7 +80,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
             for zone in (VERIFIED, *([DATACENTER] if trust_of(ask) is Trust.DATACENTER else [])):
                 asked = found.setdefault(RowKey(type_name(ask), zone, Market.ON_DEMAND), [])
                 asked.append(per_hour(ask, Market.ON_DEMAND))
-    rows = Gathering("offers", vast.clock())
+    rows = PartBuilder("offers", vast.clock())
     for key, asked in found.items():
         note = f"the median of {len(asked)} offers" if len(asked) > 1 else "one offer"
         price, name = median(asked), f"{key.item} {key.region}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.model.account import Credit, Region
+from cloudgpu.core.model.account import PrepaidCredit, Region
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Listing
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
@@ -118,7 +118,7 @@ class VastProvider:
         """Return what the credential is: an API key, which lasts until it is taken back. Asks nobody."""
         return account.login(self._vast)
 
-    def credit(self) -> Credit:
+    def credit(self) -> PrepaidCredit:
         """Return what is left of what was paid in."""
         return account.credit(self._vast)
 

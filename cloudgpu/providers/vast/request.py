@@ -13,7 +13,7 @@ from cloudgpu.core.model.launch import LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import iso, minute
+from cloudgpu.core.values.times import iso, minute_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.vast import market
@@ -144,7 +144,7 @@ def _disk_gb(requested: int | None) -> int:
 def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
     end = market.ends(ask)
     if end is not None and end < vast.clock() + timedelta(seconds=request.lease_s):
-        message = f"The host of {item.zone} leaves {CLOUD} at {minute(iso(end))}, before the lease ends."
+        message = f"The host of {item.zone} leaves {CLOUD} at {minute_text(iso(end))}, before the lease ends."
         raise NoCapacity(message, field="offer", value=item.zone, next="Ask for a shorter --lease, or another --gpu.")
 
 
@@ -174,9 +174,11 @@ def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[s
     if end is None:
         yield "when its host leaves vast.ai is not known"
     elif end < vast.clock() + timedelta(seconds=request.renew_s):
-        yield Note(f"its host leaves {CLOUD} at {minute(iso(end))}, before renew-until: it stops then", NoteKind.GUARD)
+        yield Note(
+            f"its host leaves {CLOUD} at {minute_text(iso(end))}, before renew-until: it stops then", NoteKind.GUARD
+        )
     else:
-        yield f"its host leaves {CLOUD} at {minute(iso(end))}, and it stops then: that timer is not ours"
+        yield f"its host leaves {CLOUD} at {minute_text(iso(end))}, and it stops then: that timer is not ours"
     yield Note(OWN_END, NoteKind.GUARD)
     if item.market is Market.SPOT:
         yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)

@@ -126,7 +126,7 @@ class ChecksPermissionsContract(ContractBase):
         assert found
         assert len({one.action for one in found}) == len(found)
         assert all(one.action and one.used_for for one in found)
-        assert all(one.said for one in found if one.allowed is None)
+        assert all(one.unknown_reason for one in found if one.allowed is None)
 
     def test_a_credential_that_may_do_everything_is_denied_nothing(self, provider: Provider) -> None:
         """The tests of a provider run under one that may."""
@@ -154,24 +154,24 @@ class HasMachineRoleContract(ContractBase):
     def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
         """Looking makes nothing."""
         for _ in range(2):
-            assert [part for part in self.look(provider).parts if part.there] == []
+            assert [part for part in self.look(provider).parts if part.exists] == []
 
     def test_a_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Making twice and taking away twice is fine."""
         role = cast("HasMachineRole", provider)
         for _ in range(2):
             role.make_machine_role(self.document)
-            assert all(part.there and part.ours for part in self.look(provider).parts)
+            assert all(part.exists and part.is_ours for part in self.look(provider).parts)
         for _ in range(2):
             role.remove_machine_role()
-            assert not any(part.there for part in self.look(provider).parts)
+            assert not any(part.exists for part in self.look(provider).parts)
 
     def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
         """What is shown before it is made."""
         found = self.look(provider)
-        assert found.where
+        assert found.account
         assert found.parts
-        assert all(part.what and part.name for part in found.parts)
+        assert all(part.description and part.name for part in found.parts)
 
 
 class HasBudgetAlertContract(ContractBase):
@@ -208,19 +208,19 @@ class HasTimerRoleContract(ContractBase):
         """Looking makes nothing; what is shown has a name and a place."""
         for _ in range(2):
             found = cast("HasTimerRole", provider).timer_role(self.allows)
-            assert [part for part in found.parts if part.there] == []
-            assert found.where
-            assert all(part.what and part.name for part in found.parts)
+            assert [part for part in found.parts if part.exists] == []
+            assert found.account
+            assert all(part.description and part.name for part in found.parts)
 
     def test_a_timer_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Making twice and taking away twice is fine."""
         role = cast("HasTimerRole", provider)
         for _ in range(2):
             role.make_timer_role(self.allows)
-            assert all(part.there and part.ours for part in role.timer_role(self.allows).parts)
+            assert all(part.exists and part.is_ours for part in role.timer_role(self.allows).parts)
         for _ in range(2):
             role.remove_timer_role()
-            assert not any(part.there for part in role.timer_role(self.allows).parts)
+            assert not any(part.exists for part in role.timer_role(self.allows).parts)
 
 
 class ReadsCreditContract(ContractBase):
@@ -234,9 +234,9 @@ class ReadsCreditContract(ContractBase):
         found = cast("ReadsCredit", provider).credit()
         assert found is not None
         assert found.as_of.utcoffset() == timedelta(0)
-        assert found.hourly is None or found.hourly >= Money(0)
-        assert found.threshold <= Money(0) or found.threshold <= found.left
-        assert found.page.startswith("https://")
+        assert found.spent_per_hour is None or found.spent_per_hour >= Money(0)
+        assert found.threshold <= Money(0) or found.threshold <= found.remaining
+        assert found.payment_page.startswith("https://")
 
     def test_reading_the_credit_twice_spends_nothing_of_it(self, provider: Provider) -> None:
         """It is read at each plan, launch and run of the reaper; machines that run may cost meanwhile."""
@@ -244,8 +244,8 @@ class ReadsCreditContract(ContractBase):
         first, second = able.credit(), able.credit()
         assert first is not None
         assert second is not None
-        assert second.left <= first.left
-        assert second.page == first.page
+        assert second.remaining <= first.remaining
+        assert second.payment_page == first.payment_page
         assert second.as_of >= first.as_of
 
 

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance, State
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.times import epoch, from_epoch
+from cloudgpu.core.values.times import epoch_text, from_epoch
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.abilities import (
     CanRehearseInterruption,
@@ -175,7 +175,7 @@ class HasTimerContract(ContractBase):
         assert fires.utcoffset() == timedelta(0)
         fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
         near = timedelta(minutes=3) if fixed else timedelta(0)
-        assert abs(fires - from_epoch(epoch(attempt.renew_until))) <= near
+        assert abs(fires - from_epoch(epoch_text(attempt.renew_until))) <= near
 
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Where tags can change, `extend` moves the timer too; one that was fixed at launch stays."""
@@ -189,9 +189,9 @@ class HasTimerContract(ContractBase):
             assert cast("HasTimer", provider).timer(made.id) == before
             return
         at = attempt.renew_until + timedelta(hours=5)
-        provider.tag(made.id, {TAG_RENEW_UNTIL: epoch(at)})
+        provider.tag(made.id, {TAG_RENEW_UNTIL: epoch_text(at)})
         self.set(provider, made.id, at)
-        self.wait_until(lambda: self.fires(provider, made.id) == epoch(at))
+        self.wait_until(lambda: self.fires(provider, made.id) == epoch_text(at))
 
     def set(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         """Set a timer that is a thing of its own; others follow the tag."""
@@ -201,7 +201,7 @@ class HasTimerContract(ContractBase):
     def fires(self, provider: Provider, id: str) -> str:  # noqa: A002
         """Return when the timer fires, in epoch seconds; empty for no timer."""
         at = cast("HasTimer", provider).timer(id)
-        return epoch(at) if at else ""
+        return epoch_text(at) if at else ""
 
     def test_the_timer_ends_the_machine_by_itself(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Nobody asks; it is not billed afterwards."""

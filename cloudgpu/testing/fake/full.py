@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.core.activity.computer_share import ComputerShare
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.model.instances import Instance, Process, State
 from cloudgpu.core.model.launch import LaunchRequest
@@ -137,10 +137,10 @@ class PrepaidFakeProvider(FakeProvider):
     """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
 
     @counted
-    def credit(self, cloud: Cloud) -> Credit:
+    def credit(self, cloud: Cloud) -> PrepaidCredit:
         """Return what is left; nothing is taken from it as time goes by."""
         left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
-        return Credit(left, self.clock(), self._spends(cloud), PAGE)
+        return PrepaidCredit(left, self.clock(), self._spends(cloud), PAGE)
 
     def set_credit(self, usd: str) -> None:
         """Let so much be left."""

@@ -13,7 +13,7 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup, Volume
 from cloudgpu.core.model.offers import Available, Requirements
 from cloudgpu.core.model.resources import Kind
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.testing.fake.cloud import refused
@@ -85,7 +85,7 @@ def _image(cloud: Cloud, word: str) -> FakeResource:
     found = find_image(cloud, word)
     if found is None:
         names = [resource.full_name for resource in cloud.resources.values()]
-        raise refused("--image", word, f"there is no image {word}{did_you_mean(near(word, names))}", None)
+        raise refused("--image", word, f"there is no image {word}{did_you_mean(closest_match(word, names))}", None)
     return found
 
 

@@ -267,7 +267,7 @@ class FakeProvider(TogetherFakeProvider):
     def machine_role(self, cloud: Cloud, document: str) -> MachineRole:
         """Return whether the role is there, with this document."""
         there = cloud.role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, ours=True),), {})
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, is_ours=True),), {})
 
     @counted
     def make_machine_role(self, cloud: Cloud, document: str) -> None:
@@ -283,7 +283,7 @@ class FakeProvider(TogetherFakeProvider):
     def timer_role(self, cloud: Cloud, document: str) -> MachineRole:
         """Return whether the timers' role is there, with this document."""
         there = cloud.timer_role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, ours=True),), {})
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, is_ours=True),), {})
 
     @counted
     def make_timer_role(self, cloud: Cloud, document: str) -> None:

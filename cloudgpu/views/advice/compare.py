@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cloudgpu.core.advice.break_even import MICRO
 from cloudgpu.core.advice.compare import Case, CaseCosts, OwnMachineWork, RentedMachine, gpu_seconds_by_day
 from cloudgpu.core.advice.desktop import ownership_cost
-from cloudgpu.core.values.money import HOUR, ZERO, Money, usd
+from cloudgpu.core.values.money import HOUR_MICROS, ZERO, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.compare_basis import assumptions, cautions, desktop_value
 from cloudgpu.views.advice.compare_sentences import AmountFormat, own_sentence, sentence
@@ -56,7 +56,7 @@ def compare_value(facts: CompareFacts, tz: str, currency: Currency | None, chang
         "since": _time(facts.since or (facts.history.begin if facts.history else None)),
         "until": _time(facts.until),
         "tz": tz,
-        "currency": None if currency is None else currency.value(),
+        "currency": None if currency is None else currency.to_json(),
         "desktop": desktop_value(facts.desktop, changed),
         "work": str(facts.work),
         "speeds": _speeds(facts),
@@ -77,7 +77,7 @@ def compare_value(facts: CompareFacts, tz: str, currency: Currency | None, chang
 
 def hours(seconds: float) -> str:
     """Return seconds as decimal hours, to a hundred-millionth."""
-    return usd(Money(round(Fraction(round(seconds * _MICROS), HOUR) * 10**8) * 10))
+    return usd(Money(round(Fraction(round(seconds * _MICROS), HOUR_MICROS) * 10**8) * 10))
 
 
 def _time(at: datetime | None) -> str | None:
@@ -168,7 +168,7 @@ def _break_even(facts: CompareFacts) -> BreakEven:
     expected_costs = facts.cases.get(Case.EXPECTED)
     price, paid = None if expected_costs is None else expected_costs.break_even_price, None
     if expected_costs is not None and expected_costs.worked and not facts.has_no_price:
-        paid = usd(expected_costs.cloud.scaled(Fraction(HOUR, expected_costs.worked // MICRO)))
+        paid = usd(expected_costs.cloud.scaled(Fraction(HOUR_MICROS, expected_costs.worked // MICRO)))
     return {
         "past": _times(facts, lambda costs: costs.first_break_even),
         "cloud_costs_more_since": _times(facts, lambda costs: costs.costlier_since),

@@ -194,7 +194,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "gpus": desktop.gpus,
         "boxes": desktop.boxes,
         "purchase_usd": usd(desktop.purchase),
-        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.value()},
+        "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.to_json()},
         "life_years": rounded_number(Fraction(desktop.life / YEAR)),
         "gpu_watts": rounded_number(desktop.gpu_power.watts),
         "system_watts": rounded_number(desktop.system_power.watts),

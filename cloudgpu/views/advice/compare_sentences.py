@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.advice.break_even import DAY
 from cloudgpu.core.advice.compare import Case, CaseCosts, History, OwnMachineWork
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, OwnershipCost
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import ZERO, Money, usd
 from cloudgpu.core.values.naming import counted
 
@@ -37,7 +37,7 @@ class CompareFacts:
     now: datetime
     desktop: Desktop
     desktop_memory: float | None
-    work: Work
+    work: Workload
     history: History | None
     cases: Mapping[Case, CaseCosts]
     own_machines: Sequence[OwnMachineWork]
@@ -73,7 +73,7 @@ class AmountFormat:
         """Return an amount; one below 1 with two more digits."""
         if self.currency is None:
             return amount.text(_CENT_DIGITS if amount and abs(amount.dollars) < 1 else 2)
-        more = 2 if amount and abs(self.currency.exact(amount)) < 1 else 0
+        more = 2 if amount and abs(self.currency.convert(amount)) < 1 else 0
         return f"{self.currency.text(amount, more)} {self.currency.code}"
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.estimate import MONTH, CostParts, Estimate
 from cloudgpu.core.billing.deductions import month_discount
-from cloudgpu.core.catalog.catalog import is_old
-from cloudgpu.core.values.money import HOUR, Money, usd
+from cloudgpu.core.catalog.catalog import is_old_price
+from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.plans import price_value
 
@@ -75,7 +75,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "memory_gib": machine_type.memory_gib or None,
         "price": price_value(listed.price),
         "price_dated": listed.dated,
-        "old": is_old(listed.price.as_of, display.now),
+        "old": is_old_price(listed.price.as_of, display.now),
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,
         "recalled": list(machine_type.recalled),
@@ -111,13 +111,13 @@ def _cost_split(parts: CostParts | None, display: DisplayOptions) -> CostSplit |
         "disk_usd": None if parts.disk is None else usd(parts.disk),
         "address_usd": None if parts.address is None else usd(parts.address),
         "usd": usd(parts.total),
-        "amount": None if display.currency is None else f"{display.currency.exact(parts.total):f}",
+        "amount": None if display.currency is None else f"{display.currency.convert(parts.total):f}",
     }
 
 
 def _attached_price(estimate: AttachedCostEstimate, display: DisplayOptions) -> AttachedPrice:
     rate = estimate.rate
-    old = rate.price is not None and (rate.as_of is None or is_old(rate.as_of, display.now))
+    old = rate.price is not None and (rate.as_of is None or is_old_price(rate.as_of, display.now))
     return {
         "part": estimate.part,
         "kind": rate.stored_as,
@@ -148,7 +148,7 @@ def _sustained_use_usd(buy: Buy, month: CostParts | None) -> str | None:
     if month is None or buy.committed:
         return None
     machine_type, market = buy.offer.type, str(buy.offer.listed.market)
-    usage_s = round(month.hours * HOUR)
+    usage_s = round(month.hours * HOUR_MICROS)
     discount = month_discount(machine_type.provider, machine_type.name, market, buy.per_hour, usage_s, MONTH)
     return None if discount is None else usd(discount.scaled(Fraction(buy.number)))
 

@@ -12,7 +12,7 @@ from cloudgpu.core.advice.model_memory import Part
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
-from cloudgpu.core.catalog.catalog import is_old
+from cloudgpu.core.catalog.catalog import is_old_price
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
@@ -76,7 +76,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
         "free_hours": None if answer.free is None else _free_hours(answer, answer.free),
         "warnings": list(warnings(answer)),
         "notes": [*_currency_notes(answer, currency), *remarks(answer, now)],
-        "currency": None if currency is None else currency.value(),
+        "currency": None if currency is None else currency.to_json(),
     }
 
 
@@ -134,7 +134,7 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine
         "gpus_needed": machine.gpus,
         "gib_per_gpu": _rounded(answer.need.memory.on(machine.gpus)),
         "price": price_value(listed.price),
-        "old": is_old(listed.price.as_of, now),
+        "old": is_old_price(listed.price.as_of, now),
         "usd_per_month": None if hours is None else usd(monthly_cost(machine, hours)),
         "speed": _speed(machine.speed),
         "h100_hours_per_dollar": None if machine.per_dollar is None else round(machine.per_dollar, 4),
@@ -142,7 +142,7 @@ def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine
 
 
 def _speed(speed: Speed | None) -> SpeedPart | None:
-    return None if speed is None else {"vs_h100": round(speed.value, 4), "basis": str(speed.basis)}
+    return None if speed is None else {"vs_h100": round(speed.vs_h100, 4), "basis": str(speed.basis)}
 
 
 def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> BuildableDesktop:
@@ -153,7 +153,7 @@ def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> Build
         "paid": str(build.price_kind),
         "card_usd": usd(build.price),
         "dated": build.dated,
-        "old": card is not None and is_old(card.as_of, now),
+        "old": card is not None and is_old_price(card.as_of, now),
         "desktop_usd": usd(build.desktop.purchase),
         "watts": _rounded(build.desktop.busy_power.watts),
         "idle_watts": _rounded(build.desktop.waiting_power.watts),

@@ -13,8 +13,8 @@ from cloudgpu.core.advice.model_memory import Method
 from cloudgpu.core.advice.recommend import Machine
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Rules, Source
-from cloudgpu.core.catalog.catalog import SpeedBasis, is_old, marketplace_notes
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.catalog import SpeedBasis, is_old_price, marketplace_notes
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.views.advice.recommend_sentences import (
@@ -84,7 +84,7 @@ def _fits_step(answer: Answer) -> Step:
     if answer.need.memory.fixed == answer.need.memory.total:
         text = f"{' '.join(split_texts)} That is a rule for one GPU, so each holds all of it. {speedup_note}"
         return Step("What fits", text + _left_out_step(answer), sources)
-    if answer.need.work is Work.INFERENCE:
+    if answer.need.work is Workload.INFERENCE:
         text = f"{' '.join(split_texts)} The weights are split among them then: look for a fast link. {speedup_note}"
         return Step("What fits", text + _left_out_step(answer), sources)
     sharding = answer.rules.figures.sharding_percent
@@ -136,7 +136,7 @@ def _left_out_step(answer: Answer) -> str:
 
 
 def _speed_step(answer: Answer) -> Step:
-    if answer.need.work is Work.INFERENCE:
+    if answer.need.work is Workload.INFERENCE:
         what = "Decoding reads all weights for every token, so that memory bandwidth decides the speed"
     else:
         what = "Training speed is measured PyTorch throughput against an H100, or a stand-in that is named"
@@ -147,7 +147,7 @@ def _speed_step(answer: Answer) -> Step:
     machine, cheapest = answer.machine, answer.cheapest
     if machine is not None and machine.speed is not None:
         text += (
-            f" One {machine.spec.name} does {machine.speed.value:.3f} of an H100's work "
+            f" One {machine.spec.name} does {machine.speed.vs_h100:.3f} of an H100's work "
             f"({_basis(machine.speed.basis)}); a dollar buys {machine.per_dollar:.3f} hours of an H100."
         )
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
@@ -216,7 +216,7 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
 def _machine_notes(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
     listed = machine.offer.listed.price
     basis_note = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
-    old = ", old" if is_old(listed.as_of, now) else ""
+    old = ", old" if is_old_price(listed.as_of, now) else ""
     yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{basis_note}{old}; `cloudgpu up --dry-run` shows today's."
     yield from warnings(answer)
 
@@ -250,7 +250,7 @@ def warnings(answer: Answer) -> Iterator[str]:
 def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
     card = build.spec.card
     if card is not None:
-        old = " and old" if is_old(card.as_of, now) else ""
+        old = " and old" if is_old_price(card.as_of, now) else ""
         note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""
         if build.price_kind is PriceKind.YOURS:
             yield f"The price of the {build.spec.name} is yours."

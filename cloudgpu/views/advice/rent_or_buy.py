@@ -20,7 +20,7 @@ from cloudgpu.core.advice.rent_or_buy import (
     evaluate_case,
     milestones,
 )
-from cloudgpu.core.catalog.catalog import is_old, spot_uncertainty
+from cloudgpu.core.catalog.catalog import is_old_price, spot_uncertainty
 from cloudgpu.core.values.money import usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.core.values.units import hours
@@ -105,7 +105,7 @@ def rent_or_buy_value(
     return {
         "mode": "calculator",
         "as_of": iso(now),
-        "currency": None if currency is None else currency.value(),
+        "currency": None if currency is None else currency.to_json(),
         "desktop": desktop_value(calculation.desktop, changed),
         "cloud": _cloud(calculation.rent, now),
         "usage": {"typed": calculation.rent.use.text, "bound": str(calculation.rent.use.bound)},
@@ -183,7 +183,7 @@ def _cloud(rent: Rent, now: datetime) -> RentedMachine:
             "source": listed.price.source,
             "as_of": iso(listed.price.as_of),
             "basis": str(listed.price.basis),
-            "old": is_old(listed.price.as_of, now),
+            "old": is_old_price(listed.price.as_of, now),
             "uncertain": spot_uncertainty(rent.offer, now) or None,
             "legacy": machine_type.legacy_reason or None,
         }

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
-from cloudgpu.core.catalog.gpus import Work as _Work
+from cloudgpu.core.catalog.gpus import Workload as _Work
 from cloudgpu.core.model.instances import State as _State
 from cloudgpu.core.model.offers import Basis as _Basis, Market as _Market, Trust as _Trust
 from cloudgpu.core.policies.guards import Agent as _Agent, Timer as _Timer

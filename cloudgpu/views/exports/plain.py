@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from cloudgpu.core.billing.line_items import LineItem
 from cloudgpu.core.billing.rules import PER_NANO
-from cloudgpu.core.values.money import NANO, Money, usd
+from cloudgpu.core.values.money import NANOS_PER_USD, Money, usd
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.cost import FORMULA_STARTS, decimal
 from cloudgpu.views.exports.focus import provider_resource_id
@@ -74,4 +74,4 @@ def _is_number(text: str) -> bool:
 
 def _on_demand(item: LineItem) -> str | None:
     exact = item.charge.list_cost
-    return None if exact is None else decimal(Fraction(exact, PER_NANO * NANO))
+    return None if exact is None else decimal(Fraction(exact, PER_NANO * NANOS_PER_USD))

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.core.alerts.findings import whole_month
-from cloudgpu.core.catalog.catalog import OLD_AFTER
+from cloudgpu.core.catalog.catalog import OLD_PRICE_AGE
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
@@ -198,6 +198,6 @@ def _old_price_sentences(document: ReportDocument) -> Iterator[str]:
     for price in document["prices"]:
         if price["old"] * 2 > price["items"]:
             yield (
-                f"Most listed prices of {price['provider']} are dated more than {OLD_AFTER.days} days ago, "
+                f"Most listed prices of {price['provider']} are dated more than {OLD_PRICE_AGE.days} days ago, "
                 f"the newest {price['newest']}: cloudgpu catalog refresh --provider {price['provider']}"
             )

@@ -20,7 +20,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.execute import run
 from cloudgpu.access.ssh.target import AccessBlocked
 from cloudgpu.access.tunnel.tunnel import Tunnel, TunnelChange
-from cloudgpu.core.values.network import Jump
+from cloudgpu.core.values.network import JumpHost
 from cloudgpu.errors import InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import get, web
 from tests.access.sshserver import Server, wait_for
@@ -57,7 +57,7 @@ class Way:
 
     @property
     def jump(self):
-        return Jump("127.0.0.1", "tester", self.host.port)
+        return JumpHost("127.0.0.1", "tester", self.host.port)
 
     @property
     def target(self):

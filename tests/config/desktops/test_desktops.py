@@ -69,7 +69,7 @@ def test_two_cards_of_a_published_korean_build_are_quoted_in_won():
     for one in shipped.values():
         rate = one.quoted.currency
         assert (one.gpus, f"{rate.as_of:%Y-%m}", "recalled" in rate.source) == (2, "2022-05", True)
-        assert one.purchase == one.quoted.dollars
+        assert one.purchase == one.quoted.in_usd
 
 
 @pytest.mark.parametrize("name", desktop_names())

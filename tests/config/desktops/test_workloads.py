@@ -12,7 +12,7 @@ from cloudgpu.config.desktops.workloads import rules_from, shipped_rules
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.core.advice.workloads import SourceQuality
-from cloudgpu.core.catalog.gpus import Work
+from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.errors import InvalidRequest
 
 TEXT = (data_dir("policies") / "work" / "work.yaml").read_text()
@@ -34,7 +34,7 @@ def test_the_memory_that_kinds_of_work_take_is_as_published():
 def test_what_follows_from_a_model_has_no_memory_of_its_own():
     kinds = shipped_rules().kinds
     assert [name for name, kind in kinds.items() if kind.memory_gib is None] == ["fine-tuning", "inference"]
-    assert [name for name, kind in kinds.items() if kind.speed is Work.INFERENCE] == ["inference"]
+    assert [name for name, kind in kinds.items() if kind.speed is Workload.INFERENCE] == ["inference"]
 
 
 def test_everything_says_what_it_rests_on():

@@ -49,7 +49,7 @@ def test_amounts_have_the_places_of_their_currency_and_are_never_shown_as_zero()
     assert won.text(Money.usd("0.0001")) == "<1"
     assert won.text(Money(0)) == "0"
     assert Currency("KWD", Decimal("0.3"), date(2026, 1, 1)).text(Money.usd(1)) == "0.300"
-    assert won.exact(Money(1)) == Decimal("0.0000013852")
+    assert won.convert(Money(1)) == Decimal("0.0000013852")
 
 
 def test_fees_multiply_tax_upon_support_and_name_what_is_missing():

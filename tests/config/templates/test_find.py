@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.config.files.yaml import parse_yaml, read_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
 from cloudgpu.config.templates.render import engine_parts
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.errors import InvalidRequest
 
 FILE = Path("/somewhere/t.yaml")
@@ -61,11 +61,11 @@ def test_every_key_becomes_a_part_in_the_order_of_a_first_boot():
     )
     assert full.jupyter == ("jupyter", "lab", "--collaborative")
     assert full.parts() == (
-        Part("image", "debian-12"),
-        Part("disk_gb", "50"),
-        Part("packages", "git\ntmux"),
-        Part("cloud_init", "{{ user }}\n"),
-        Part("on_start", "echo hello"),
+        BootPart("image", "debian-12"),
+        BootPart("disk_gb", "50"),
+        BootPart("packages", "git\ntmux"),
+        BootPart("cloud_init", "{{ user }}\n"),
+        BootPart("on_start", "echo hello"),
     )
 
 
@@ -78,7 +78,7 @@ def test_an_engine_is_one_of_two_words_and_brings_its_packages_with_services_tha
     said = fault("engine: ray")
     assert (said.value, said.next) == ("ray", f"Write one of: slurm, none. ({FILE})")
     packages, masked = engine_parts("slurm")
-    assert packages == Part("packages", "slurm-wlm\nmunge")
+    assert packages == BootPart("packages", "slurm-wlm\nmunge")
     assert parse_yaml(masked.text, FILE).values == {"bootcmd": [["systemctl", "mask", "munge", "slurmd", "slurmctld"]]}
     assert engine_parts("none") == ()
 

@@ -390,11 +390,11 @@ def test_doctor_says_who_is_told_and_what_waits(lab_to, web):
     lab = lab_to(json_of(web), more=f'deadman = "http://{web.place}/x"\n')
     first, second = alert_checks(lab.session)
     assert (first.verdict, second.verdict) == ("ok", "ok")
-    assert first.said == f"sent to {label_of(json_of(web))}; watch sends them each month's report"
+    assert first.message == f"sent to {label_of(json_of(web))}; watch sends them each month's report"
     web.answer = 500
     deliver(lab.session, [LAB80])
     first, _ = alert_checks(lab.session)
-    assert (first.verdict, first.said) == ("warn", f"Not delivered yet: {label_of(json_of(web))}: 1.")
+    assert (first.verdict, first.message) == ("warn", f"Not delivered yet: {label_of(json_of(web))}: 1.")
 
 
 def test_doctor_has_a_note_without_receivers_and_without_a_dead_mans_address(lab):

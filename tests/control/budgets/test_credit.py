@@ -184,7 +184,7 @@ def test_ls_and_doctor_say_what_is_left(paid, monkeypatch, capsys):
     assert Decimal(said["left_usd"]) == hourly(paid) * 10
     (check,) = credit_checks(paid.session, "lab")
     assert str(check.verdict) == "warn"
-    assert "at zero its data is deleted" in check.said
+    assert "at zero its data is deleted" in check.message
     monkeypatch.setenv("CLOUDGPU_HOME", str(paid.home))
     assert run(["ls"]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -24,7 +24,7 @@ from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.core.model.facts import AttachedCost
 from cloudgpu.core.model.launch import Setup, Volume
-from cloudgpu.core.model.machine import comes_back
+from cloudgpu.core.model.machine import can_be_restored
 from cloudgpu.core.model.offers import Market, Requirements
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.resources import retention as keeping
@@ -197,7 +197,7 @@ def test_a_machine_that_does_not_come_up_keeps_its_image(lab, monkeypatch):
     assert lab.machines() == []
     assert [one.kind for one in things(lab)] == [Kind.IMAGE]
     latest = now(lab, row)
-    assert (latest.parked, comes_back(latest)) == (True, True)
+    assert (latest.parked, can_be_restored(latest)) == (True, True)
 
 
 def test_a_start_after_a_comeback_whose_answer_was_lost_finds_the_machine(lab):
@@ -504,7 +504,7 @@ def test_a_comeback_that_died_makes_no_second_machine_and_loses_nothing(lab, mon
         assert len(lab.machines()) + len(images(lab)) == 1
     elif then == "start":
         latest = settle_restore(lab.session, now(lab, row))
-        if comes_back(latest):
+        if can_be_restored(latest):
             assert back(lab, row).state == "running"
         assert len(lab.machines()) == 1
     terminate_one(lab.session, now(lab, row), why="test")

@@ -376,7 +376,7 @@ def test_doctor_says_for_each_running_machine_whether_it_is_open_to_us(street):
     row = street.machine(name="ours")
     street.machine(name="plain", account="plain")
     (check,) = checks(street.session, ["lab", "plain"])
-    assert (check.verdict, check.said) == (Verdict.OK, f"open to your address, {HOME}")
+    assert (check.verdict, check.message) == (Verdict.OK, f"open to your address, {HOME}")
     street.move(CAFE)
     (check,) = checks(street.session, ["lab", "plain"])
     assert (check.verdict, check.exit_code, check.next) == (Verdict.FAIL, 10, f"Run: cloudgpu allow {row.name}")

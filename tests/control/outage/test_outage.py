@@ -118,7 +118,7 @@ def test_what_was_done_is_told_although_the_database_has_another_name_now(laptop
     ada.opened()
     environ = {"CLOUDGPU_HOME": str(ada.box.parents[1]), "USER": "ada", "CLOUDGPU_LEDGER": ada.url}
     (check,) = (one for one in examine(environ, clock=ada.clock) if one.name == "ledger")
-    assert str(ada.box) in check.said, "another ledger takes nothing of it"
+    assert str(ada.box) in check.message, "another ledger takes nothing of it"
     ada.url = url.replace("127.0.0.1", "localhost")
     session = ada.opened()
     assert session.find("fox").billed is False

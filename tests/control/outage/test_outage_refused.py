@@ -66,7 +66,7 @@ def test_a_line_that_is_refused_is_set_aside_with_the_later_ones_of_its_machine_
     assert lab.said == [], "it is said once"
     environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}
     (check,) = (one for one in examine(environ, clock=lab.clock) if one.name == "ledger")
-    assert (check.verdict.value, "2 lines about fox" in check.said) == ("warn", True)
+    assert (check.verdict.value, "2 lines about fox" in check.message) == ("warn", True)
     assert "ls --refresh" in check.next
     assert [line.kind for line in session.ledger.events(owl)][-2:] == ["stop_requested", "instance_observed"]
 
@@ -103,7 +103,7 @@ def test_a_line_of_a_newer_version_waits_for_one_that_can_read_it(lab):
     assert text in box(lab).path.read_text()
     environ = {"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}
     (check,) = (one for one in examine(environ, clock=lab.clock) if one.name == "ledger")
-    assert "a newer cloudgpu has written them" in check.said
+    assert "a newer cloudgpu has written them" in check.message
 
 
 def own(bo, latest):

@@ -205,7 +205,7 @@ def test_doctor_says_which_policy_counts_or_what_is_wrong_with_it(lab, text, cod
     settings(lab, text)
     checks = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock)
     (check,) = (one for one in checks if one.name == "policy")
-    assert (check.exit_code, says in check.said) == (code, True), check
+    assert (check.exit_code, says in check.message) == (code, True), check
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def test_doctor_reads_the_limits_and_every_policy_of_ones_own(lab, name, text, c
     write(lab.session.home.policies, name, text)
     checks = examine({"CLOUDGPU_HOME": str(lab.home), "USER": "ada"}, clock=lab.clock)
     (check,) = (one for one in checks if one.name == "policy")
-    assert (check.exit_code, says in check.said) == (code, True), check
+    assert (check.exit_code, says in check.message) == (code, True), check

@@ -16,7 +16,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from tests.clouds.aws.fixtures import aws, aws_process
 from tests.clouds.aws.plain import client, image
 from tests.clouds.aws.quotas import QUOTAS
@@ -59,7 +59,7 @@ class Account:
         return datetime.now(UTC) + self.aws.model.ahead
 
     def later(self, **span):
-        return epoch(self.now() + timedelta(**span))
+        return epoch_text(self.now() + timedelta(**span))
 
     def tag(self, id_, **tags):
         """Set tags as the machine, or its launch, would."""

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from tests.cli.azure_line import CONFIG, REGIONS
 from tests.clouds.azure.fixtures import azure_arm, azure_process
 from tests.clouds.azure.others import made
@@ -43,7 +43,7 @@ class Account:
         return made(self.azure, f"cloudgpu-{number:020x}", REGIONS[number % 2], tags=named)
 
     def later(self, **span):
-        return epoch(self.azure.clock.now() + timedelta(**span))
+        return epoch_text(self.azure.clock.now() + timedelta(**span))
 
     def tag(self, ids, **tags):
         for id_ in ids:

@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from tests.cli.gcp_line import CONFIG
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.control.agents import HOUR, patient
@@ -60,7 +60,7 @@ class Account:
         return {f"cloudgpu-{key}": str(text) for key, text in named.items()}
 
     def later(self, **span):
-        return epoch(self.gcp.clock.now() + timedelta(**span))
+        return epoch_text(self.gcp.clock.now() + timedelta(**span))
 
     def label(self, id_, **labels):
         """Set labels as the machine's launch would."""

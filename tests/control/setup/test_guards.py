@@ -79,9 +79,9 @@ def test_show_and_doctor_say_what_there_is(make_lab, options, agent, expected):
     (check,) = guard_checks(lab.session, ["lab"], {})
     if options:
         assert str(check.verdict) == "warn"
-        assert check.said.endswith("Only cloudgpu reap or watch would end it.")
+        assert check.message.endswith("Only cloudgpu reap or watch would end it.")
         assert check.next == "Run: cloudgpu cron install"
-    assert ("no agent runs on it" in check.said) == (agent == "none")
+    assert ("no agent runs on it" in check.message) == (agent == "none")
 
 
 def month(lab, usd):

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.setup.live_check import _Trial, ceiling, planned, tried
 from cloudgpu.core.billing.charges import spent_until_now
-from cloudgpu.core.model.checks import gravest
+from cloudgpu.core.model.checks import exit_code_of_checks
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
@@ -44,7 +44,7 @@ def small(lab):
 
 
 def code(trial):
-    return gravest(stage.exit_code for stage in trial.stages)
+    return exit_code_of_checks(stage.exit_code for stage in trial.stages)
 
 
 def silence():
@@ -231,7 +231,7 @@ def test_a_gpu_that_cannot_be_read_is_refused(lab):
 
 @pytest.mark.parametrize(("codes", "counts"), [((), 0), ((0, 4), 4), ((10, 8), 8), ((8, 9, 10), 9), ((2, 6), 6)])
 def test_nine_counts_before_eight_before_the_rest(codes, counts):
-    assert gravest(codes) == counts
+    assert exit_code_of_checks(codes) == counts
 
 
 def test_what_is_denied_is_found_once_there_is_a_machine(reachable):

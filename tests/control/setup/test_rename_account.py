@@ -136,7 +136,7 @@ def test_doctor_names_a_machine_whose_account_is_another_one_now_and_the_way_out
     two.file.write_text(two.file.read_text().replace("old.json", "other.json"))
     (check,) = [one for one in examine(two.environ, clock=two.clock) if one.name == f"machine {row.name}"]
     assert (check.verdict, check.exit_code) == (Verdict.FAIL, 8)
-    assert check.said == f"{row.name} belongs to fake account old; `old` here is fake account other."
+    assert check.message == f"{row.name} belongs to fake account old; `old` here is fake account other."
     assert check.next.endswith(f"If that account is closed: cloudgpu down {row.name} --lost WHY")
 
 

@@ -23,7 +23,7 @@ from cloudgpu.core.advice.break_even import (
     first_break_even,
 )
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, ownership_cost
-from cloudgpu.core.values.money import NANO, ZERO, Money
+from cloudgpu.core.values.money import NANOS_PER_USD, ZERO, Money
 from cloudgpu.core.values.units import Power
 from tests.core.owning import EXAMPLE, desktops, usd
 from tests.examples import some
@@ -162,14 +162,14 @@ def test_at_the_even_use_and_the_even_price_both_have_cost_the_same_over_a_life(
     hours = Fraction(span // timedelta(hours=1))
     worked = timedelta(microseconds=round(share / speed * (span // timedelta(microseconds=1))))
     even = break_even_price(one, share, speed)
-    assert _close(even.scaled(share * hours), ownership_cost(one, span, worked).total, NANO // 1000)
+    assert _close(even.scaled(share * hours), ownership_cost(one, span, worked).total, NANOS_PER_USD // 1000)
     use = break_even_utilization(one, price, speed)
     if use is None:
         full = ownership_cost(one, span, span, 1).total
-        assert price.scaled(speed * hours) <= full + Money(NANO // 1000)
+        assert price.scaled(speed * hours) <= full + Money(NANOS_PER_USD // 1000)
         return
     worked = timedelta(microseconds=round(use / speed * (span // timedelta(microseconds=1))))
-    assert _close(price.scaled(use * hours), ownership_cost(one, span, worked, 1).total, NANO // 1000)
+    assert _close(price.scaled(use * hours), ownership_cost(one, span, worked, 1).total, NANOS_PER_USD // 1000)
 
 
 def _close(one, other, nanos):

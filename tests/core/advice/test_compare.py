@@ -23,7 +23,7 @@ from cloudgpu.core.advice.compare import (
 from cloudgpu.core.advice.desktop import YEAR, Depreciation, Desktop, ownership_cost
 from cloudgpu.core.billing.daily import Sums
 from cloudgpu.core.billing.rules import PER_NANO
-from cloudgpu.core.catalog.gpus import EQUAL, RatioBasis, SpeedRatio
+from cloudgpu.core.catalog.gpus import EQUAL_SPEED, RatioBasis, SpeedRatio
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.units import Power, Tariff
 from tests.examples import some
@@ -52,7 +52,7 @@ TWICE = SpeedRatio(Fraction(2), Fraction(1), Fraction(4), RatioBasis.BANDWIDTH) 
 def machine(*days, **more):
     """A machine with these (gpu, used, idle, unknown) hours from the first day on."""
     spent = {(BEGIN + n * DAY).date(): UsedSeconds(*(part * HOUR for part in one)) for n, one in enumerate(days)}
-    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL, "is_measured": True}
+    usual = {"name": "fox", "gpu": "v100", "gpus": 1.0, "memory_gib": 16.0, "speed": EQUAL_SPEED, "is_measured": True}
     return RentedMachine(**(usual | more), days=spent)
 
 
@@ -173,7 +173,7 @@ def test_what_an_hour_asked_of_many_machines_need_not_be_done_within_it():
 
 def test_a_machine_at_work_all_the_time_takes_one_desktop_whatever_fractions_add_up_to():
     end = BEGIN + timedelta(hours=24 * 3)
-    busy = RentedMachine("fox", "v100", 1.0, 16.0, EQUAL, True, {
+    busy = RentedMachine("fox", "v100", 1.0, 16.0, EQUAL_SPEED, True, {
         (BEGIN + n * DAY).date(): UsedSeconds(gpu=sum([0.1] * 864_000)) for n in range(3)
     })  # fmt: skip
     assert comparisons(history([9] * 3, [busy], end=end), PLAIN, goes_on=True)[Case.EXPECTED].owned.number == 1
@@ -207,7 +207,9 @@ def test_it_is_the_dearer_one_since_it_last_became_that():
 
 
 hours = st.floats(0, 24, allow_nan=False)
-speeds = st.sampled_from([EQUAL, TWICE, SpeedRatio(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), RatioBasis.TENSOR)])
+speeds = st.sampled_from(
+    [EQUAL_SPEED, TWICE, SpeedRatio(Fraction(1, 3), Fraction(1, 9), Fraction(1, 2), RatioBasis.TENSOR)]
+)
 machines = st.builds(
     lambda days, gpus, speed, read: machine(*days, gpus=gpus, speed=speed, is_measured=read),
     st.lists(st.tuples(hours, hours, hours, hours).map(lambda one: tuple(part / 4 for part in one)), max_size=9),

@@ -34,7 +34,7 @@ from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
 from cloudgpu.core.model.offers import Accelerator, Basis, Market, Price
 from cloudgpu.core.model.usage import Per, Resource
-from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.money import HOUR_MICROS, Money
 from tests.examples import some
 
 AT = datetime(2026, 8, 3, tzinfo=UTC)
@@ -118,13 +118,13 @@ def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second()
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
     always, office = piece_of_work(WeeklyHours(), Fraction(100)), piece_of_work(WeeklyHours(Fraction(8)), Fraction(100))
-    assert (always.runs, always.disk_us) == (((100 * HOUR, 1),), 100 * HOUR)
-    assert office.runs == ((8 * HOUR, 12), (4 * HOUR, 1))
-    assert office.disk_us == (12 * 24 + 4) * HOUR  # four hours of the thirteenth day, and no night after them
-    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR
-    assert piece_of_work(OFFICE, Fraction(8)).disk_us == 8 * HOUR  # one day's work is done on that day
+    assert (always.runs, always.disk_us) == (((100 * HOUR_MICROS, 1),), 100 * HOUR_MICROS)
+    assert office.runs == ((8 * HOUR_MICROS, 12), (4 * HOUR_MICROS, 1))
+    assert office.disk_us == (12 * 24 + 4) * HOUR_MICROS  # four hours of the thirteenth day, and no night after them
+    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR_MICROS
+    assert piece_of_work(OFFICE, Fraction(8)).disk_us == 8 * HOUR_MICROS  # one day's work is done on that day
     assert (
-        piece_of_work(OFFICE, Fraction(16)).disk_us == Fraction(7 * 24, 5) * HOUR + 8 * HOUR
+        piece_of_work(OFFICE, Fraction(16)).disk_us == Fraction(7 * 24, 5) * HOUR_MICROS + 8 * HOUR_MICROS
     )  # two, an average day apart
 
 

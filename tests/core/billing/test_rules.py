@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.core.billing.rules import ANY, GIB, HOUR, MINUTE, RULES, SECOND, Rule, rule_for
+from cloudgpu.core.billing.rules import ANY, GIB, HOUR_MICROS, MINUTE, RULES, SECOND, Rule, rule_for
 from cloudgpu.core.model.usage import Per, Resource, Usage
 from cloudgpu.providers.aws.compute.translate import _BILLED
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs" / "billing.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?P<cells>.*) \|$", re.MULTILINE)
 KNOWN = ("verified", "secondary", "derived", "recalled", "convention")
-LENGTHS = {1: "a microsecond", SECOND: "a second", MINUTE: "a minute", HOUR: "an hour"}
+LENGTHS = {1: "a microsecond", SECOND: "a second", MINUTE: "a minute", HOUR_MICROS: "an hour"}
 
 
 def cells(rule: Rule) -> list[str]:
@@ -30,7 +30,7 @@ def cells(rule: Rule) -> list[str]:
 def _lengths(rule: Rule) -> str:
     if rule.resource == Resource.TRAFFIC:
         return "by the GiB" if rule.gb_bytes == GIB else "by the GB (10^9 bytes)"
-    text = f"by {LENGTHS[rule.granularity_us]}" if rule.granularity_us < HOUR else "by started hours"
+    text = f"by {LENGTHS[rule.granularity_us]}" if rule.granularity_us < HOUR_MICROS else "by started hours"
     least = rule.minimum_us if rule.minimum_us > rule.granularity_us else 0
     text += f", at least {LENGTHS[least]} at each start" if least else ""
     if rule.maybe_granularity_us:
@@ -107,8 +107,8 @@ def test_the_providers_of_ours_have_a_rule_for_every_resource():
 @pytest.mark.parametrize(
     ("provider", "market", "licence", "granule"),
     [
-        ("aws", "on_demand", "suse", HOUR),
-        ("aws", "spot", "suse", HOUR),
+        ("aws", "on_demand", "suse", HOUR_MICROS),
+        ("aws", "spot", "suse", HOUR_MICROS),
         ("aws", "on_demand", "rhel", SECOND),
         ("aws", "on_demand", "", SECOND),
         ("gcp", "on_demand", "suse", SECOND),

@@ -18,7 +18,7 @@ from cloudgpu.core.budgets.credit import (
     latest_credits,
     time_left,
 )
-from cloudgpu.core.model.account import Credit
+from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.values.money import Money
 from cloudgpu.views.cost import credit_value
 
@@ -30,7 +30,7 @@ spans = st.integers(1, 30 * 86_400).map(lambda s: timedelta(seconds=s))
 
 
 def credit(left, *, ago=timedelta(), hourly=None, threshold="0"):
-    return Credit(Money.usd(left), NOW - ago, hourly, PAGE, Money.usd(threshold))
+    return PrepaidCredit(Money.usd(left), NOW - ago, hourly, PAGE, Money.usd(threshold))
 
 
 def known(left, hourly, **more):
@@ -61,7 +61,7 @@ def test_what_was_spent_since_the_reading_and_the_threshold_are_taken_off():
 
 @given(amounts, hourlies, hourlies, spans)
 def test_a_launch_fits_exactly_where_nothing_is_missing(left, others, wanted, lease):
-    fit = credit_fit("lab", Credit(left, NOW, None, PAGE), others, wanted, lease, NOW)
+    fit = credit_fit("lab", PrepaidCredit(left, NOW, None, PAGE), others, wanted, lease, NOW)
     assert fit.fits == (fit.missing == Money(0))
     assert fit.left + fit.missing >= fit.needed
     if fit.fits and fit.lasts is not None:
@@ -86,13 +86,16 @@ def test_a_spending_of_next_to_nothing_has_an_end_that_a_calendar_has():
     """$1,000 and the rest of a disk for a tenth of a cent a month: the year 83,000 has no date."""
     for nanos in (1, 1370):
         one = known("1000", "0")._replace(hourly=Money(nanos))
-        assert time_left(one.credit.left, one.hourly) == MAX_LASTS
+        assert time_left(one.credit.remaining, one.hourly) == MAX_LASTS
         assert str(credit_value(one, one.hourly, NOW)["ends_at"]).startswith("2126-")
 
 
 @given(amounts, hourlies, hourlies, spans, amounts)
 def test_more_credit_never_fits_worse(left, others, wanted, lease, more):
-    fits = [credit_fit("lab", Credit(one, NOW, None, PAGE), others, wanted, lease, NOW) for one in (left, left + more)]
+    fits = [
+        credit_fit("lab", PrepaidCredit(one, NOW, None, PAGE), others, wanted, lease, NOW)
+        for one in (left, left + more)
+    ]
     assert fits[1].fits or not fits[0].fits
 
 
@@ -111,4 +114,4 @@ def test_the_newest_word_of_each_account_is_kept_and_read_back_as_written():
     old, new = known("9", "1", ago=timedelta(hours=1)), known("5", "1")
     assert latest_credits([new, old]) == (new,)
     one = credit_from_record(new.record())
-    assert (one.credit.left, one.hourly, one.credit.page) == (new.credit.left, new.hourly, PAGE)
+    assert (one.credit.remaining, one.hourly, one.credit.payment_page) == (new.credit.remaining, new.hourly, PAGE)

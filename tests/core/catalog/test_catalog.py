@@ -17,7 +17,7 @@ from cloudgpu.core.catalog.catalog import (
     by_price,
     by_speed_per_dollar,
     cheapest_per_type,
-    is_old,
+    is_old_price,
     speed,
     speed_per_dollar,
 )
@@ -68,7 +68,7 @@ def offer(usd, *, name="x.large", region="r1", market=Market.ON_DEMAND, count=1,
 )
 def test_a_speed_that_was_not_measured_names_its_stand_in(figures, value, basis):
     found = speed(spec(**figures))
-    assert found.value == pytest.approx(value)
+    assert found.vs_h100 == pytest.approx(value)
     assert found.basis is basis
 
 
@@ -118,4 +118,4 @@ def test_cheapest_first_and_equal_prices_in_a_fixed_order():
 
 @pytest.mark.parametrize(("days", "old"), [(0, False), (180, False), (181, True), (900, True), (-3, False)])
 def test_a_price_is_old_after_180_days(days, old):
-    assert is_old(NOW - timedelta(days=days), NOW) is old
+    assert is_old_price(NOW - timedelta(days=days), NOW) is old

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.catalog.matching import fits, join, ranked, satisfies
+from cloudgpu.core.catalog.matching import fits, matching_offers, price_offers, satisfies
 from cloudgpu.core.model.offers import Accelerator, Available, Basis, Market, Offer, Price, Requirements, same_gpu
 from cloudgpu.core.values.money import Money
 
@@ -35,7 +35,7 @@ wants = st.builds(
 
 @given(offers, wants)
 def test_the_cheapest_that_fits_comes_first(found: list[Offer], want: Requirements) -> None:
-    order = ranked(found, want)
+    order = matching_offers(found, want)
     costs = [offer.price.per_hour for offer in order]
     assert costs == sorted(costs)
     assert all(satisfies(offer, want) for offer in order)
@@ -50,19 +50,19 @@ def test_the_order_does_not_hang_on_who_answered_first(found: list[Offer], want:
     def shown(order: list[Offer]) -> list[tuple[int, str]]:
         return [(offer.price.per_hour.nanos, offer.available.zone) for offer in order]
 
-    assert shown(ranked(shuffled, want)) == shown(ranked(found, want))
+    assert shown(matching_offers(shuffled, want)) == shown(matching_offers(found, want))
 
 
 @given(st.lists(st.tuples(machines, st.one_of(st.none(), st.integers(0, 100).map(price)))))
 def test_what_has_no_price_is_set_apart_and_never_free(pairs: list[tuple[Available, Price | None]]) -> None:
-    priced, unpriced = join([item for item, _ in pairs], [cost for _, cost in pairs])
+    priced, unpriced = price_offers([item for item, _ in pairs], [cost for _, cost in pairs])
     assert priced == [Offer(item, cost) for item, cost in pairs if cost is not None]
     assert unpriced == [item for item, cost in pairs if cost is None]
 
 
 def test_prices_that_do_not_match_their_offers_are_a_fault() -> None:
     with pytest.raises(ValueError, match="zip"):
-        join([machine()], [])
+        price_offers([machine()], [])
 
 
 @pytest.mark.parametrize(

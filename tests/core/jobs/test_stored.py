@@ -127,7 +127,7 @@ def test_a_destination_is_a_bucket_or_a_volume():
     assert (bucket_of(None), volume_of(None)) == (None, None)
     assert bucket_address("s3://lab/a/../b") is None
     assert bucket_address("ftp://lab/a") is None
-    assert bucket_address("s3://lab/").below("x").text == "s3://lab/x"
+    assert bucket_address("s3://lab/").joined("x").text == "s3://lab/x"
 
 
 # -- what comes next

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
-from cloudgpu.core.model.launch import Attempt, Part
+from cloudgpu.core.model.launch import Attempt, BootPart
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json, price_to_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, new_host_key
@@ -31,7 +31,7 @@ def attempts(draw: st.DrawFn) -> Attempt:
         lease=timedelta(seconds=draw(st.integers(1, 10**6))),
         now=draw(times),
         agent_source=draw(texts),
-        parts=draw(st.lists(st.builds(Part, texts, texts), max_size=3)),
+        parts=draw(st.lists(st.builds(BootPart, texts, texts), max_size=3)),
         jupyter=draw(st.lists(texts, max_size=3)),
         user=draw(st.text(min_size=1, max_size=9)),
         client_public_keys=draw(st.lists(texts, min_size=1, max_size=2)),

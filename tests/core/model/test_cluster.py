@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgpu.core.model.cluster import node_key, node_of_tags, own_tags, shared_tags
+from cloudgpu.core.model.cluster import node_key, node_of_tags, shared_tags, tags_of_node
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_KEY, TAG_NAME, TAG_NODE, TAG_OWNER
 from cloudgpu.core.values.naming import derived_key, lock_name
@@ -25,13 +25,13 @@ def test_the_shared_tags_of_one_call_become_each_nodes_own_by_its_index() -> Non
     assert TAG_NODE not in shared
     assert shared[TAG_ID] == "cg-0123456789abcdef"
     assert shared[TAG_NAME] == "train"
-    assert [own_tags(shared, node) for node in range(4)] == own
+    assert [tags_of_node(shared, node) for node in range(4)] == own
 
 
 def test_a_machine_of_its_own_and_a_node_that_is_named_keep_their_tags() -> None:
     alone = {TAG_ID: "cg-1", TAG_NAME: "brave-otter"}
-    assert own_tags(alone, 3) is alone
-    assert own_tags(tags_of(2), 0) == tags_of(2)
+    assert tags_of_node(alone, 3) is alone
+    assert tags_of_node(tags_of(2), 0) == tags_of(2)
     assert node_of_tags(alone) is None
 
 

@@ -6,13 +6,13 @@ from hypothesis import given, strategies as st
 from cloudgpu.core.values.naming import (
     NAME,
     TAG_VALUE,
+    closest_match,
     derived_key,
     did_you_mean,
     digest,
+    generated_name,
     lock_name,
     machine_id,
-    made_name,
-    near,
     tag_value,
     token,
     unknown_word,
@@ -64,11 +64,11 @@ def test_every_attempt_has_its_own_token_and_every_retry_the_same(ledger: str, k
 def test_a_made_name_is_never_taken(key: str, machines: int) -> None:
     taken: set[str] = set()
     for _ in range(machines):
-        taken.add(made_name(key, taken))
-    name = made_name(key, taken)
+        taken.add(generated_name(key, taken))
+    name = generated_name(key, taken)
     assert name not in taken
     assert NAME.fullmatch(name)
-    assert made_name(key, taken) == name
+    assert generated_name(key, taken) == name
 
 
 class EveryPair(set[str]):
@@ -82,7 +82,7 @@ class EveryPair(set[str]):
 def test_there_is_a_name_for_more_machines_than_there_are_pairs_at_hand() -> None:
     taken = EveryPair()
     for _ in range(200):
-        name = made_name("one key", taken)
+        name = generated_name("one key", taken)
         assert NAME.fullmatch(name)
         assert name not in taken
         taken.add(name)
@@ -93,12 +93,12 @@ def test_there_is_a_name_for_more_machines_than_there_are_pairs_at_hand() -> Non
     ("word", "meant"), [("loca", "local"), ("LOCAL", "local"), ("aws2", "aws"), ("zzzz", None), ("", None)]
 )
 def test_a_near_word_is_found(word: str, meant: str | None) -> None:
-    assert near(word, {"local", "aws", "gcp"}) == meant
+    assert closest_match(word, {"local", "aws", "gcp"}) == meant
 
 
 def test_a_near_word_is_found_and_returned_as_it_is_written() -> None:
-    assert near("nc64ads_a100_V4", ["Standard_NC64ads_A100_v4"]) == "Standard_NC64ads_A100_v4"
-    assert near("krv", ["USD", "KRW"]) == "KRW"
+    assert closest_match("nc64ads_a100_V4", ["Standard_NC64ads_A100_v4"]) == "Standard_NC64ads_A100_v4"
+    assert closest_match("krv", ["USD", "KRW"]) == "KRW"
 
 
 def test_an_unknown_word_is_answered_with_the_close_one_else_with_all() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.core.values.network import Jump, covers, network_text, parse_cidr, parse_jump
+from cloudgpu.core.values.network import JumpHost, covers, network_text, parse_cidr, parse_jump_host
 from cloudgpu.errors import InvalidRequest
 
 
@@ -83,14 +83,14 @@ def test_one_network_covers_another_or_not(network, other, said):
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("bastion", Jump("bastion")),
-        ("ada@bastion.example.org", Jump("bastion.example.org", "ada")),
-        ("ada@203.0.113.7:2222", Jump("203.0.113.7", "ada", 2222)),
-        ("ada@[2001:db8::7]:22", Jump("2001:db8::7", "ada", 22)),
+        ("bastion", JumpHost("bastion")),
+        ("ada@bastion.example.org", JumpHost("bastion.example.org", "ada")),
+        ("ada@203.0.113.7:2222", JumpHost("203.0.113.7", "ada", 2222)),
+        ("ada@[2001:db8::7]:22", JumpHost("2001:db8::7", "ada", 22)),
     ],
 )
 def test_a_jump_host_is_user_host_and_port(typed, meant):
-    assert parse_jump(typed) == meant
+    assert parse_jump_host(typed) == meant
     assert str(meant) == typed
 
 
@@ -118,14 +118,14 @@ def test_a_jump_host_is_user_host_and_port(typed, meant):
 )
 def test_what_could_be_read_as_an_option_or_a_command_is_no_jump_host(typed):
     with pytest.raises(InvalidRequest) as caught:
-        parse_jump(typed)
+        parse_jump_host(typed)
     assert caught.value.field == "--jump"
     assert caught.value.next
 
 
 def test_a_jump_host_is_handed_to_ssh_as_options_and_destination():
-    assert Jump("bastion").options() == ("bastion",)
-    assert Jump("2001:db8::7", "ada", 2222).options() == ("-p", "2222", "ada@2001:db8::7")
+    assert JumpHost("bastion").options() == ("bastion",)
+    assert JumpHost("2001:db8::7", "ada", 2222).options() == ("-p", "2222", "ada@2001:db8::7")
 
 
 @pytest.mark.parametrize(

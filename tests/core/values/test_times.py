@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.core.values.times import duration_text, epoch, first_moment, from_epoch, from_iso, iso, parse_duration
+from cloudgpu.core.values.times import (
+    duration_text,
+    earliest_moment,
+    epoch_text,
+    from_epoch,
+    from_iso,
+    iso,
+    parse_duration,
+)
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=zones)  # noqa: DTZ001  (bounds are naive)
@@ -27,7 +35,7 @@ def test_texts_sort_as_their_times(one: datetime, other: datetime) -> None:
 
 @given(since_1970)
 def test_epoch_keeps_the_whole_second(moment: datetime) -> None:
-    assert from_epoch(epoch(moment)) == moment.replace(microsecond=0)
+    assert from_epoch(epoch_text(moment)) == moment.replace(microsecond=0)
 
 
 @given(st.text(max_size=30))
@@ -136,5 +144,5 @@ def test_a_negative_duration_is_shown_with_its_sign(seconds: int) -> None:
     ],
 )
 def test_a_vague_date_counts_as_its_first_day(text, first):
-    found = first_moment(text)
+    found = earliest_moment(text)
     assert (found and f"{found:%Y-%m-%d}") == first

@@ -12,10 +12,17 @@ import pytest
 
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.units import Amount, Energy, Power, Tariff, hours
+from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff, hours
 
 WON = Currency("KRW", Decimal(1270), date(2022, 5, 15), "recalled")
-ONE_EACH = (Money.usd(1), Power.of(350), Energy(Fraction(5)), Tariff(Money.usd("0.12")), Amount(Decimal(1), WON), 1)
+ONE_EACH = (
+    Money.usd(1),
+    Power.of(350),
+    Energy(Fraction(5)),
+    Tariff(Money.usd("0.12")),
+    QuotedAmount(Decimal(1), WON),
+    1,
+)
 
 
 @pytest.mark.parametrize("do", [operator.add, operator.sub, operator.lt, operator.mul], ids=lambda do: do.__name__)
@@ -26,7 +33,10 @@ def test_no_two_units_mix_whatever_a_checker_has_missed(do):
 
 
 def test_amounts_in_two_currencies_do_not_even_add_to_their_like():
-    won, euro = Amount(Decimal(5), WON), Amount(Decimal(5), Currency("EUR", Decimal("0.9"), date(2026, 1, 1)))
+    won, euro = (
+        QuotedAmount(Decimal(5), WON),
+        QuotedAmount(Decimal(5), Currency("EUR", Decimal("0.9"), date(2026, 1, 1))),
+    )
     for one, other in ((won, won), (won, euro)):
         with pytest.raises(TypeError):
             one + other
@@ -58,6 +68,6 @@ def test_energy_is_shown_rounded_half_even_and_costs_to_the_nano_dollar():
 
 
 def test_an_amount_is_converted_at_its_own_rate_and_rounded_once():
-    build = Amount(Decimal(7_500_000), WON)
-    assert (str(build), build.dollars.text()) == ("7,500,000 KRW", "$5,905.51")
-    assert Amount(Decimal(1), Currency("XAF", Decimal(3), date(2026, 1, 1))).dollars == Money(333_333_333)
+    build = QuotedAmount(Decimal(7_500_000), WON)
+    assert (str(build), build.in_usd.text()) == ("7,500,000 KRW", "$5,905.51")
+    assert QuotedAmount(Decimal(1), Currency("XAF", Decimal(3), date(2026, 1, 1))).in_usd == Money(333_333_333)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import (
     AuthFailed,
@@ -116,7 +116,7 @@ def test_the_key_to_its_own_jupyter_is_shown_nowhere(lambdalabs, provider, attem
 
 def test_boot_data_beyond_a_megabyte_are_refused_before_anything_is_asked(lambdalabs, provider, attempt):
     lambdalabs.calls.clear()
-    big = replace(attempt, boot=replace(attempt.boot, parts=(Part("on_start", "#" * (1 << 20)),)))
+    big = replace(attempt, boot=replace(attempt.boot, parts=(BootPart("on_start", "#" * (1 << 20)),)))
     with pytest.raises(InvalidRequest, match="takes 1,048,576"):
         launch(provider, big)
     assert actions(lambdalabs) == []

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.local.layout import Layout
@@ -42,7 +42,7 @@ class Cloud:
         self.provider = make(self.settings)
 
     def attempt(self, key="one", script=None, **changes):
-        parts = () if script is None else (Part("on_start", script),)
+        parts = () if script is None else (BootPart("on_start", script),)
         offered = pick(self.provider.available(Requirements()).items)
         return make_attempt(offered, key=key, parts=parts, client_public_keys=[self.public], **changes)
 

@@ -15,7 +15,7 @@ import pytest
 import cloudgpu
 from cloudgpu.agent import program
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.local.processes import wait_for
 from tests.providers.local.cloud import PATIENCE_S, now, processes_under, words_of
@@ -37,7 +37,7 @@ def test_the_timer_ends_a_machine_whose_agent_does_nothing(cloud):
 @pytest.mark.soak
 def test_a_timer_moved_ahead_fires_at_its_new_time(cloud):
     machine = cloud.running()
-    cloud.provider.tag(machine.id, {"cloudgpu-renew-until": epoch(now())})
+    cloud.provider.tag(machine.id, {"cloudgpu-renew-until": epoch_text(now())})
     assert cloud.wait(machine.id, State.STOPPED).reason == "renew-until"
 
 

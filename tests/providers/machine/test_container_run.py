@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.providers.machine.files import files
 from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, startup_script, user_data
 from tests.access.jobs.conftest import lives
@@ -169,7 +169,7 @@ def test_the_usual_kernel_of_jupyter_is_the_containers_python(tmp_path):
 
 
 def test_the_boot_data_start_the_container_after_the_lease_and_name_the_image():
-    made = attempt(Part("container", IMAGE), volume=Volume("data"))
+    made = attempt(BootPart("container", IMAGE), volume=Volume("data"))
     given = BootOptions("aws")
     hook = boot_hook(made, given)
     assert f"container={IMAGE}\n" in hook

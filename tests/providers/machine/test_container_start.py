@@ -19,7 +19,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.program import source
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.errors import WrongHostKey
 from cloudgpu.providers.machine.container_start import (
     ContainerSpec,
@@ -65,7 +65,7 @@ def running(tmp_path_factory):
     image = {"CUDA_HOME": "/usr/local/cuda", "PLACE_API_KEY": SECRET, "A_PASSWORD": SECRET, "ODD": "two\nlines"}
     container = Container(tmp_path_factory.mktemp("container"), image)
     container.end = "exit 0"
-    parts = [Part("on_start", "pwd; echo $HOME >made_by_on_start\n")]
+    parts = [BootPart("on_start", "pwd; echo $HOME >made_by_on_start\n")]
     attempt = container.attempt(agent_source=source(), parts=parts, jupyter=("jupyter", "lab"))
     try:
         yield up(container, attempt).pin(), attempt
@@ -359,7 +359,7 @@ def looked(root, ask="", once=LOOKS, **environ):
 
 def test_both_parts_fit_where_vast_and_runpod_take_them():
     """vast.ai: 4096 characters of onstart and args, 32,768 of environment [O]; RunPod names no limit."""
-    made = packed(make_attempt(ITEM, agent_source=source(), parts=[Part("on_start", "true\n" * 300)]))
+    made = packed(make_attempt(ITEM, agent_source=source(), parts=[BootPart("on_start", "true\n" * 300)]))
     assert len(made.command) < 1000
     assert sum(len(name) + len(text) + 1 for name, text in made.env.items()) < 24_000
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script
 from cloudgpu.testing import make_attempt
@@ -52,7 +52,7 @@ def boot(system, made, **more):
 
 
 def test_the_lease_s_timer_starts_before_anything_else(system):
-    done = boot(system, attempt(Part("packages", "git curl")))
+    done = boot(system, attempt(BootPart("packages", "git curl")))
     wanted = "cloudgpu-agent.service cloudgpu-volume.service"
     assert [line for line in done if not line.startswith("chown")] == [
         "systemctl daemon-reload",
@@ -70,7 +70,7 @@ def test_the_lease_s_timer_starts_before_anything_else(system):
 
 def test_the_files_are_those_that_cloud_init_would_write(system):
     words = "echo 'grüße'\ncat <<'CLOUDGPU-END'\nCLOUDGPU-END\n"
-    made = attempt(Part("on_start", words), jupyter=("jupyter", "lab"))
+    made = attempt(BootPart("on_start", words), jupyter=("jupyter", "lab"))
     boot(system, made)
     here = system / "usr/local/lib/cloudgpu"
     names = {
@@ -116,13 +116,13 @@ def test_the_host_s_private_key_does_not_travel(system):
 
 
 def test_packages_are_installed_once_and_tried_again_where_that_failed(system):
-    made = attempt(Part("packages", "git"))
+    made = attempt(BootPart("packages", "git"))
     assert sum("install -y" in line for line in boot(system, made, FAILS="1")) == 1
     assert sum("install -y" in line for line in boot(system, made)) == 1
     assert sum("install -y" in line for line in boot(system, made)) == 0
 
 
 def test_the_same_attempt_makes_the_same_script():
-    made = attempt(Part("packages", "git"))
+    made = attempt(BootPart("packages", "git"))
     assert startup_script(made, GIVEN) == startup_script(made, GIVEN)
     assert len(startup_script(made, GIVEN).encode()) < 256 << 10

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.agent.program import source as agent_source
-from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Accelerator, Available, Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.user_data import BootOptions, boot_hook, jupyter_command, user_data
@@ -42,7 +42,7 @@ def files_of(made, given=GIVEN):
 
 
 def test_the_lease_comes_first_and_does_not_need_the_rest():
-    made = attempt(Part("cloud_init", "#cloud-config\nruncmd: [[broken\n"))
+    made = attempt(BootPart("cloud_init", "#cloud-config\nruncmd: [[broken\n"))
     first, *rest = parts_of(made)
     assert first.type == "text/cloud-boothook"
     assert [part.type for part in rest] == ["text/cloud-config", "text/cloud-config"]
@@ -99,8 +99,8 @@ def test_the_agent_is_told_its_policy_its_gpus_and_where_planned_events_are():
 def test_parts_of_templates_are_carried_out():
     words = "print('grüße 😀 \u2028 \x07')\n"
     config = '#cloud-config\nwrite_files: [{path: /etc/motd, content: "grüße"}]\n'
-    made = attempt(Part("packages", "git\ncurl"), Part("packages", "git"), Part("cloud_init", config))
-    made = replace(made, boot=replace(made.boot, parts=(*made.boot.parts, Part("on_start", words))))
+    made = attempt(BootPart("packages", "git\ncurl"), BootPart("packages", "git"), BootPart("cloud_init", config))
+    made = replace(made, boot=replace(made.boot, parts=(*made.boot.parts, BootPart("on_start", words))))
     merged = config_of(made)
     assert (merged["packages"], merged["package_update"]) == (["git", "curl"], True)
     assert files_of(made)["on_start.sh"]["content"] == words

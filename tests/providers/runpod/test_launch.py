@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Part, Setup
+from cloudgpu.core.model.launch import BootPart, Setup
 from cloudgpu.core.model.offers import Requirements, Trust
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest, LaunchUncertain, NoCapacity, ProviderUnavailable, QuotaExceeded, RateLimited
@@ -43,7 +43,7 @@ def test_the_call_says_all_that_the_pod_is_at_once(runpod, provider):
 
 
 def test_a_container_part_of_a_template_is_its_image_and_image_wins_over_it(runpod, provider):
-    part = Part("container", "nvcr.io/nvidia/pytorch:25.09-py3\n")
+    part = BootPart("container", "nvcr.io/nvidia/pytorch:25.09-py3\n")
     launched(provider, an_attempt(provider, runpod, parts=[part]))
     own = Setup(image="ghcr.io/lab/own:1")
     launched(provider, an_attempt(provider, runpod, parts=[part], setup=own, key="own"))

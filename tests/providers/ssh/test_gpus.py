@@ -12,7 +12,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.agent.own import Energy
-from cloudgpu.core.catalog.matching import in_order, join
+from cloudgpu.core.catalog.matching import by_preference, price_offers
 from cloudgpu.core.model.offers import Basis, Requirements
 from cloudgpu.errors import NoCapacity
 from cloudgpu.providers.ssh.provider import make
@@ -233,8 +233,8 @@ def test_a_host_whose_draw_nobody_knows_is_neither_free_nor_the_first(lab, tmp_p
     hosts = [odd, {"name": "even", "watts": 9000, "usd_per_kwh": 0.5}]
     account, want = provider(lab, *hosts), Requirements()
     items = account.available(want).items
-    offers, unpriced = join(items, account.prices(items))
-    first, last = in_order(offers, want.market)
+    offers, unpriced = price_offers(items, account.prices(items))
+    first, last = by_preference(offers, want.market)
     assert (unpriced, first.available.zone, last.available.zone) == ([], "even", "odd")
     assert last.price.per_hour.nanos > 0
     assert "8 x 300 W as a guess for wonder9000" in last.price.source
@@ -248,5 +248,5 @@ def test_a_busy_host_comes_after_a_free_one_that_is_dearer(lab, cards):
     (item,) = account.available(Requirements()).items
     free = replace(item, zone="dear", instance_type="dear", after=())
     (cheap,) = account.prices([item])
-    offers, _ = join([item, free], [cheap, replace(cheap, per_hour=cheap.per_hour.scaled(100))])
-    assert [one.available.zone for one in in_order(offers, Requirements().market)] == ["dear", "cheap"]
+    offers, _ = price_offers([item, free], [cheap, replace(cheap, per_hour=cheap.per_hour.scaled(100))])
+    assert [one.available.zone for one in by_preference(offers, Requirements().market)] == ["dear", "cheap"]

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.providers.abilities import RemainingFiles
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish, parts_of
@@ -53,7 +53,7 @@ def test_what_a_template_makes_is_shown_in_a_directory_of_its_own(lab, host):
 @pytest.mark.soak
 def test_what_the_owner_changed_or_added_stays_and_is_named(lab, host):
     script = "mkdir -p book/empty; for one in a b c; do echo $one > book/$one.ipynb; done; echo top > top.txt"
-    made = launched(lab, host, [Part("on_start", script)])
+    made = launched(lab, host, [BootPart("on_start", script)])
     shown = host.home / "cloudgpu-one-2"
     (shown / "book" / "b.ipynb").write_text("edited")
     (shown / "book" / "mine.txt").write_text("added")
@@ -96,7 +96,9 @@ def git(*words, cwd):
 def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
     before = everything(host.home)
     commit = "git -c user.name=t -c user.email=t@example.org commit --quiet -m one"
-    made = launched(lab, host, [Part("on_start", f"git init -q book; cd book; echo 1 > one; git add one; {commit}")])
+    made = launched(
+        lab, host, [BootPart("on_start", f"git init -q book; cd book; echo 1 > one; git add one; {commit}")]
+    )
     book = host.home / "cloudgpu-one-2" / "book"
     if worked:
         (book / "two").write_text("2")
@@ -115,7 +117,7 @@ def test_a_clone_that_the_owner_committed_to_stays_whole(lab, host, worked):
 
 @pytest.mark.soak
 def test_a_clone_that_the_owner_made_there_keeps_what_is_staged(lab, host):
-    made = launched(lab, host, [Part("on_start", "mkdir book; echo 1 > book/one")])
+    made = launched(lab, host, [BootPart("on_start", "mkdir book; echo 1 > book/one")])
     mine = host.home / "cloudgpu-one-2" / "mine"
     git("init", "--quiet", str(mine), cwd=host.home)
     (mine / "kept").write_text("kept")
@@ -129,7 +131,7 @@ def test_a_clone_that_the_owner_made_there_keeps_what_is_staged(lab, host):
 @pytest.mark.soak
 def test_a_script_runs_again_after_the_owner_moved_away_what_it_had_made(lab, host):
     script = "[ -e book ] || { mkdir part; echo 1 > part/one; mv part book; }"
-    made = launched(lab, host, [Part("on_start", script)])
+    made = launched(lab, host, [BootPart("on_start", script)])
     shown, elsewhere = host.home / "cloudgpu-one-2", host.home / "elsewhere"
     (shown / "book").rename(elsewhere)
     lab.provider.stop(made.id)

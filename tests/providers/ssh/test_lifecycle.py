@@ -17,7 +17,7 @@ import pytest
 from cloudgpu.agent.own import processes
 from cloudgpu.agent.program import source
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, NoCapacity, ProviderUnavailable, WrongHostKey
 from cloudgpu.providers.ssh.provider import make
@@ -47,7 +47,7 @@ def test_terminate_leaves_no_process_and_no_file_and_every_byte_of_the_users(lab
     host.keys.write_bytes(b"# my keys\r\n" + host.keys.read_bytes() + b"\n \xff\xfe no newline at the end")
     host.keys.chmod(0o640)
     before = host.files()
-    made = lab.launch(agent_source=source(), parts=[Part("on_start", "sleep 1000 & sleep 1000")])
+    made = lab.launch(agent_source=source(), parts=[BootPart("on_start", "sleep 1000 & sleep 1000")])
     wait_for(lambda: len(host.processes()) >= 4)
     assert f"cloudgpu:{made.tags['cloudgpu-id']}".encode() in host.keys.read_bytes()
     lab.provider.terminate(made.id)
@@ -197,7 +197,7 @@ def test_an_agent_that_dies_again_and_again_is_given_up(lab, host):
 
 
 def test_a_host_that_was_rebooted_has_a_machine_that_died(lab, host):
-    made = lab.launch(agent_source=source(), parts=[Part("on_start", "sleep 1000")])
+    made = lab.launch(agent_source=source(), parts=[BootPart("on_start", "sleep 1000")])
     wait_for((host.place / "heartbeat.json").exists)
     record = json.loads((host.place / "record.json").read_text())
     (host.place / "record.json").write_text(json.dumps({**record, "boot": "the boot before"}))
@@ -217,7 +217,7 @@ def test_the_agent_ends_its_own_processes_when_the_lease_is_over_and_nothing_mor
     kept = by_the_user(host, "sleep", "1000")
     try:
         short = {"lease": timedelta(seconds=1), "renew": timedelta(seconds=2)}
-        made = lab.launch(agent_source=source(), parts=[Part("on_start", "sleep 1000")], **short)
+        made = lab.launch(agent_source=source(), parts=[BootPart("on_start", "sleep 1000")], **short)
         seen = wait_for(lambda: (look := lab.provider.get(made.id)).state is State.STOPPED and look, 30)
         assert (seen.reason, seen.billed) == ("renew-until", False)
         wait_for(lambda: [process.pid for process in host.processes()] == [kept.pid])
@@ -240,7 +240,7 @@ def test_the_agent_hears_of_a_longer_lease(lab, host):
 
 @pytest.mark.soak
 def test_what_on_start_fails_with_is_said(lab):
-    made = lab.launch(parts=[Part("on_start", "exit 3")])
+    made = lab.launch(parts=[BootPart("on_start", "exit 3")])
     seen = wait_for(lambda: (look := lab.provider.get(made.id)).reason and look)
     assert seen.reason.startswith("on_start failed with status 3")
     assert seen.state is State.RUNNING
@@ -248,7 +248,7 @@ def test_what_on_start_fails_with_is_said(lab):
 
 @pytest.mark.soak
 def test_an_on_start_that_runs_says_so_and_is_no_reason(lab, host):
-    made = lab.launch(parts=[Part("on_start", "until [ -e go ]; do sleep 0.1; done")])
+    made = lab.launch(parts=[BootPart("on_start", "until [ -e go ]; do sleep 0.1; done")])
     status = host.place / "on_start.status"
     assert (status.read_text(), lab.provider.get(made.id).reason) == ("running\n", None)
     (host.place / "work" / "go").touch()
@@ -372,7 +372,7 @@ def test_an_end_or_a_move_of_files_killed_at_any_moment_leaves_the_home_as_it_wa
     furnish(host.home)
     before = everything(host.home)
     for kill_at in range(step, 400, step):
-        made = lab.launch(parts=[Part("on_start", "sleep 1000")])
+        made = lab.launch(parts=[BootPart("on_start", "sleep 1000")])
         (host.place / "work" / "book").mkdir()
         (host.place / "work" / "book" / "one.ipynb").write_text("one")
         (host.place / "work" / "two.ipynb").write_text("two")

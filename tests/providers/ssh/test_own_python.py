@@ -16,7 +16,7 @@ import pytest
 
 from cloudgpu.access.jupyter.client import program
 from cloudgpu.agent.program import source
-from cloudgpu.core.model.launch import Part
+from cloudgpu.core.model.launch import BootPart
 from tests.access.sshserver import wait_for
 from tests.providers.ssh.homes import everything, furnish
 from tests.providers.ssh.test_home import ended
@@ -151,7 +151,7 @@ def test_jupyterlab_that_cannot_be_installed_says_why(lab, host):
 def test_a_template_builds_on_the_python_that_the_settings_name(lab, host):
     look = "import mine; import sys; print(sys.prefix)"
     script = f"python3 -c '{look}'; python3 -m venv --without-pip made; made/bin/python -c '{look[13:]}'"
-    lab.launch(parts=[Part("on_start", script)])
+    lab.launch(parts=[BootPart("on_start", script)])
     ended(host)
     own, made = (host.place / "on_start.log").read_text().split()
     assert (own, made) == (str(host.place / "python"), str(host.place / "work" / "made"))

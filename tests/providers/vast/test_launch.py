@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.instances import REFUSED_PREFIX, State
-from cloudgpu.core.model.launch import Part, Setup
+from cloudgpu.core.model.launch import BootPart, Setup
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, LaunchUncertain, NoCapacity, ProviderUnavailable, RateLimited
@@ -237,7 +237,7 @@ def test_an_offer_that_became_dearer_than_the_plan_is_not_rented(vast, lab):
 
 def test_a_template_that_is_too_large_is_refused_before_anything_is_sent(vast, lab):
     noise = "".join(f"echo {number**7:x}\n" for number in range(5000))
-    attempt = attempt_of(lab, parts=[Part("on_start", noise)])
+    attempt = attempt_of(lab, parts=[BootPart("on_start", noise)])
     with pytest.raises(InvalidRequest) as refused:
         launched(lab, attempt)
     assert refused.value.field == "template"
@@ -245,7 +245,7 @@ def test_a_template_that_is_too_large_is_refused_before_anything_is_sent(vast, l
 
 
 def test_the_image_of_a_templates_container_is_the_machine(vast, lab):
-    launched(lab, attempt_of(lab, parts=[Part("container", "nvcr.io/nvidia/pytorch:25.06-py3")]))
+    launched(lab, attempt_of(lab, parts=[BootPart("container", "nvcr.io/nvidia/pytorch:25.06-py3")]))
     assert vast.called("rent")[0].body["image"] == "nvcr.io/nvidia/pytorch:25.06-py3"
 
 
@@ -274,7 +274,7 @@ def test_a_launch_costs_two_calls(vast, lab):
 
 
 def test_an_image_that_was_asked_for_wins_over_that_of_a_template(vast, lab):
-    parts = (Part("container", "nvcr.io/nvidia/pytorch:25.01-py3\n"),)
+    parts = (BootPart("container", "nvcr.io/nvidia/pytorch:25.01-py3\n"),)
     launched(lab, attempt_of(lab, parts=parts, setup=Setup(image="ghcr.io/lab/own:1")))
     assert vast.called("rent")[0].body["image"] == "ghcr.io/lab/own:1"
 

@@ -97,7 +97,7 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
     if address is None:
         return None
     settings = settings_of(session, address, job.spec["launch"])
-    own = address.below(lists.folder(job.name, job.id))
+    own = address.joined(lists.folder(job.name, job.id))
     return JobBucket(own, open_results_bucket(own, settings))
 
 

@@ -25,7 +25,7 @@ from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
 from cloudgpu.core.spot.simulate import SpotJob
-from cloudgpu.core.values.money import HOUR, Money
+from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest
 
@@ -121,7 +121,7 @@ def _budget_rate(session: Session, prepared: Prepared) -> int:
     found = commitments_of(row, now, counted_prices(session)).items
     end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
     total = sum(intervals_cost(one.intervals(now, end), now, end) for one in found)
-    return -(-money(total).nanos * prepared.plan.nodes * HOUR // max(1, end - now))
+    return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end - now))
 
 
 def _net(margins: Margins) -> SafetyNet:

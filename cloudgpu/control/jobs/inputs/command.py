@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cloudgpu.config.files.user_files import shown
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
@@ -122,7 +122,7 @@ def _path_of(word: str, workdir: Path) -> Path | None:
 
 
 def _missing_file_error(word: str, path: Path, workdir: Path) -> CloudgpuError:
-    meant = near(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
+    meant = closest_match(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
     return InvalidRequest(
         f"{shown(word)} is not in the workdir {workdir}{did_you_mean(meant, '.')}",
         field="CMD",

@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.jobs.stored import volume_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.core.values.times import duration_text, from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -114,7 +114,7 @@ def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     if name not in POLICIES:
         known = list(POLICIES)
         raise InvalidRequest(
-            f"{shown(name)!r} is not a policy{did_you_mean(near(name, known), '.')}",
+            f"{shown(name)!r} is not a policy{did_you_mean(closest_match(name, known), '.')}",
             field="--spot-policy",
             value=shown(name),
             next=f"The policies are: {', '.join(known)}",

@@ -22,8 +22,8 @@ from cloudgpu.control.jobs.inputs.slurm import SlurmOptions, SlurmRequest, parse
 from cloudgpu.core.events.job_lines import DataRecord
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import NAME, NAME_RULE, made_name, tag_value
-from cloudgpu.core.values.typed import MAX_USD, check_keywords
+from cloudgpu.core.values.naming import NAME, NAME_RULE, generated_name, tag_value
+from cloudgpu.core.values.typed import MAX_USD_PER_HOUR, check_keywords
 from cloudgpu.errors import InvalidRequest
 
 MAX_PORT, MAX_TRIES = 65_535, 100
@@ -140,7 +140,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     setup = _line(options.get("setup"), "--setup", "pip install -r requirements.txt")
     env_file = options.get("env_file")
     return RunRequest(
-        name=name or made_name(random.token_hex(8), ()),
+        name=name or generated_name(random.token_hex(8), ()),
         named=name is not None,
         argv=_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
         workdir=workdir,
@@ -383,7 +383,7 @@ def _dollars(value: Decimal | str | float | None) -> Money | None:
         return None
     try:
         amount = Decimal(str(value).removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MAX_USD:
+        if amount.is_finite() and 0 < amount <= MAX_USD_PER_HOUR:
             return Money.usd(amount)
     except InvalidOperation:
         pass

@@ -31,7 +31,9 @@ def read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
     found = role(aws, name)
     ours = found is None or is_ours(found)
     same = found is not None and ours and _policy(aws, name) == json.loads(document)
-    return RolePart(ROLE, name, there=found is not None, ours=ours), RolePart(POLICY, name, there=same, ours=ours)
+    return RolePart(ROLE, name, exists=found is not None, is_ours=ours), RolePart(
+        POLICY, name, exists=same, is_ours=ours
+    )
 
 
 def make_role(aws: Aws, name: str, trust: Mapping[str, Any], why: str, document: str) -> None:

@@ -24,7 +24,7 @@ def read_role(aws: Aws, document: str) -> MachineRole:
     """Return what there is of the role, and in which account. Four calls; changes nothing."""
     number, who = iam.caller(aws)
     parts, profile = iam.read_parts(aws, NAME, document), _profile(aws)
-    joined = RolePart(PROFILE, NAME, there=_joined(profile), ours=profile is None or iam.is_ours(profile))
+    joined = RolePart(PROFILE, NAME, exists=_joined(profile), is_ours=profile is None or iam.is_ours(profile))
     return MachineRole(f"AWS account {number}, as {who}", (*parts, joined), {"instance_profile": NAME})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.core.model.cluster import own_tags
+from cloudgpu.core.model.cluster import tags_of_node
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.aws.ids import joined
@@ -70,7 +70,7 @@ def tags_of(raw: Raw) -> dict[str, str]:
 def tags_of_machine(raw: Raw) -> Mapping[str, str]:
     """Return all tags of a machine; one call gave the nodes of a cluster the same, and its index tells it its own."""
     tags = tags_of(raw)
-    return own_tags(tags, raw["AmiLaunchIndex"]) if "AmiLaunchIndex" in raw else tags
+    return tags_of_node(tags, raw["AmiLaunchIndex"]) if "AmiLaunchIndex" in raw else tags
 
 
 def root_disk(raw: Raw) -> Raw | None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_regions, regions, types
 from cloudgpu.core.catalog.catalog import InstanceType
-from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import unknown_word
@@ -37,7 +37,9 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
     priced = priced_regions("aws")
     sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
-    asked = Market.SPOT in markets(requirements)  # spot prices are asked: they are there where the catalogue knows none
+    asked = Market.SPOT in allowed_markets(
+        requirements
+    )  # spot prices are asked: they are there where the catalogue knows none
     known = regions("aws")
     return tuple(one for one in aws.regions() if one in sold or unlisted or (asked and one not in known))
 
@@ -125,7 +127,7 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
         _item(aws, shapes[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
-        for market in markets(requirements)
+        for market in allowed_markets(requirements)
     )
     if requirements.zone is not None and not items and not silent:
         check_zone(aws, requirements.zone)

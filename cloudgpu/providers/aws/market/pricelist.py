@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.catalog import listed_price, types
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import ProviderUnavailable
@@ -42,7 +42,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def _listed(aws: Aws, scope: str, region: str) -> PricePart:
-    rows = Gathering(scope, aws.clock(), region)
+    rows = PartBuilder(scope, aws.clock(), region)
     machines = {"regionCode": region, "instanceFamily": "GPU instance", **MEANT}
     for product in _products(aws, "AmazonEC2", machines):
         if product.get("marketoption", "OnDemand") == "OnDemand":  # not a block of capacity, bought ahead
@@ -68,7 +68,7 @@ def _storage_kind(product: Product) -> str:
     return _VOLUMES.get(product.get("volumeApiName", ""), "") if "EBS:VolumeUsage" in usage else ""
 
 
-def _add_price(rows: Gathering, product: Product, key: RowKey) -> None:
+def _add_price(rows: PartBuilder, product: Product, key: RowKey) -> None:
     """Take a product's price, where it is one of ours: of a price in steps, that of the first."""
     if not key.item:
         return
@@ -143,10 +143,10 @@ def _spot(aws: Aws, scope: str, region: str) -> PricePart:
             for row in page["SpotPriceHistory"]:
                 key = (row["InstanceType"], row["AvailabilityZone"])
                 newest[key] = max(newest.get(key, row), row, key=lambda one: one["Timestamp"])
-    return _cheapest_zones(Gathering(scope, aws.clock(), region), region, newest)
+    return _cheapest_zones(PartBuilder(scope, aws.clock(), region), region, newest)
 
 
-def _cheapest_zones(rows: Gathering, region: str, newest: Mapping[tuple[str, str], Mapping[str, Any]]) -> PricePart:
+def _cheapest_zones(rows: PartBuilder, region: str, newest: Mapping[tuple[str, str], Mapping[str, Any]]) -> PricePart:
     by_type: dict[str, dict[str, str]] = {}
     for (name, zone), row in newest.items():
         by_type.setdefault(name, {})[zone] = row["SpotPrice"]

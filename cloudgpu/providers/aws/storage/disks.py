@@ -8,7 +8,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from cloudgpu.core.model.cluster import own_tags
+from cloudgpu.core.model.cluster import tags_of_node
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_IMAGE, TAG_LEDGER, TAG_NODE, TAG_VOLUME
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
@@ -95,7 +95,7 @@ def is_shared(tags: Mapping[str, str]) -> bool:
 
 
 def _with_index(raw: Raw, index: int) -> Raw:
-    tags = own_tags(tags_of(raw), index)
+    tags = tags_of_node(tags_of(raw), index)
     return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
 
 

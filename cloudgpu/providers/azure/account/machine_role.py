@@ -28,7 +28,7 @@ def read_role(azure: Azure, document: str) -> MachineRole:
     found = _named(azure)
     mine = next((one for one in found if _guid(one) == guid(azure)), None)
     there = mine is not None and _actions(mine.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART, name(azure), there=there, ours=mine is not None or not found)
+    part = RolePart(PART, name(azure), exists=there, is_ours=mine is not None or not found)
     where = f"Azure subscription {azure.subscription}, where {services.TIMERS} is switched on for timers"
     return MachineRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
 

@@ -13,10 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import priced_regions, regions as listed_regions, types
-from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
-from cloudgpu.core.values.naming import did_you_mean, near, unknown_word
+from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.azure import client as plainly, ids
 from cloudgpu.providers.azure.calls import find
@@ -147,7 +147,7 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
     number = ids.number_of(zone)
     if sku.withheld or (number is not None and number not in sku.zones):
         return
-    for market in markets(requirements):
+    for market in allowed_markets(requirements):
         if market is Market.ON_DEMAND or sku.spot:
             yield Available(
                 provider=KIND,
@@ -202,7 +202,7 @@ def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
     if name in {one.name for one in types(KIND)}:
         return
     known = {sku.name for here in answers.values() for sku in here.values()} | {one.name for one in types(KIND)}
-    meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else near(name, known)
+    meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else closest_match(name, known)
     where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(
         f"Azure has no size {name!r} {where}" + did_you_mean(meant, "."),

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudgpu.catalog import listed_price, regions
 from cloudgpu.catalog.disktypes import SIZES
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -76,7 +76,7 @@ def _asked(server: Retail, region: str) -> Iterator[Item]:
 
 def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
     """Return the prices that the items of a region stand for."""
-    rows = Gathering(region, read_at, region)
+    rows = PartBuilder(region, read_at, region)
     found: dict[tuple[RowKey, str], list[Item]] = {}
     for item in items:
         lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]

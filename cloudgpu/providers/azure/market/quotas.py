@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.naming import did_you_mean, near
+from cloudgpu.core.values.naming import closest_match, did_you_mean
 from cloudgpu.errors import CloudgpuError, InvalidRequest, QuotaExceeded
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
@@ -53,7 +53,7 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     found = {str(one["name"]["value"]): one for one in usages(azure, region)}
     if code not in found:
         message = f"{code!r} is not a limit of Azure in {region}" + did_you_mean(
-            near(code, [name for name in found if _counts(name)]), "."
+            closest_match(code, [name for name in found if _counts(name)]), "."
         )
         remedy = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=remedy)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cloudgpu.catalog import regions, types
 from cloudgpu.core.catalog.catalog import InstanceType
-from cloudgpu.core.catalog.matching import markets
+from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Availability, Available, Market, Requirements
@@ -120,7 +120,7 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
     if found or silent:
         here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), requirements, region)]
         gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, requirements, region))
-        return Availability(unlisted.items(gcp.account, here, markets(requirements), STOPS), gaps)
+        return Availability(unlisted.items(gcp.account, here, allowed_markets(requirements), STOPS), gaps)
     raise unknown_word(
         f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU",
         name,
@@ -154,7 +154,7 @@ def _items(
     most = cards.get((wanted.accelerator, zone))
     if most is None or (wanted.attached and 0 < most < wanted.count):
         return
-    for market in markets(requirements):
+    for market in allowed_markets(requirements):
         if market is Market.SPOT or not machine_type.spot_only:
             yield _item(gcp, machine_type, wanted, zone, market)
 

@@ -24,7 +24,7 @@ from typing import Any
 from cloudgpu.catalog import listed_price, types
 from cloudgpu.catalog.price_history import component_of
 from cloudgpu.core.catalog.catalog import InstanceType
-from cloudgpu.core.catalog.pricelist import PER_HOUR, Gathering, PriceList, PricePart, RowKey, listed_usd
+from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
@@ -92,7 +92,7 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 def part_from(found: Iterable[Any], read_at: datetime) -> PricePart:
     """Return the prices that SKUs stand for; each machine is added up wherever all its parts have a price."""
-    rows = Gathering("all regions", read_at)
+    rows = PartBuilder("all regions", read_at)
     parts: dict[tuple[str, str, Market], Fraction] = {}
     for sku in found:
         market = _MARKETS.get(sku.category.usage_type)
@@ -118,7 +118,7 @@ def _kind(description: str, words: Mapping[str, str]) -> str:
     return ""
 
 
-def _rate(sku: Any, rows: Gathering) -> Rate | None:
+def _rate(sku: Any, rows: PartBuilder) -> Rate | None:
     """Return a SKU's price: of one in steps, the first that is not free. None, and refused, where it has none."""
     name = f"{sku.sku_id} ({sku.description})"
     if not sku.pricing_info or not sku.pricing_info[0].pricing_expression.tiered_rates:
@@ -147,7 +147,7 @@ def _amount(price: Any) -> Decimal:
 
 
 def _take(
-    description: str, market: Market, rate: Rate, rows: Gathering, parts: dict[tuple[str, str, Market], Fraction]
+    description: str, market: Market, rate: Rate, rows: PartBuilder, parts: dict[tuple[str, str, Market], Fraction]
 ) -> None:
     part, kind = _kind(description, _PARTS), _kind(description, _STORAGE)
     is_spot = bool(_SPOT.search(description)) and "External IP" not in description
@@ -164,11 +164,11 @@ def _take(
             _add_storage(rows, RowKey(kind, where, None), rate)
 
 
-def _add_storage(rows: Gathering, key: RowKey, rate: Rate) -> None:
+def _add_storage(rows: PartBuilder, key: RowKey, rate: Rate) -> None:
     rows.add(key, rate.unit, rate.amount, currency=rate.currency, source=SOURCE, name=rate.name, note=rate.note)
 
 
-def _add_machines(rows: Gathering, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:
+def _add_machines(rows: PartBuilder, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:
     places = sorted({(region, market) for _, region, market in parts})
     for shape in types("gcp"):
         needed = list(_needed(shape))

@@ -59,14 +59,14 @@ def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limit
         # Without a limit of its own a spot machine counts as any other ("Preemptible quotas", Compute Engine's guide).
         problem = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
         return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
-    if limit[0] < machines * quota.counts(instance_type(KIND, name)):
+    if limit[0] < machines * quota.amount_of(instance_type(KIND, name)):
         raise _too_small(gcp, quota, region, name, limit[0], machines)
     return None
 
 
 def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int) -> QuotaExceeded:
     where = "in all regions together" if quota.is_overall else f"in {region}"
-    needs = machines * quota.counts(instance_type(KIND, name))
+    needs = machines * quota.amount_of(instance_type(KIND, name))
     what = f"{name} has" if machines == 1 else f"{machines} x {name} have"
     return QuotaExceeded(
         f"The quota {quota.name!r} ({quota.code}) allows {limit:g} {where}, and {what} {needs}.",

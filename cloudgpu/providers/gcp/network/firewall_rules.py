@@ -17,7 +17,7 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.values.naming import digest
-from cloudgpu.core.values.network import ANYWHERE
+from cloudgpu.core.values.network import EVERYBODY
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
@@ -59,7 +59,7 @@ def shut(network: str) -> dict[str, Any]:
         "direction": "INGRESS",
         "disabled": False,
         "priority": DENY_PRIORITY,
-        "sourceRanges": [ANYWHERE],
+        "sourceRanges": [EVERYBODY],
         "targetTags": [NETWORK_TAG],
         "denied": [{"IPProtocol": "all"}],
     }
@@ -70,7 +70,7 @@ def is_shut(raw: Raw) -> bool:
     return (
         not raw.get("disabled")
         and int(raw.get("priority", 0)) <= DENY_PRIORITY
-        and ANYWHERE in raw.get("sourceRanges", ())
+        and EVERYBODY in raw.get("sourceRanges", ())
         and NETWORK_TAG in raw.get("targetTags", ())
         and any(one.get("IPProtocol") == "all" for one in raw.get("denied", ()))
     )

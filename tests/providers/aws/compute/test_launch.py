@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.agent.program import source as agent_source
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Network, Part
+from cloudgpu.core.model.launch import BootPart, Network
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
@@ -196,7 +196,7 @@ def test_the_key_pair_is_imported_under_a_name_of_its_own(aws, provider):
 
 
 def test_the_user_data_bring_user_host_key_and_lease(aws, provider):
-    parts = (Part("on_start", "echo hello\n"), Part("packages", "git"), Part("disk_gb", "100"))
+    parts = (BootPart("on_start", "echo hello\n"), BootPart("packages", "git"), BootPart("disk_gb", "100"))
     attempt = attempt_at(provider, parts=parts, agent_source=agent_source(), jupyter=("jupyter", "lab"))
     made, _, _ = launch_once(aws, provider, attempt)
     hook, config = aws.user_data(own(made.id))
@@ -457,7 +457,7 @@ def test_a_refusal_is_said_at_once_as_what_it_is(aws, provider, code, kind):
 
 def test_boot_data_that_are_too_large_are_refused_before_anything_is_made(aws, provider):
     noise = "".join(f"{number * 7919 % 100_003:x}" for number in range(12_000))
-    attempt = attempt_at(provider, parts=(Part("on_start", f"# {noise}\n"),))
+    attempt = attempt_at(provider, parts=(BootPart("on_start", f"# {noise}\n"),))
     with calls(aws) as made, pytest.raises(InvalidRequest, match="bytes of boot data"):
         provider.launch(attempt, deadline=soon())
     assert made == []

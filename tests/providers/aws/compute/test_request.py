@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.agent.program import source as agent_source
 from cloudgpu.config.templates.find import load_template, template_names
 from cloudgpu.config.templates.render import _values, rendered
-from cloudgpu.core.model.launch import Part, Volume
+from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.compute.request import LIMIT, Call, boot_options, user_data
@@ -73,7 +73,7 @@ def test_all_shipped_templates_together_fit():
 def test_what_is_too_large_is_refused_with_its_size():
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=30_000))
     with pytest.raises(InvalidRequest, match=r"makes [\d,]+ bytes of boot data; EC2 takes 16,384") as caught:
-        user_data(attempt(Part("on_start", f"# {noise}\n")))
+        user_data(attempt(BootPart("on_start", f"# {noise}\n")))
     assert (caught.value.field, caught.value.value) == ("template", "jupyter")
 
 

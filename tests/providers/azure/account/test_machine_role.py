@@ -35,26 +35,26 @@ def give(azure, server, id_=ID):
 def test_the_role_is_made_once_as_its_document_says_and_taken_away(account, azure_arm):
     azure = account()
     (before,) = role.read_role(azure, DOCUMENT).parts
-    assert (before.there, before.ours) == (False, True)
+    assert (before.exists, before.is_ours) == (False, True)
     for _ in range(2):
         role.make(azure, DOCUMENT)
     found = role.read_role(azure, DOCUMENT)
-    assert all(part.there and part.ours for part in found.parts)
-    assert SUBSCRIPTION in found.where
+    assert all(part.exists and part.is_ours for part in found.parts)
+    assert SUBSCRIPTION in found.account
     (definition,) = azure_arm.model.definitions.values()
     assert definition.facts["permissions"][0]["actions"] == json.loads(DOCUMENT)["Actions"]
     assert definition.facts["assignableScopes"] == [f"/subscriptions/{SUBSCRIPTION}"]
     for _ in range(2):
         role.remove(azure)
-    assert not role.read_role(azure, DOCUMENT).parts[0].there
+    assert not role.read_role(azure, DOCUMENT).parts[0].exists
 
 
 def test_a_role_that_allows_something_else_is_put_right(account):
     azure = account()
     role.make(azure, DOCUMENT.replace("deallocate/action", "start/action"))
-    assert not role.read_role(azure, DOCUMENT).parts[0].there
+    assert not role.read_role(azure, DOCUMENT).parts[0].exists
     role.make(azure, DOCUMENT)
-    assert role.read_role(azure, DOCUMENT).parts[0].there
+    assert role.read_role(azure, DOCUMENT).parts[0].exists
 
 
 def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
@@ -62,7 +62,7 @@ def test_somebody_elses_role_of_this_name_is_never_touched(account, sdk):
     body = {"properties": {"roleName": role.name(azure), "permissions": [{"actions": ["*"]}]}}
     theirs = "99999999-0000-4000-8000-000000000000"
     sdk.authorization.role_definitions.create_or_update(role.scope(azure), theirs, role._definition(body["properties"]))
-    assert not role.read_role(azure, DOCUMENT).parts[0].ours
+    assert not role.read_role(azure, DOCUMENT).parts[0].is_ours
     with pytest.raises(InvalidRequest, match="did not create"):
         role.make(azure, DOCUMENT)
 

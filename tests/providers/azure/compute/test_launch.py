@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.core.launch.attempt import attempt_from_json, attempt_to_json
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.launch import Network, Part
+from cloudgpu.core.model.launch import BootPart, Network
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import (
@@ -153,7 +153,7 @@ def test_a_zone_is_named_where_the_user_names_it(azure_arm, provider):
 
 
 def test_the_boot_data_bring_user_host_key_and_lease(azure_arm, provider):
-    parts = (Part("on_start", "echo hello\n"), Part("packages", "git"))
+    parts = (BootPart("on_start", "echo hello\n"), BootPart("packages", "git"))
     attempt = attempt_at(provider, parts=parts)
     found = launched(provider, attempt)
     hook, config = azure_arm.user_data(found.id)
@@ -423,7 +423,7 @@ def test_a_group_that_is_just_being_deleted_is_waited_for_and_not_used(azure_arm
 
 def test_boot_data_that_are_too_large_are_refused_before_anything_is_made(azure_arm, provider):
     noise = "".join(f"{number * 7919 % 100_003:x}" for number in range(60_000))
-    attempt = attempt_at(provider, parts=(Part("on_start", f"# {noise}\n"),))
+    attempt = attempt_at(provider, parts=(BootPart("on_start", f"# {noise}\n"),))
     with calls(azure_arm) as made, pytest.raises(InvalidRequest, match="bytes of boot data; Azure takes 65,535"):
         launched(provider, attempt)
     assert made == []

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.core.model.instances import TAG_RENEW_UNTIL, State
 from cloudgpu.core.model.offers import Market
-from cloudgpu.core.values.times import epoch
+from cloudgpu.core.values.times import epoch_text
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, NoCapacity, ProviderUnavailable
 from tests.clouds.gcp.fixtures import gcp, gcp_process
 from tests.providers.gcp.accounts import account, calls
@@ -129,7 +129,7 @@ def test_a_start_sets_googles_timer_to_what_is_left(gcp, cloud):
     cloud.stop(made.id)
     gcp.advance(1200)
     until = gcp.clock.now() + timedelta(hours=9)
-    cloud.tag(made.id, {TAG_RENEW_UNTIL: epoch(until)})
+    cloud.tag(made.id, {TAG_RENEW_UNTIL: epoch_text(until)})
     cloud.start(made.id)
     assert abs(seconds_of(gcp, made.id) - 9 * 3600) < 60
     assert abs(cloud.timer(made.id) - until) < timedelta(minutes=1)
