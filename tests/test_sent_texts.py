@@ -41,9 +41,9 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "ea98466669f4d82e15de5628a4b30d5eb8351fcf23c583ff0ed24a34a0a76701",
-    "agent, as Python 3.11 writes it": "4014a849bb104099f1a9264981a0c2fdbe7dec522a101a92bc363f737e23d90b",
-    "agent's own.py": "cb832f1921dca1e215b2591c2e4788e9c9f8c211d7add9348c39e0c3b6942beb",
+    "agent, as what it means": "0dbf84fac9ce2943027192d29fa919f92a48bae2a2c88473d34755f327e6d8ed",
+    "agent, as Python 3.11 writes it": "9a99f960a3ba33dde84c3616de817013843a35dadcb012ed532bb792e053b84e",
+    "agent's own.py": "f01518f14db498f6bf88ed9691f95f9ae2db64feb7f0ce371d0a242810353a97",
     "program on a host (ssh)": "94b4a567f204d932bb46b70273ae1d634d6046f107f4c440426465650cc4c30e",
     "program that runs JupyterLab": "921cec821b2e2aa78f602a3c2027ce9c72cf0b4b142937f75ada20f68f2c3dd5",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
@@ -52,8 +52,8 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "program that runs jobs": "efcd54152b71a006adf34baf5213c0ef0f99ddc961e4a2419d459425fad511b7",
     "program that takes a job through Slurm": "352150cec0507d9599eef52fdc1fd6433d54fcd352b41677c9ef6cc914997d89",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
-    "program that lets a key in": "a067df9ca650924caedbff6e8fe9b6d6812626acb85037e208a515b7cfa4adeb",
-    "program that writes to terminals": "63899ae8da0c3001de5f38301ddb7efef116cd40ec96f5d4ae4cc03c1f55c917",
+    "program that lets a key in": "e7d11ae2f162775af5f1980cd27e792064219b91d0bf0bb84e626973e3dff46d",
+    "program that writes to terminals": "597c486d8f5c1d3d8959c283a8d76cc4c519f5e560480b434f442107f3f72141",
     "command that asks the agent for samples": "1a8d5158dd7ebfdf612065a50445d9d926091724ca919393aa7f5707e9a05217",
     "command that asks for samples and a queue": "5a1837402967955a47df683d1a07109e37262c2af66e19e535bec3e48ee8841d",
     "command that asks the agent for traffic": "a9d9957e88a3e9580779f12f69d659fd90365586aa96ca880b2d1ee2d076a4b6",
@@ -152,7 +152,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "command that runs jobs": lambda: jobs.COMMAND,
     "program that takes a job through Slurm": lambda: "".join(jobs.slurm_program().values()),
     "program that lets a key in": lambda: over(lambda to: guests.add_key(to, KEY), changed=True),
-    "program that writes to terminals": lambda: terminals._RUN,
+    "program that writes to terminals": lambda: terminals._WRITE_COMMAND,
     "command that asks the agent for samples": lambda: samples.STATUS_COMMAND,
     "command that asks for samples and a queue": lambda: with_queue(samples.STATUS_COMMAND, "cg-1"),
     "command that asks the agent for traffic": lambda: traffic.STATUS_COMMAND,

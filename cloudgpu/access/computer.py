@@ -1,4 +1,4 @@
-"""Which computer this is, and which of its users we are: the same after a reboot and under another host name."""
+"""Identifies this computer, after a reboot and under another host name too, and the user we run as."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-TRANSIENT = Path("/run/machine-id")  # what systemd makes up at each boot where /etc cannot keep one
-IN_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
+TRANSIENT = Path("/run/machine-id")  # systemd's random id of one boot, where /etc cannot store an id
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"), Path("/run/systemd/container"))
 MOUNTS = Path("/proc/self/mountinfo")
 _IS_ID = re.compile(r"[0-9a-f]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -21,7 +21,7 @@ def hostname() -> str:
 
 
 def login_name() -> str:
-    """Return the name of the user whose rights we have."""
+    """Return the name of the effective user."""
     import pwd
 
     try:
@@ -31,14 +31,15 @@ def login_name() -> str:
 
 
 def computer() -> str:
-    """Return what this computer is called for good: the machine id, whatever its name or address.
+    """Return a lasting id of this computer: its machine id, whatever its name or address.
 
-    In a container the machine id may be that of its image or of its host, or be missing: its name counts too, or alone.
+    A container's machine id may be that of its image or its host, so the host name is added; without one it is used
+    alone.
     """
-    found, name = _machine_id(), hostname()
-    if found is None:
+    machine_id, name = _machine_id(), hostname()
+    if machine_id is None:
         return f"name:{name}"
-    return f"{found}:{name}" if _is_container() else found
+    return f"{machine_id}:{name}" if _is_container() else machine_id
 
 
 def _machine_id() -> str | None:
@@ -55,20 +56,20 @@ def _machine_id() -> str | None:
 
 
 def _host_uuid() -> str | None:
-    """Return macOS's number of this computer (IOPlatformUUID), by gethostuuid(2)."""
+    """Return the IOPlatformUUID of a Mac, by gethostuuid(2)."""
     import ctypes
     import uuid
 
-    raw, wait = ctypes.create_string_buffer(16), (ctypes.c_long * 2)(5, 0)  # a struct timespec
+    buffer, timeout = ctypes.create_string_buffer(16), (ctypes.c_long * 2)(5, 0)  # a struct timespec
     try:
-        failed = ctypes.CDLL(None).gethostuuid(raw, ctypes.byref(wait))
+        failed = ctypes.CDLL(None).gethostuuid(buffer, ctypes.byref(timeout))
     except (OSError, AttributeError):
         return None
-    return None if failed else str(uuid.UUID(bytes=raw.raw))
+    return None if failed else str(uuid.UUID(bytes=buffer.raw))
 
 
 def _is_container() -> bool:
-    if any(path.exists() for path in IN_CONTAINER):
+    if any(path.exists() for path in CONTAINER_FILES):
         return True
     with suppress(OSError):
         return any(_is_overlay(line) for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines())
@@ -76,6 +77,6 @@ def _is_container() -> bool:
 
 
 def _is_overlay(line: str) -> bool:
-    """Say whether this line of mountinfo is a root directory made of an image's layers."""
+    """Tell whether this line of mountinfo mounts the root directory as an overlay of image layers."""
     before, _, after = line.partition(" - ")
     return before.split()[4:5] == ["/"] and after.split()[:1] == ["overlay"]

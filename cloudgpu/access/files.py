@@ -26,7 +26,7 @@ def locked(file: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            lock.unlink()  # still held: who waits for it finds that it is gone and makes a new one
+            lock.unlink()  # while held: whoever waits for it sees that it is gone and makes a new one
         os.close(descriptor)
 
 
@@ -58,14 +58,12 @@ def _acquire(lock: Path) -> int:
         os.close(descriptor)
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Replace the file's content atomically, mode 0600: a reader, or a crash, finds the old or the new, never a part.
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replace the file's content atomically, mode 0600. The caller holds the file's lock.
 
-    The caller holds the file's lock.
-
-    Raises InvalidRequest when that cannot be done (a full disk, a read-only place).
+    Raises InvalidRequest when it cannot be written (a full disk, a read-only directory).
     """
-    import tempfile  # 5 ms that those who only read need not pay
+    import tempfile  # takes 5 ms, which readers need not wait for
 
     with explain_os_errors(file):
         private_directory(file.parent)
@@ -94,7 +92,7 @@ def private_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def explain_os_errors(file: Path) -> Iterator[None]:
-    """Turn an OSError about `file` into one sentence."""
+    """Turn an OSError about `file` into InvalidRequest."""
     try:
         yield
     except OSError as error:

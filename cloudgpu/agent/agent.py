@@ -1,7 +1,8 @@
-"""The cloudgpu agent, on the machine: samples, lease, policy. It travels as one file, Python 3.8+, nothing else.
+"""The cloudgpu agent, which runs on the machine: it samples activity, keeps the lease and follows the policy.
 
-`cloudgpu.agent.program` puts the files beside this one and the rules of `cloudgpu.core.activity.idle` before it, so
-that nothing of ours has to be there. docs/agent.md says what it reads, what counts and what it never does.
+It is sent as one file that needs only Python 3.8+: `cloudgpu.agent.program` puts the modules beside this one and
+`cloudgpu.core.activity.idle` in front of it. docs/agent.md says what it reads, what counts and what it never does.
+Times: `now` is the epoch, `mono` seconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -18,242 +19,266 @@ from typing import Any
 
 from cloudgpu.agent.files import append, load, lock, monotonic, remove, save
 from cloudgpu.agent.jupyter import is_responding
-from cloudgpu.agent.lease import TAGS, decide, has_ended, lease_of, mark
-from cloudgpu.agent.looking import MINUTE, Sampler
-from cloudgpu.agent.meters import bytes_sent, scratch
+from cloudgpu.agent.lease import LEASE_TAGS, decide, has_ended, lease_of, update_marks
+from cloudgpu.agent.meters import scratch_disks, traffic_total
+from cloudgpu.agent.sampler import MINUTE, Sampler
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Thresholds, judge
 
-WINDOW = 600.0  # seconds that a sign of life counts at a lease's end, and where there is no policy
-HOUR, SILENT = 3600.0, 150.0  # seconds: an agent that says nothing for so long is silent
-WARN = (600.0, HOUR)  # seconds before the end at which terminals are told
-NONE: dict[str, Any] = {"off": [], "stop": False, "scratch": "", "ends": IDLE}  # where there is no policy
-HOW = {"off": "by its schedule", "idle": "unless it is used"}
+ACTIVITY_WINDOW = 600.0  # seconds for which activity counts when a lease ends, and without a policy
+HOUR, SILENT_AFTER = 3600.0, 150.0  # seconds without a heartbeat after which the agent counts as silent
+WARN_BEFORE = (600.0, HOUR)  # seconds before the end at which terminals are warned
+NO_POLICY: dict[str, Any] = {
+    "off": [],
+    "stop": False,
+    "scratch": "",
+    "ends": IDLE,
+}  # `ends`: activities that a lease ends
+WHY_ENDS = {"off": "by its schedule", "idle": "unless it is used"}
 
 
-def fresh(known: dict[str, Any]) -> dict[str, Any]:
-    """Return what has to outlive this process, as far as it is known."""
+def with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the state that outlives this process: what is `stored`, else defaults."""
     state: dict[str, Any] = {"tags": {}, "marks": {}, "told": {}, "warned": {}, "off": 0, "idle": 0, "own": 0}
-    return {**state, **dict.fromkeys(("up", "last_active", "notice", "events")), **known}
+    return {**state, **dict.fromkeys(("up", "last_active", "notice", "events")), **stored}
 
 
-def channel(where: Any) -> dict[str, Any]:
-    """Return what a channel says now, empty when it says nothing. A file is the only kind of channel."""
+def read_channel(channel: Any) -> dict[str, Any]:
+    """Return what a channel (a JSON file that others on the machine write) says now; empty when it says nothing."""
     try:
-        return load(Path(where["path"]))
+        return load(Path(channel["path"]))
     except (KeyError, TypeError):
         return {}
 
 
 def write_terminals(text: str, terminals: list[str]) -> dict[str, float]:
-    """Write to those terminals that we may write to and return when that was; one that does not take it is left out."""
-    told = {}
+    """Write to the terminals; return when, by path. A terminal that cannot be written to is left out."""
+    written_at = {}
     for path in terminals:
         with suppress(OSError):
             handle = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
             try:
                 os.write(handle, f"\r\n[cloudgpu] {text}\r\n".encode())
-                told[path] = os.stat(path).st_mtime  # noqa: PTH116
+                written_at[path] = os.stat(path).st_mtime  # noqa: PTH116
             finally:
                 os.close(handle)
-    return told
+    return written_at
 
 
 class Agent(Sampler):
-    """One machine's agent. `state.json` holds what must outlive this process."""
+    """One machine's agent. `state.json` keeps its state over restarts."""
 
     def __init__(self, home: Path, mono: float) -> None:
         super().__init__(home)
-        self.reported = self.ended = -HOUR
+        self.reported_at = self.end_requested_at = -HOUR
         self.children: list[Any] = []
-        self.beat = load(home / "heartbeat.json")
-        self.state = fresh(self.state)
+        self.heartbeat = load(home / "heartbeat.json")
+        self.state = with_defaults(self.state)
         if self.state.get("boot") != self.boot or self.state.get("mono", 0) > mono:
             self.state.update(boot=self.boot, marks={}, up=None)
 
-    def seconds(self, name: str, usual: float) -> float:
-        """Return a setting."""
+    def setting(self, name: str, default: float) -> float:
+        """Return a number of the settings."""
         try:
             return float(self.settings[name])
         except (KeyError, TypeError, ValueError):
-            return usual
+            return default
 
     def log(self, text: str) -> None:
-        """Write a line to our log."""
+        """Write a line to the agent's log."""
         append(self.home / "agent.log", f"{time.ctime()} {text}")
 
     def run(self) -> None:
-        """Make pass after pass while our directory stands. A Jupyter that died before us is of an earlier boot."""
+        """Step every few seconds, until the agent's directory is removed. Forget a JupyterLab that ended before."""
         if not is_responding(self.home / "jupyter"):
             remove(self.home / "jupyter" / "server.json")
         while self.home.exists():
             pause = 5.0
             try:
                 self.step(time.time(), monotonic())
-                pause = self.seconds("interval", 30)
-            except Exception:  # noqa: BLE001  (the agent outlives every fault)
+                pause = self.setting("interval", 30)
+            except Exception:  # noqa: BLE001  (no error may end the agent)
                 self.log(traceback.format_exc())
             time.sleep(max(0.2, pause))
 
     def step(self, now: float, mono: float) -> None:
-        """Make one pass."""
+        """Sample, judge, apply the lease, and write the heartbeat."""
         self.settings = load(self.home / "agent.json") or self.settings
         self.children = [child for child in self.children if child.poll() is None]
         before = json.dumps(self.state)
-        policy, limits = self.policy()
-        recent, judged = self.judged(limits, now, mono)
-        judged = recent if policy is NONE else judged
+        policy, thresholds = self.read_policy()
+        recent, judged = self.judge_activity(thresholds, now, mono)
+        judged = recent if policy is NO_POLICY else judged
         try:
-            verdict, reason = self.lease(recent.activity, now, mono, policy, judged.activity)
+            verdict, reason = self.apply_lease(recent.activity, now, mono, policy, judged.activity)
         except Exception:
-            self.state = fresh({})  # what cannot be used must not keep the next pass from ending a lease
+            self.state = with_defaults({})  # a damaged state must not keep the next step from ending a lease
             raise
         if verdict == "end":
-            self.end(reason, mono)
-        self.report(judged, now, mono)
-        self.notice()
-        beat = {**dict.fromkeys(("expires", "renew_until", "hold_until")), **self.state, **self.ends()}
-        beat.update(activity=judged.activity, why=judged.why, verdict=verdict, reason=reason, policy=policy)
-        beat.update(
-            id=self.settings.get("id"), pid=os.getpid(), epoch=now, monotonic=mono, up_since=now - mono + self.up
+            self.request_end(reason, mono)
+        self.publish_activity(judged, now, mono)
+        self.pass_notices()
+        heartbeat = {**dict.fromkeys(("expires", "renew_until", "hold_until")), **self.state, **self.end_times()}
+        heartbeat.update(activity=judged.activity, why=judged.why, verdict=verdict, reason=reason, policy=policy)
+        heartbeat.update(
+            id=self.settings.get("id"), pid=os.getpid(), epoch=now, monotonic=mono, up_since=now - mono + self.up_since
         )
-        beat["ends_at"] = min(self.ends("hold_until", recent.activity != IDLE and "expires").values(), default=None)
-        beat["jupyter"] = load(self.home / "jupyter" / "server.json") or None
-        with suppress(Exception):  # a disk that was another machine's has its count, too
-            known = self.beat if self.beat.get("id") == beat["id"] else {}
+        heartbeat["ends_at"] = min(
+            self.end_times("hold_until", recent.activity != IDLE and "expires").values(), default=None
+        )
+        heartbeat["jupyter"] = load(self.home / "jupyter" / "server.json") or None
+        with suppress(Exception):  # a disk image of another machine brings that machine's total, which does not count
+            previous = self.heartbeat if self.heartbeat.get("id") == heartbeat["id"] else {}
             for name, counter in (("sent", "tx_bytes"), ("received", "rx_bytes")):
-                beat[name] = bytes_sent(known.get(name) or {}, self.boot, now - mono, counter)
-        self.beat = beat
-        save(self.home / "heartbeat.json", beat)
+                heartbeat[name] = traffic_total(previous.get(name) or {}, self.boot, now - mono, counter)
+        self.heartbeat = heartbeat
+        save(self.home / "heartbeat.json", heartbeat)
         save(self.home / "sample", [self.boot, now, self.sample])
         if json.dumps(self.state) != before:
             save(self.home / "state.json", {**self.state, "mono": mono})
 
-    def ends(self, *without: Any) -> dict[str, float]:
+    def end_times(self, *excluded: Any) -> dict[str, float]:
         """Return the ends that are set, as epochs."""
-        return {name: value[0] for name, value in self.state["marks"].items() if name not in without}
+        return {name: value[0] for name, value in self.state["marks"].items() if name not in excluded}
 
-    def policy(self) -> tuple[dict[str, Any], Thresholds]:
-        """Return the policy and what counts by it; one that makes no sense is none, and the lease alone holds."""
+    def read_policy(self) -> tuple[dict[str, Any], Thresholds]:
+        """Return the policy and its thresholds.
+
+        NO_POLICY when it cannot be understood, so that only the lease holds.
+        """
         try:
-            policy = {**NONE, **self.settings["policy"]}
+            policy = {**NO_POLICY, **self.settings["policy"]}
             policy["grace"] + sum(policy["off"])
             return policy, Thresholds(*(float(policy[name]) for name in Thresholds._fields))
         except (KeyError, TypeError, ValueError):
-            return NONE, Thresholds()
+            return NO_POLICY, Thresholds()
 
-    def judged(self, limits: Thresholds, now: float, mono: float) -> tuple[Judged, Judged]:
-        """Return what the last minutes and what the policy's time showed. A look that fails is a fault, no end."""
+    def judge_activity(self, thresholds: Thresholds, now: float, mono: float) -> tuple[Judged, Judged]:
+        """Return the activity of the last minutes, and by the policy's time.
+
+        A failed sample is a fault, not idleness.
+        """
         try:
-            samples = self.look(now, mono)
-        except Exception as error:  # noqa: BLE001  (whatever is wrong there, nothing is known)
+            samples = self.take_sample(now, mono)
+        except Exception as error:  # noqa: BLE001  (whatever went wrong, the activity is unknown)
             samples = [{"t": mono, "s": 1.0, "fault": f"{error}"}]
-        recent = limits._replace(after=WINDOW, uptime=0.0)
-        return judge(samples, recent, mono, self.up), judge(samples, limits, mono, self.up)
+        recent = thresholds._replace(after=ACTIVITY_WINDOW, uptime=0.0)
+        return judge(samples, recent, mono, self.up_since), judge(samples, thresholds, mono, self.up_since)
 
-    def report(self, judged: Judged, now: float, mono: float) -> None:
-        """Tell the outside, only while ACTIVE and seldom: where a tag is written, each write may cost money."""
+    def publish_activity(self, judged: Judged, now: float, mono: float) -> None:
+        """Save when the machine was last active, at most every ACTIVITY_WINDOW: writing it to a tag may cost money."""
         if judged.activity == ACTIVE:
             self.state["last_active"] = int(now - judged.ago)
-            if mono - self.reported >= WINDOW:
+            if mono - self.reported_at >= ACTIVITY_WINDOW:
                 save(self.home / "last-active", self.state["last_active"])
-                self.reported = mono
+                self.reported_at = mono
 
-    def lease(
-        self, activity: str, now: float, mono: float, policy: dict[str, Any] = NONE, judged: str = UNKNOWN
+    def apply_lease(
+        self, activity: str, now: float, mono: float, policy: dict[str, Any] = NO_POLICY, policy_activity: str = UNKNOWN
     ) -> tuple[str, str]:
-        """Read the lease, decide, renew. What cannot be read is as it was. `judged` is by the policy's time."""
-        made, grace, state = self.seconds("made", 0), self.seconds("grace", MINUTE), self.state
+        """Read the lease, decide, renew; return the verdict and its reason. Tags that cannot be read stay as they were.
+
+        `activity` is that of the last minutes, `policy_activity` the one by the policy's time.
+        """
+        launched_at, grace, state = self.setting("made", 0), self.setting("grace", MINUTE), self.state
         state["tags"] = tags = state["tags"] or self.settings.get("lease") or {}
-        for name, value in channel(self.settings.get("metadata")).items():
-            if name in TAGS and str(value).isdecimal() and len(str(value)) < 12:  # noqa: PLR2004  (epoch seconds)
+        for name, value in read_channel(self.settings.get("metadata")).items():
+            if name in LEASE_TAGS and str(value).isdecimal() and len(str(value)) < 12:  # noqa: PLR2004  (epoch seconds)
                 tags[name] = value
-        erases = self.choose(policy, judged == IDLE, now, mono)
+        erased_disks = self.schedule_ends(policy, policy_activity == IDLE, now, mono)
         lease = {**lease_of(tags, state["own"]), "off": state["off"], "idle": state["idle"]}
-        marks = mark(state["marks"], lease, now, mono, made)
+        marks = update_marks(state["marks"], lease, now, mono, launched_at)
         verdict, reason = decide(marks, activity, mono, grace, policy["ends"])
         if verdict == "renew":
             lease["expires"] = state["own"] = int(min(max(lease["expires"], now) + HOUR, lease["renew_until"]))
             save(self.home / "expires", lease["expires"])
-            marks = mark(marks, lease, now, mono, made)
+            marks = update_marks(marks, lease, now, mono, launched_at)
         state["marks"] = marks
         if verdict != "end":
             self.warn("expires" if activity in policy["ends"] and reason == "leased" else "renew_until", mono)
-        return verdict, f"a stop would erase {erases[0][0]}" if erases and verdict == "keep" else reason
+        return verdict, f"a stop would erase {erased_disks[0][0]}" if erased_disks and verdict == "keep" else reason
 
-    def choose(self, policy: dict[str, Any], quiet: bool, now: float, mono: float) -> list[Any]:  # noqa: FBT001
-        """Set the next end by schedule and by idle time, 0 for none; return what keeps an idle machine all the same.
+    def schedule_ends(self, policy: dict[str, Any], is_idle: bool, now: float, mono: float) -> list[Any]:  # noqa: FBT001
+        """Set the next end by schedule and by idle time, 0 for none; return scratch disks that keep an idle machine.
 
-        An off that was once ahead of us stays until the next start. Any activity takes the end by idle time back.
+        A scheduled end (`off`) stays set until the next start. Any activity cancels the end by idle time.
         """
-        state, made = self.state, self.seconds("made", 0)
-        if state["up"] is None or abs(state["up"] - self.up) > MINUTE:
-            state.update(up=self.up, off=0, idle=0)
+        state, launched_at = self.state, self.setting("made", 0)
+        if state["up"] is None or abs(state["up"] - self.up_since) > MINUTE:
+            state.update(up=self.up_since, off=0, idle=0)
             state["marks"].pop("off", None)
-        if now >= made and state["off"] not in policy["off"]:
+        if now >= launched_at and state["off"] not in policy["off"]:
             state["off"] = min((off for off in policy["off"] if off > now), default=0)
-        erases = scratch() if quiet and policy["scratch"] == "warn" else []
-        if not (quiet and policy["stop"] and has_ended(state["marks"], "hold_until", mono, MINUTE)) or erases:
+        erased_disks = scratch_disks() if is_idle and policy["scratch"] == "warn" else []
+        if not (is_idle and policy["stop"] and has_ended(state["marks"], "hold_until", mono, MINUTE)) or erased_disks:
             state["idle"] = 0
         elif not state["idle"]:
-            state["idle"] = int(max(now, made) + policy["grace"])
-        return erases
+            state["idle"] = int(max(now, launched_at) + policy["grace"])
+        return erased_disks
 
-    def warn(self, name: str, mono: float) -> None:
-        """Tell the people at the terminals, once per end and threshold; not where they may be another machine's."""
-        for rule in (name, "off", "idle"):
-            value, due, _ = self.state["marks"].get(rule) or (0, None, 0)
-            left = HOUR * 24 if due is None else due - mono
-            near = [value, *(limit for limit in WARN if left <= limit)][:2]
-            if near[1:] and self.state["warned"].get(rule) != near and self.settings.get("warn"):
-                self.state["warned"][rule] = near
-                how = HOW.get(rule, "unless extended")
-                told = write_terminals(f"This machine ends in {max(1, left // MINUTE):.0f} min {how}", self.paths)
-                self.state["told"].update(told)
+    def warn(self, lease_end: str, mono: float) -> None:
+        """Warn in the terminals, once per end and threshold; only where the setting `warn` says that they are ours."""
+        for end in (lease_end, "off", "idle"):
+            value, due, _ = self.state["marks"].get(end) or (0, None, 0)
+            seconds_left = HOUR * 24 if due is None else due - mono
+            warning = [value, *(limit for limit in WARN_BEFORE if seconds_left <= limit)][:2]
+            if warning[1:] and self.state["warned"].get(end) != warning and self.settings.get("warn"):
+                self.state["warned"][end] = warning
+                reason = WHY_ENDS.get(end, "unless extended")
+                written_at = write_terminals(
+                    f"This machine ends in {max(1, seconds_left // MINUTE):.0f} min {reason}", self.terminals
+                )
+                self.state["told"].update(written_at)
 
-    def notice(self) -> None:
-        """Pass a spot notice and what else the cloud has planned on; the user's hook runs once for each notice."""
-        self.state["events"] = channel(self.settings.get("events")).get("events")
-        said = channel(self.settings.get("notice"))
-        known, self.state["notice"] = self.state["notice"], said or None
-        if not said:
-            (self.home / "notice").unlink(missing_ok=True)  # of a life before: the machine was started again
-        if said and said != known:
-            save(self.home / "notice", said)
+    def pass_notices(self) -> None:
+        """Pass on the cloud's planned events and spot notice; run the user's hook once for each notice."""
+        self.state["events"] = read_channel(self.settings.get("events")).get("events")
+        notice = read_channel(self.settings.get("notice"))
+        previous, self.state["notice"] = self.state["notice"], notice or None
+        if not notice:
+            (self.home / "notice").unlink(missing_ok=True)  # of before a restart
+        if notice and notice != previous:
+            save(self.home / "notice", notice)
             hook = str(self.home / "on-interrupt")
             if os.access(hook, os.X_OK):
-                self.children.append(self.spawn([hook, str(said.get("action")), str(said.get("time"))]))
+                self.children.append(self.spawn([hook, str(notice.get("action")), str(notice.get("time"))]))
 
-    def end(self, reason: str, mono: float) -> None:
-        """Ask for the machine's end; again a minute later when we still live."""
-        if mono - self.ended >= MINUTE:
-            self.ended = mono
+    def request_end(self, reason: str, mono: float) -> None:
+        """Run the command that ends the machine; again a minute later if the machine still runs."""
+        if mono - self.end_requested_at >= MINUTE:
+            self.end_requested_at = mono
             self.log("ending: " + reason)
             if self.settings.get("end"):
                 self.children.append(self.spawn([*self.settings["end"], reason]))
 
 
 def status(home: Path, now: float, since: float = 0.0) -> dict[str, Any]:
-    """Return the latest heartbeat, what a stop would erase, and the samples since then; an old one says nothing.
+    """Return the latest heartbeat, scratch disks that a stop would erase, and the samples since the epoch `since`.
 
-    The last sample is of now: what was typed since the agent's last look is seen, too. It is no look at the meters.
+    The activity is UNKNOWN when the heartbeat is old. The last sample is of now, so what was just typed is seen; it has
+    no meters.
     """
-    looker, mono, beat = Sampler(home), monotonic(), load(home / "heartbeat.json")
-    beat["heartbeat"] = epoch = beat.pop("epoch", None)
-    if now - (epoch or 0) > SILENT:
-        beat.update(activity=UNKNOWN, why="the agent is silent")
-    looker.settings["gpus"] = 0
-    samples = [{**one, "t": one["t"] - mono + now} for one in looker.look(now, mono)]
+    sampler, mono, heartbeat = Sampler(home), monotonic(), load(home / "heartbeat.json")
+    heartbeat["heartbeat"] = epoch = heartbeat.pop("epoch", None)
+    if now - (epoch or 0) > SILENT_AFTER:
+        heartbeat.update(activity=UNKNOWN, why="the agent is silent")
+    sampler.settings["gpus"] = 0
+    samples = [{**sample, "t": sample["t"] - mono + now} for sample in sampler.take_sample(now, mono)]
     samples[-1]["fault"] = "the agent is silent"
-    return {**beat, "now": now, "scratch": scratch(), "samples": [one for one in samples if one["t"] >= since]}
+    return {
+        **heartbeat,
+        "now": now,
+        "scratch": scratch_disks(),
+        "samples": [sample for sample in samples if sample["t"] >= since],
+    }
 
 
-def main(verb: str = "", *words: str) -> Any:
-    """Run one command. `python` is for programs that come over SSH: it is the interpreter that we run on."""
+def main(verb: str = "", *args: str) -> Any:
+    """Run the agent, or `status`. `python` runs a program sent over SSH with the interpreter that the agent runs on."""
     home = Path(__file__).resolve().parent
     if verb == "python":
-        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, *args])  # noqa: S606
     if verb == "status":  # --since EPOCH
-        sys.stdout.write(json.dumps(status(home, time.time(), float(["inf", *words][-1]))) + "\n")
+        sys.stdout.write(json.dumps(status(home, time.time(), float(["inf", *args][-1]))) + "\n")
         return 0
     os.umask(0o77)
     with (home / "run.lock").open("a") as file:

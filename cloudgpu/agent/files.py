@@ -1,4 +1,4 @@
-"""The agent's files, clock and locks. The umask keeps all of them for their owner alone."""
+"""The agent's files, clock and locks. The umask keeps the files private to their owner."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, value: Any) -> None:
-    """Write a file whole, as JSON: readers see the old or the new. A full disk keeps no lease from ending."""
+    """Replace a file atomically, as JSON. Errors are ignored: a full disk must not keep a lease from ending."""
     with suppress(OSError):
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(value) + "\n")
-        fresh.replace(path)
+        new_file = path.with_suffix(".new")
+        new_file.write_text(json.dumps(value) + "\n")
+        new_file.replace(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone."""
+    """Remove a file if it is there."""
     with suppress(OSError):
         path.unlink()
 
 
-def appended(path: Path) -> TextIO:
-    """Open a log at its end; one that cannot be written is none. One that has grown is moved aside."""
+def open_log(path: Path) -> TextIO:
+    """Open a log to append to, rotated when it is large; /dev/null when it cannot be written."""
     try:
         if path.exists() and path.stat().st_size > LOG_SIZE:
             path.replace(path.with_suffix(".old"))
@@ -54,20 +54,20 @@ def appended(path: Path) -> TextIO:
 
 
 def append(path: Path, text: str) -> None:
-    """Write at the end of a log, if that can be done."""
-    with suppress(OSError), appended(path) as file:
+    """Append a line to a log, if possible."""
+    with suppress(OSError), open_log(path) as file:
         file.write(text + "\n")
 
 
 def monotonic() -> float:
-    """Return seconds since the boot, sleep included where the system can tell."""
+    """Return seconds since the boot; with time asleep where the system counts it."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def lock(file: Any, how: int) -> bool:
-    """Take a lock at once, or not."""
+def lock(file: Any, mode: int) -> bool:
+    """Tell whether the lock was free and is taken now; `mode` is LOCK_EX or LOCK_SH."""
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What JupyterLab on the machine says of its kernels."""
+"""Asks the JupyterLab on the machine for its kernels."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from cloudgpu.agent.files import load, lock, read_text
 
 
-def is_responding(base: Path) -> bool:
-    """Tell whether JupyterLab's process lives: it holds a lock that it inherited."""
-    with suppress(FileNotFoundError), (base / "alive").open("r+") as file:
+def is_responding(directory: Path) -> bool:
+    """Tell whether JupyterLab's process lives: it holds an inherited lock on `alive`."""
+    with suppress(FileNotFoundError), (directory / "alive").open("r+") as file:
         return not lock(file, fcntl.LOCK_SH)
     return False
 
 
-def kernels(base: Path) -> Any:
-    """Return the kernels; none when JupyterLab was not started or was shut down. Raises where nothing is known."""
-    record = load(base / "server.json")
-    if is_responding(base):
-        if "port" not in record:
+def kernels(directory: Path) -> Any:
+    """Return its kernels; none when JupyterLab was not started or was shut down. Raises when that cannot be known."""
+    server = load(directory / "server.json")
+    if is_responding(directory):
+        if "port" not in server:
             raise OSError("it is starting")
-        link = HTTPConnection("127.0.0.1", record["port"], timeout=3)
-        token = {"Authorization": "token " + read_text(base / "token")}
-        link.request("GET", "/api/kernels?no_track_activity=1", headers=token)
-        return json.load(link.getresponse())
-    if os.path.exists(record.get("info", "")):  # noqa: PTH110  (an orderly end removes it)
+        connection = HTTPConnection("127.0.0.1", server["port"], timeout=3)
+        headers = {"Authorization": "token " + read_text(directory / "token")}
+        connection.request("GET", "/api/kernels?no_track_activity=1", headers=headers)
+        return json.load(connection.getresponse())
+    if os.path.exists(server.get("info", "")):  # noqa: PTH110  (an orderly shutdown removes it)
         raise OSError("it died")
     return []

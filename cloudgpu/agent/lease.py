@@ -1,10 +1,12 @@
-"""When the machine ends: lease, hold, schedule and idle time, by two clocks. Pure.
+"""When the machine ends: by lease, hold, schedule or idle time, and by two clocks. Pure.
 
-An end has come when the wall clock has said so for `grace` seconds, or when the monotonic clock reaches the
-moment fixed when the end was first seen; so a clock set back prolongs nothing and a short jump ends nothing.
-A later value moves that moment by the difference. An end first seen as over is fixed once the wall clock has it
-ahead. A clock before the launch (`made`) counts as the launch; one that is ahead ends an IDLE machine early.
-A schedule ends a machine only once both clocks say so, and idle time counts by the monotonic one alone.
+An end is over when the wall clock has said so for `grace` seconds, or when the monotonic clock reaches the moment that
+was computed when the end was first seen. So a clock that is set back prolongs nothing, and a short jump ends nothing.
+When the end is changed, that moment moves by the difference. An end that was over when first seen gets its moment once
+the wall clock has the end ahead of it. A wall clock before `launched_at` counts as `launched_at`; one that is fast ends
+an IDLE machine early. A schedule ends a machine only when both clocks say so; idle time counts by the monotonic clock.
+`marks` has per end (`expires`, `renew_until`, `hold_until`, `off`, `idle`) a list [epoch, due, over_since]: the last
+two are by the monotonic clock, and None while not known.
 """
 
 from __future__ import annotations
@@ -13,60 +15,68 @@ from typing import Any
 
 from cloudgpu.core.activity.idle import IDLE
 
-TAGS = ("cloudgpu-expires", "cloudgpu-renew-until", "cloudgpu-hold-until")
+LEASE_TAGS = ("cloudgpu-expires", "cloudgpu-renew-until", "cloudgpu-hold-until")
 
 
-def lease_of(tags: dict[str, Any], own: float) -> dict[str, float]:
-    """Return the lease in force: the tag or our own renewal, never over renew-until. 0: none."""
-    ends, until, hold = (float(tags.get(name, 0)) for name in TAGS)
-    until = until or ends
-    return {"expires": min(max(ends, own) or until, until), "renew_until": until, "hold_until": hold}
+def lease_of(tags: dict[str, Any], renewed_until: float) -> dict[str, float]:
+    """Return the lease in force as epochs, 0 for none: by tag or our own renewal, never later than renew-until."""
+    expires, renew_until, hold = (float(tags.get(name, 0)) for name in LEASE_TAGS)
+    renew_until = renew_until or expires
+    return {
+        "expires": min(max(expires, renewed_until) or renew_until, renew_until),
+        "renew_until": renew_until,
+        "hold_until": hold,
+    }
 
 
-def mark(marks: dict[str, Any], lease: dict[str, float], now: float, mono: float, made: float) -> dict[str, Any]:
-    """Return per end [value, due by the monotonic clock, since when the wall clock says that it is over]."""
-    fresh = {}
+def update_marks(
+    marks: dict[str, Any], lease: dict[str, float], now: float, mono: float, launched_at: float
+) -> dict[str, Any]:
+    """Return the marks of the lease, computed from the `marks` before it."""
+    updated = {}
     for name, value in lease.items():
-        was, due, since = marks.get(name) or (value, None, None)
-        left = value - max(now, made)
+        old_value, due, over_since = marks.get(name) or (value, None, None)
+        seconds_left = value - max(now, launched_at)
         if due is not None:
-            due += value - was
-        elif left > 0:
-            due = mono + left
-        since = (mono if since is None or was != value else since) if now >= value else None
+            due += value - old_value
+        elif seconds_left > 0:
+            due = mono + seconds_left
+        over_since = (mono if over_since is None or old_value != value else over_since) if now >= value else None
         if value:
-            fresh[name] = [value, due, since]
-    return fresh
+            updated[name] = [value, due, over_since]
+    return updated
 
 
 def has_ended(marks: dict[str, Any], name: str, mono: float, grace: float) -> bool:
-    """Tell whether an end has come, by either clock; one that nobody set is over."""
-    _, due, since = marks.get(name) or (0, 0, None)
-    return (due is not None and mono >= due) or (since is not None and mono - since >= grace)
+    """Tell whether an end is over, by either clock; one that is not set is over."""
+    _, due, over_since = marks.get(name) or (0, 0, None)
+    return (due is not None and mono >= due) or (over_since is not None and mono - over_since >= grace)
 
 
-def has_surely_ended(marks: dict[str, Any], name: str, mono: float) -> bool:
-    """Tell whether an end that somebody set has come by the clock that nobody sets."""
+def has_ended_monotonic(marks: dict[str, Any], name: str, mono: float) -> bool:
+    """Tell whether an end is set and over by the monotonic clock."""
     return name in marks and marks[name][1] is not None and mono >= marks[name][1]
 
 
-def decide(marks: dict[str, Any], activity: str, mono: float, grace: float, ends: str = IDLE) -> tuple[str, str]:
-    """Return (keep, why), (renew, why) or (end, reason). Precedence: renew-until, schedule, hold, lease, idle.
+def decide(
+    marks: dict[str, Any], activity: str, mono: float, grace: float, ending_activities: str = IDLE
+) -> tuple[str, str]:
+    """Return a verdict (keep, renew or end) and its reason. Precedence: renew-until, schedule, hold, lease, idle.
 
-    `activity` is that of the last minutes; `ends` names those that a lease ends, and "-" leaves the lease to others:
-    this is one node of several. The mark `idle` is where the warning ends that no activity took back.
+    `activity` is that of the last minutes. A lease ends a machine whose activity is in `ending_activities`, and renews
+    it otherwise; "-" does neither, for nodes of a cluster, which end together.
     """
     if "renew_until" not in marks:
         return "keep", "no lease is known"
     if has_ended(marks, "renew_until", mono, grace):
         return "end", "renew-until"
-    if has_surely_ended(marks, "off", mono) and marks["off"][2] is not None:
+    if has_ended_monotonic(marks, "off", mono) and marks["off"][2] is not None:
         return "end", "schedule"
-    ended = has_ended(marks, "expires", mono, grace)
+    lease_ended = has_ended(marks, "expires", mono, grace)
     if not has_ended(marks, "hold_until", mono, grace):
-        return "keep", "held" if ended else "leased"
-    if ended:
-        over_all = marks["expires"][0] >= marks["renew_until"][0]
-        goes_on = "keep" if ends == "-" else "renew"
-        return ("end", "lease") if activity in ends or over_all else (goes_on, activity)
-    return ("end", "idle") if has_surely_ended(marks, "idle", mono) else ("keep", "leased")
+        return "keep", "held" if lease_ended else "leased"
+    if lease_ended:
+        is_at_renew_until = marks["expires"][0] >= marks["renew_until"][0]
+        verdict = "keep" if ending_activities == "-" else "renew"
+        return ("end", "lease") if activity in ending_activities or is_at_renew_until else (verdict, activity)
+    return ("end", "idle") if has_ended_monotonic(marks, "idle", mono) else ("keep", "leased")

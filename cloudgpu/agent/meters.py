@@ -9,71 +9,83 @@ from typing import Any
 
 from cloudgpu.agent.files import read_text
 
-NET = Path("/sys/class/net")
-BLOCK = Path("/sys/class/block")
+NETWORK_DEVICES = Path("/sys/class/net")
+BLOCK_DEVICES = Path("/sys/class/block")
 PROC = Path("/proc")
 TERMINALS = Path("/dev/pts")
 TICK = os.sysconf("SC_CLK_TCK")
-ERASED = "Instance Storage"  # in the model of an EC2 disk that a stop erases
+ERASED_MODEL = "Instance Storage"  # in the model of an EC2 disk that a stop erases
 
 
-def cards(name: str) -> Any:
-    """Return a counter of all network cards; bridges to containers count only where there is no card. None: nothing."""
-    found = [card for card in NET.glob("*") if card.name != "lo"]
-    found = [card for card in found if (card / "device").exists()] or found
-    return sum(int(read_text(card / "statistics" / name) or 0) for card in found) if found else None
+def network_counter(counter: str) -> Any:
+    """Return the sum of a counter over all network cards, None without any.
+
+    Virtual interfaces (bridges to containers) count only where there is no real card.
+    """
+    cards = [card for card in NETWORK_DEVICES.glob("*") if card.name != "lo"]
+    cards = [card for card in cards if (card / "device").exists()] or cards
+    return sum(int(read_text(card / "statistics" / counter) or 0) for card in cards) if cards else None
 
 
-def bytes_sent(known: dict[str, Any], boot: str, since: float, counter: str = "tx_bytes") -> dict[str, Any]:
-    """Return the bytes sent so far, or those of another counter."""
-    raw = cards(counter) or 0
-    more = max(0, raw - (known["raw"] if known.get("boot") == boot else 0))
-    return {"bytes": known.get("bytes", 0) + more, "raw": raw, "boot": boot, "since": known.get("since", int(since))}
+def traffic_total(stored: dict[str, Any], boot: str, up_since: float, counter: str = "tx_bytes") -> dict[str, Any]:
+    """Return the record of the bytes of one network counter, over all boots; `stored` is the record so far."""
+    raw = network_counter(counter) or 0
+    new_bytes = max(0, raw - (stored["raw"] if stored.get("boot") == boot else 0))
+    return {
+        "bytes": stored.get("bytes", 0) + new_bytes,
+        "raw": raw,
+        "boot": boot,
+        "since": stored.get("since", int(up_since)),
+    }
 
 
-def cpu() -> float:
-    """Return seconds of cores that were busy since the boot."""
+def cpu_seconds() -> float:
+    """Return core-seconds that were busy since the boot."""
     times = [int(word) for word in read_text(PROC / "stat").split()[1:9]]
     return (sum(times) - times[3] - times[4]) / TICK  # without idle and waiting for disks
 
 
-def disk() -> int:
-    """Return bytes to and from whole disks."""
+def disk_bytes() -> int:
+    """Return bytes read from and written to disks since the boot; partitions are not counted again."""
     rows = [line.split() for line in (PROC / "diskstats").read_text().splitlines()]
-    return 512 * sum(int(row[5]) + int(row[9]) for row in rows if (BLOCK / row[2] / "device").exists())
+    return 512 * sum(int(row[5]) + int(row[9]) for row in rows if (BLOCK_DEVICES / row[2] / "device").exists())
 
 
-def glance(fields: Any) -> tuple[Any, dict[str, Any], list[str], bool]:
+def read_meters(process_marks: Any) -> tuple[Any, dict[str, Any], list[str], bool]:
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
-    Meters are seconds of cores and bytes since the boot; None: not readable. A machine that shares its computer with
-    others has `words`, by which its own processes are known: of those alone, then.
+    Meters are core-seconds and bytes since the boot; None: not readable. On a computer shared with other machines,
+    only processes count that have one of `process_marks` in their environment.
     """
-    if fields:
-        from cloudgpu.agent.own import machine
+    if process_marks:
+        from cloudgpu.agent.own import read_own_meters
 
-        return machine(fields)
-    found: dict[str, Any] = {"cpu": None, "net": None, "disk": None}
+        return read_own_meters(process_marks)
+    meters: dict[str, Any] = {"cpu": None, "net": None, "disk": None}
     with suppress(Exception):
-        found = {"cpu": cpu(), "net": cards("rx_bytes") + cards("tx_bytes"), "disk": disk()}
-    return 0.0, found, [str(path) for path in TERMINALS.glob("[0-9]*")], True
+        meters = {
+            "cpu": cpu_seconds(),
+            "net": network_counter("rx_bytes") + network_counter("tx_bytes"),
+            "disk": disk_bytes(),
+        }
+    return 0.0, meters, [str(path) for path in TERMINALS.glob("[0-9]*")], True
 
 
-def erased(block: Path) -> bool:
+def is_erased_by_stop(device: Path) -> bool:
     """Tell whether a disk, or one below it, is of the kind that a stop erases."""
-    block = block.resolve()  # a partition's disk is the directory above it
-    models = [read_text(place / "device/model") for place in (block, block.parent)]
-    return any(ERASED in model for model in models) or any(map(erased, block.glob("slaves/*")))
+    device = device.resolve()  # a partition's disk is the directory above it
+    models = [read_text(place / "device/model") for place in (device, device.parent)]
+    return any(ERASED_MODEL in model for model in models) or any(map(is_erased_by_stop, device.glob("slaves/*")))
 
 
-def scratch() -> list[Any]:
+def scratch_disks() -> list[Any]:
     """Return [path, bytes used] of the mounted disks that a stop erases and that are not empty."""
-    found = []
+    disks = []
     for line in read_text(PROC / "mounts").splitlines():
         device, path = line.split()[:2]
-        if device.startswith("/dev/") and erased(BLOCK / Path(device).resolve().name):
+        if device.startswith("/dev/") and is_erased_by_stop(BLOCK_DEVICES / Path(device).resolve().name):
             with suppress(OSError):
-                room = os.statvfs(path)
+                usage = os.statvfs(path)
                 if not os.access(path, os.R_OK) or set(os.listdir(path)) - {"lost+found"}:  # noqa: PTH208
-                    found.append([path, (room.f_blocks - room.f_bfree) * room.f_frsize])
-    return found
+                    disks.append([path, (usage.f_blocks - usage.f_bfree) * usage.f_frsize])
+    return disks

@@ -1,6 +1,6 @@
-"""What a machine shows that shares its computer with others: its own processes alone count.
+"""Meters of a machine that shares its computer with others: only its own processes count.
 
-It travels beside the agent to such machines only (`local`, `ssh`), as it is: standard library, Python 3.8+.
+Such machines (`local`, `ssh`) get this file beside the agent's, unchanged: standard library, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -16,178 +16,183 @@ from typing import Any, NamedTuple
 
 PROC = Path("/proc")
 TICK = os.sysconf("SC_CLK_TCK")
-PTS = 136  # the number of pseudo-terminals among devices
-GPU = ("/dev/nvidia", "/dev/dxg")  # what a process has open that uses one; the second is WSL's
-ASK = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw,utilization.gpu --format=csv,noheader,nounits".split()
-EVERY = 10.0  # seconds between two questions for power and utilisation
-WORKS = 3.0  # percent: from there on a GPU is at work, by the usual threshold of idleness
-STALE = 30.0  # seconds: energy is counted over no longer time without an answer
-MOST = 50_000.0  # watts of one computer's GPUs: more is no reading, and who hears the samples would refuse them all
-SAMPLE = 75.0  # seconds that a sample takes at most: one in which some was not counted must not say a mean
+PTS_MAJOR = 136  # the major device number of pseudo-terminals
+GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")  # a process that uses a GPU has one of these open; the second is that of WSL
+QUERY = "timeout -s KILL 20 nvidia-smi --query-gpu=power.draw,utilization.gpu --format=csv,noheader,nounits".split()
+QUERY_EVERY = 10.0  # seconds between two queries of power and utilisation
+WORKING_PERCENT = 3.0  # utilisation from which a GPU counts as working: the default threshold of idleness
+STALE_AFTER = 30.0  # seconds without an answer, after which energy is not counted
+MAX_WATTS = 50_000.0  # of one computer's GPUs: more is not a reading, and the reader of samples would refuse them all
+SAMPLE_LENGTH = 75.0  # the longest sample in seconds: one that was not fully counted must not give a mean
 
 
 class Meters(dict):  # type: ignore[type-arg]  # (Python 3.8 has no dict[...] to inherit from)
-    """Meters by name. One that is not there was not read: the power is there once nvidia-smi has told it.
-
-    Before that no GPU was counted at work, so that this meter began at 0.
-    """
+    """Meters by name. A missing one was not read, so it is None; `gpus` begins at 0."""
 
     def __missing__(self, name: str) -> Any:
         return 0.0 if name == "gpus" else None
 
 
-class Working:
-    """Seconds of GPUs that were at work while the machine used any, so that their mean is a number of GPUs.
+class WorkingGpus:
+    """GPU-seconds of work while the machine used GPUs, so that their mean over time is a number of GPUs.
 
-    Each answer of nvidia-smi stands until the next one.
+    Each answer of nvidia-smi holds until the next one.
     """
 
     def __init__(self) -> None:
-        self.seconds: float | None = None
-        self.since: float | None = None
-        self.last = self.blind = 0.0
-        self.count = 0
+        self.gpu_seconds: float | None = None
+        self.answered_at: float | None = None
+        self.stepped_at = self.unknown_until = 0.0
+        self.working = 0
 
-    def step(self, now: float, *, uses: bool, gpus: int | None) -> dict[str, float | None]:
-        """Take how many were told to work; return the meter. No key: it was never told; None: not at the moment."""
-        if self.seconds is not None:
-            self.seconds += self.count * (now - self.last)
-        self.last = now
-        if not uses:
-            self.since, self.count = None, 0
-        elif self.since is None:
-            self.since = now
-        if gpus is not None and self.since is not None:
-            if now - self.since > STALE:
-                self.blind = now + SAMPLE
-            self.since, self.count, self.seconds = now, gpus, self.seconds or 0.0
-        if self.seconds is None:
+    def step(self, now: float, *, uses_gpus: bool, working: int | None) -> dict[str, float | None]:
+        """Count until `now`, with the number of working GPUs if nvidia-smi reported it; return the meter `gpus`.
+
+        No key: never reported; None: not known at the moment.
+        """
+        if self.gpu_seconds is not None:
+            self.gpu_seconds += self.working * (now - self.stepped_at)
+        self.stepped_at = now
+        if not uses_gpus:
+            self.answered_at, self.working = None, 0
+        elif self.answered_at is None:
+            self.answered_at = now
+        if working is not None and self.answered_at is not None:
+            if now - self.answered_at > STALE_AFTER:
+                self.unknown_until = now + SAMPLE_LENGTH
+            self.answered_at, self.working, self.gpu_seconds = now, working, self.gpu_seconds or 0.0
+        if self.gpu_seconds is None:
             return {}
-        lost = self.since is not None and now - self.since > STALE
-        return {"gpus": None if lost or now < self.blind else self.seconds}
+        is_stale = self.answered_at is not None and now - self.answered_at > STALE_AFTER
+        return {"gpus": None if is_stale or now < self.unknown_until else self.gpu_seconds}
 
 
 class Energy:
     """Joules that GPUs drew while the machine used any: its own GPUs, else all of the computer's.
 
-    All times are seconds of one steady clock.
-
-    Each answer of nvidia-smi stands for the time since the one before. Nobody waits for it: it may hang.
+    Times are seconds of one monotonic clock. Each answer of nvidia-smi is counted for the time since the one before.
+    Nobody waits for nvidia-smi: it may hang.
     """
 
     def __init__(self) -> None:
         self.joules: float | None = None
-        self.since: float | None = None
-        self.blind, self.looks = 0.0, 0
-        self.asked = -EVERY
+        self.answered_at: float | None = None
+        self.unknown_until, self.steps = 0.0, 0
+        self.queried_at = -QUERY_EVERY
         self.smi: Any = None
-        self.out: Any = None
-        self.working = Working()
+        self.output: Any = None
+        self.working_gpus = WorkingGpus()
 
-    def step(self, now: float, *, uses: bool, marks: list[str]) -> dict[str, float | None]:
-        """Take what was answered and ask again; return both meters. No key: never told; None: not at the moment.
+    def step(self, now: float, *, uses_gpus: bool, marks: list[str]) -> dict[str, float | None]:
+        """Read the last query's answer, start the next query; return the meters `power` and `gpus`.
 
-        A process that looks once asks nothing.
+        No key: never reported; None: not known at the moment. The first step starts no query.
         """
-        self.looks += 1
-        if not uses:
-            self.since = None
-        elif self.since is None:
-            self.since = now
-        rows = self.answer()
-        watts, working = watts_of(rows), self.working.step(now, uses=uses, gpus=count_of(rows))
-        if watts is not None and self.since is not None:
-            if now - self.since <= STALE:
-                self.joules = (self.joules or 0.0) + watts * (now - self.since)
+        self.steps += 1
+        if not uses_gpus:
+            self.answered_at = None
+        elif self.answered_at is None:
+            self.answered_at = now
+        lines = self.read_answer()
+        watts, working = (
+            total_watts(lines),
+            self.working_gpus.step(now, uses_gpus=uses_gpus, working=count_working(lines)),
+        )
+        if watts is not None and self.answered_at is not None:
+            if now - self.answered_at <= STALE_AFTER:
+                self.joules = (self.joules or 0.0) + watts * (now - self.answered_at)
             else:
-                self.blind = now + SAMPLE
-            self.since = now
-        if uses and self.looks > 1 and self.smi is None and now - self.asked >= EVERY:
-            self.ask(now, marks)
+                self.unknown_until = now + SAMPLE_LENGTH
+            self.answered_at = now
+        if uses_gpus and self.steps > 1 and self.smi is None and now - self.queried_at >= QUERY_EVERY:
+            self.start_query(now, marks)
         if self.joules is None:
             return working
-        lost = self.since is not None and now - self.since > STALE
-        return {**working, "power": None if lost or now < self.blind else self.joules}
+        is_stale = self.answered_at is not None and now - self.answered_at > STALE_AFTER
+        return {**working, "power": None if is_stale or now < self.unknown_until else self.joules}
 
-    def answer(self) -> list[bytes]:
-        """Return a line for each GPU, as it was told since the last time; none where nothing was."""
+    def read_answer(self) -> list[bytes]:
+        """Return the finished query's lines, one per GPU; empty when there is no new answer."""
         if self.smi is None or self.smi.poll() is None:
             return []
         smi, self.smi = self.smi, None
-        with self.out as out, suppress(OSError):
-            out.seek(0)
-            told: list[bytes] = out.read(4096).splitlines()
-            return told if smi.returncode == 0 else []
+        with self.output as output, suppress(OSError):
+            output.seek(0)
+            lines: list[bytes] = output.read(4096).splitlines()
+            return lines if smi.returncode == 0 else []
         return []
 
-    def ask(self, now: float, marks: list[str]) -> None:
-        """Start nvidia-smi, without the marks by which the machine's own processes are known; it writes to no pipe."""
-        self.asked = now
-        its = os.environ.get(
-            "CUDA_VISIBLE_DEVICES", ""
-        )  # of the machine's own, where it has some of the computer's GPUs
-        only = ["-i", its] if its.startswith("GPU-") else []
-        environ = {name: text for name, text in os.environ.items() if not any(one in f"{name}={text}" for one in marks)}
+    def start_query(self, now: float, marks: list[str]) -> None:
+        """Start nvidia-smi without `marks` in its environment, so that it does not count as the machine's."""
+        self.queried_at = now
+        own_gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # set where the machine has some of the computer's GPUs
+        selection = ["-i", own_gpus] if own_gpus.startswith("GPU-") else []
+        environ = {
+            name: text for name, text in os.environ.items() if not any(mark in f"{name}={text}" for mark in marks)
+        }
         null = subprocess.DEVNULL
         with suppress(OSError):
-            self.out = tempfile.TemporaryFile()  # noqa: SIM115  (`answer` closes it)
+            self.output = tempfile.TemporaryFile()  # noqa: SIM115  (`read_answer` closes it)
             self.smi = subprocess.Popen(  # noqa: S603
-                [*ASK, *only], stdin=null, stdout=self.out, stderr=null, env=environ, start_new_session=True
+                [*QUERY, *selection], stdin=null, stdout=self.output, stderr=null, env=environ, start_new_session=True
             )
 
 
-def watts_of(rows: list[bytes]) -> float | None:
-    """Return the watts of all GPUs; those of a part are no sum."""
+def total_watts(lines: list[bytes]) -> float | None:
+    """Return the watts of all GPUs together, None when one is missing or implausible."""
     with suppress(ValueError):
-        told = [float(row.split(b",")[0]) for row in rows]
-        if told and min(told) >= 0 and sum(told) < MOST:
-            return sum(told)
+        watts = [float(line.split(b",")[0]) for line in lines]
+        if watts and min(watts) >= 0 and sum(watts) < MAX_WATTS:
+            return sum(watts)
     return None
 
 
-def count_of(rows: list[bytes]) -> int | None:
-    """Return how many GPUs are at work, where each of them told."""
+def count_working(lines: list[bytes]) -> int | None:
+    """Return how many GPUs are at work, None when one did not say."""
     with suppress(ValueError, IndexError):
-        told = [float(row.split(b",")[1]) for row in rows]
-        if told:
-            return sum(one >= WORKS for one in told)
+        percents = [float(line.split(b",")[1]) for line in lines]
+        if percents:
+            return sum(percent >= WORKING_PERCENT for percent in percents)
     return None
 
 
-CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the computer sleeps, as samples do
-ENERGY = Energy()  # of this agent's life: meters begin anew with each
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts while the computer sleeps, as samples do
+ENERGY = Energy()  # meters begin at 0 when the agent starts
 
 
 class Process(NamedTuple):
-    """One of our processes: ticks of the processor, bytes written, bytes to and from disks, terminal, start in ticks.
+    """One of the machine's processes, with its ended children; `terminal` is the `tty_nr` of proc(5)."""
 
-    With its children that have ended; of those that live, each counts for itself.
-    """
-
-    ticks: int
-    wrote: int
-    moved: int
+    cpu_ticks: int
+    written_bytes: int
+    disk_bytes: int
     terminal: int
-    start: int
+    start_ticks: int
 
 
-def processes(names: Iterable[str]) -> dict[int, Process]:
-    """Return the processes whose environment has one of `names`, and their children, but not this one."""
+def processes(marks: Iterable[str]) -> dict[int, Process]:
+    """Return processes whose environment has one of `marks`, and their children, by process id; not this process."""
     found: dict[int, Process] = {}
-    marks, me = [word.encode() for word in names], os.getpid()
-    for pid in sorted(int(name) for name in _names() if name.isdigit()):
-        with suppress(OSError, ValueError, IndexError):  # it has ended, or is another user's
+    encoded_marks, own_pid = [word.encode() for word in marks], os.getpid()
+    for pid in sorted(int(name) for name in _proc_entries() if name.isdigit()):
+        with suppress(OSError, ValueError, IndexError):  # it has ended, or belongs to another user
             environ = _read(pid, "environ")
-            facts = [int(word) for word in _read(pid, "stat").rpartition(b") ")[2].split()[1:20]]
-            if pid != me and (facts[0] in found or any(mark in environ for mark in marks)):
-                said = [int(line.split()[1]) for line in _read(pid, "io").splitlines()]
-                found[pid] = Process(sum(facts[10:14]), said[1], said[4] + said[5], facts[3], facts[18])
+            stat_fields = [int(word) for word in _read(pid, "stat").rpartition(b") ")[2].split()[1:20]]
+            if pid != own_pid and (stat_fields[0] in found or any(mark in environ for mark in encoded_marks)):
+                io_counters = [int(line.split()[1]) for line in _read(pid, "io").splitlines()]
+                found[pid] = Process(
+                    sum(stat_fields[10:14]),
+                    io_counters[1],
+                    io_counters[4] + io_counters[5],
+                    stat_fields[3],
+                    stat_fields[18],
+                )
     return found
 
 
-def _names() -> list[str]:
+def _proc_entries() -> list[str]:
     with suppress(FileNotFoundError):
-        return os.listdir(PROC)  # noqa: PTH208  (twice as fast, and done every few seconds)
+        return os.listdir(PROC)  # noqa: PTH208  (twice as fast, and called every few seconds)
     return []
 
 
@@ -196,22 +201,22 @@ def _read(pid: int, name: str) -> bytes:
         return file.read()
 
 
-def machine(names: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]:
+def read_own_meters(marks: Iterable[str]) -> tuple[Any, dict[str, Any], list[str], bool]:
     """Return since when it is up (seconds after the boot, None: just now), meters, terminals, whether it uses GPUs.
 
-    A process tells no network: what it wrote anywhere stands for that, so a download that is saved shows. `power` is
-    joules so far, so that its mean is in watts, and `gpus` seconds of GPUs at work. Meters are None where there is no
-    /proc (macOS): then nothing is known, and nothing ends for idle time.
+    Network bytes of one process cannot be read: all bytes that it wrote count instead, so that a download shows.
+    `power` is joules so far, so that its mean is in watts, and `gpus` GPU-seconds of work. Meters are None where there
+    is no /proc (macOS): then activity is unknown, and no machine ends for idle time.
     """
-    found = processes(names)
+    own_processes = processes(marks)
     if not PROC.exists():
         return None, {"cpu": None, "net": None, "disk": None}, [], True
-    up = min((one.start for one in found.values()), default=None)
-    ticks, wrote, moved = (sum(one[index] for one in found.values()) for index in range(3))
-    uses = any(map(_uses_gpu, found))
-    power = ENERGY.step(time.clock_gettime(CLOCK), uses=uses, marks=list(names))
-    meters = Meters(cpu=ticks / TICK, net=wrote, disk=moved, **power)
-    return up and up / TICK, meters, terminals(found.values()), uses
+    up = min((process.start_ticks for process in own_processes.values()), default=None)
+    ticks, written_bytes, disk_bytes = (sum(process[index] for process in own_processes.values()) for index in range(3))
+    uses_gpus = any(map(_uses_gpu, own_processes))
+    gpu_meters = ENERGY.step(time.clock_gettime(CLOCK), uses_gpus=uses_gpus, marks=list(marks))
+    meters = Meters(cpu=ticks / TICK, net=written_bytes, disk=disk_bytes, **gpu_meters)
+    return up and up / TICK, meters, terminals(own_processes.values()), uses_gpus
 
 
 def _uses_gpu(pid: int) -> bool:
@@ -219,11 +224,13 @@ def _uses_gpu(pid: int) -> bool:
     with suppress(OSError):
         if _read(pid, "comm") == b"nvidia-smi\n":
             return False
-        return any(os.readlink(path).startswith(GPU) for path in (PROC / str(pid) / "fd").iterdir())  # noqa: PTH115
+        return any(os.readlink(path).startswith(GPU_DEVICES) for path in (PROC / str(pid) / "fd").iterdir())  # noqa: PTH115
     return False
 
 
-def terminals(found: Iterable[Process]) -> list[str]:
+def terminals(own_processes: Iterable[Process]) -> list[str]:
     """Return the paths of the terminals of these processes. Source: proc(5), `tty_nr`: minor in bits 31-20 and 7-0."""
-    numbers = sorted({one.terminal for one in found})
-    return [f"/dev/pts/{one >> 12 & 0xFFF00 | one & 0xFF}" for one in numbers if one >> 8 & 0xFFF == PTS]
+    numbers = sorted({process.terminal for process in own_processes})
+    return [
+        f"/dev/pts/{number >> 12 & 0xFFF00 | number & 0xFF}" for number in numbers if number >> 8 & 0xFFF == PTS_MAJOR
+    ]

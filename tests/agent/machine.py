@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from cloudgpu.access.jupyter import client as jupyter
-from cloudgpu.agent.lease import TAGS
+from cloudgpu.agent.lease import LEASE_TAGS
 from cloudgpu.agent.program import own_source, source
 
 LAB = [sys.executable, "-m", "jupyterlab"]
@@ -67,7 +67,7 @@ class Machine:
 
     def tags(self, expires=None, renew_until=None, hold_until=None) -> Machine:
         """Write the down channel whole, as a provider does; None leaves a tag out."""
-        given = zip(TAGS, (expires, renew_until, hold_until), strict=True)
+        given = zip(LEASE_TAGS, (expires, renew_until, hold_until), strict=True)
         fresh = self.tags_file.with_suffix(".new")
         fresh.write_text(json.dumps({name: str(int(value)) for name, value in given if value is not None}))
         fresh.replace(self.tags_file)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.agent.agent import HOUR, Agent, fresh
-from cloudgpu.agent.lease import TAGS, decide, lease_of, mark
+from cloudgpu.agent.agent import HOUR, Agent, with_defaults
+from cloudgpu.agent.lease import LEASE_TAGS, decide, lease_of, update_marks
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN
 from tests.agent.machine import MONO, NOW
 from tests.examples import some
@@ -26,8 +26,10 @@ def directory():
 
 def _agent(directory, expires, renew_until, hold=0):
     made = Agent(directory, MONO)
-    tags = dict(zip(TAGS, (str(int(NOW + end)) if end else "0" for end in (expires, renew_until, hold)), strict=True))
-    made.state = fresh({})
+    tags = dict(
+        zip(LEASE_TAGS, (str(int(NOW + end)) if end else "0" for end in (expires, renew_until, hold)), strict=True)
+    )
+    made.state = with_defaults({})
     made.settings = {"lease": tags, "grace": GRACE}
     return made
 
@@ -35,7 +37,7 @@ def _agent(directory, expires, renew_until, hold=0):
 def _ends(made, activity=lambda _: IDLE, drift=lambda _: 0, last=20 * HOUR):
     """Return (seconds, reason) of the first pass that ends the machine; `drift` is the wall clock's error."""
     for second in range(0, int(last), PAUSE):
-        verdict, reason = made.lease(activity(second), NOW + second + drift(second), MONO + second)
+        verdict, reason = made.apply_lease(activity(second), NOW + second + drift(second), MONO + second)
         lease = made.state["marks"]
         assert lease["expires"][0] <= lease["renew_until"][0]
         if verdict == "end":
@@ -118,7 +120,7 @@ def test_an_extension_counts_from_the_lease_and_not_from_a_clock_that_is_wrong(d
 
     def extended(second):
         if second >= at:
-            made.state["tags"][TAGS[0]] = str(int(NOW + expires + later))
+            made.state["tags"][LEASE_TAGS[0]] = str(int(NOW + expires + later))
         return IDLE
 
     second, _ = _ends(made, extended, drift)
@@ -127,16 +129,16 @@ def test_an_extension_counts_from_the_lease_and_not_from_a_clock_that_is_wrong(d
 
 def test_after_a_night_of_sleep_the_wall_clock_alone_ends_the_lease(directory):
     made = _agent(directory, 2 * HOUR, 4 * HOUR)
-    assert made.lease(IDLE, NOW, MONO) == ("keep", "leased")
-    assert made.lease(IDLE, NOW + 3 * HOUR, MONO + PAUSE) == ("keep", "leased")
-    assert made.lease(IDLE, NOW + 3 * HOUR + GRACE, MONO + PAUSE + GRACE) == ("end", "lease")
+    assert made.apply_lease(IDLE, NOW, MONO) == ("keep", "leased")
+    assert made.apply_lease(IDLE, NOW + 3 * HOUR, MONO + PAUSE) == ("keep", "leased")
+    assert made.apply_lease(IDLE, NOW + 3 * HOUR + GRACE, MONO + PAUSE + GRACE) == ("end", "lease")
 
 
 def test_a_renewal_after_a_night_of_sleep_counts_from_now(directory):
     made = _agent(directory, 2 * HOUR, 40 * HOUR)
-    made.lease(ACTIVE, NOW, MONO)
-    made.lease(ACTIVE, NOW + 9 * HOUR, MONO + PAUSE)
-    assert made.lease(ACTIVE, NOW + 9 * HOUR + GRACE, MONO + PAUSE + GRACE) == ("renew", ACTIVE)
+    made.apply_lease(ACTIVE, NOW, MONO)
+    made.apply_lease(ACTIVE, NOW + 9 * HOUR, MONO + PAUSE)
+    assert made.apply_lease(ACTIVE, NOW + 9 * HOUR + GRACE, MONO + PAUSE + GRACE) == ("renew", ACTIVE)
     assert made.state["own"] == NOW + 10 * HOUR + GRACE
 
 
@@ -156,19 +158,19 @@ def test_without_a_tag_for_renew_until_nothing_is_renewed(directory):
 
 
 def test_without_any_lease_the_machine_is_kept_and_that_is_said():
-    assert decide(mark({}, lease_of({}, 0), NOW, MONO, 0), IDLE, MONO, GRACE) == ("keep", "no lease is known")
+    assert decide(update_marks({}, lease_of({}, 0), NOW, MONO, 0), IDLE, MONO, GRACE) == ("keep", "no lease is known")
 
 
 def test_our_own_renewal_never_reaches_over_renew_until():
-    tags = {TAGS[0]: "100", TAGS[1]: "200"}
+    tags = {LEASE_TAGS[0]: "100", LEASE_TAGS[1]: "200"}
     assert lease_of(tags, 150)["expires"] == 150
     assert lease_of(tags, 900)["expires"] == 200
-    assert lease_of({TAGS[1]: "200"}, 0) == {"expires": 200, "renew_until": 200, "hold_until": 0}
+    assert lease_of({LEASE_TAGS[1]: "200"}, 0) == {"expires": 200, "renew_until": 200, "hold_until": 0}
 
 
 def test_a_released_hold_holds_nothing(directory):
     made = _agent(directory, HOUR, 9 * HOUR, hold=5 * HOUR)
-    made.lease(IDLE, NOW, MONO)
-    assert made.lease(IDLE, NOW + HOUR, MONO + HOUR) == ("keep", "held")
-    made.state["tags"][TAGS[2]] = "0"
-    assert made.lease(IDLE, NOW + HOUR + 1, MONO + HOUR + 1) == ("end", "lease")
+    made.apply_lease(IDLE, NOW, MONO)
+    assert made.apply_lease(IDLE, NOW + HOUR, MONO + HOUR) == ("keep", "held")
+    made.state["tags"][LEASE_TAGS[2]] = "0"
+    assert made.apply_lease(IDLE, NOW + HOUR + 1, MONO + HOUR + 1) == ("end", "lease")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cloudgpu.agent import looking
+from cloudgpu.agent import sampler
 from cloudgpu.agent.agent import HOUR, Agent, write_terminals
 from cloudgpu.agent.files import LOG_SIZE
 from tests.agent.machine import MONO, NOW, wait_for
@@ -19,7 +19,7 @@ SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] +
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """Meters that stand still: how they are read is tried elsewhere."""
-    monkeypatch.setattr(looking, "glance", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
+    monkeypatch.setattr(sampler, "read_meters", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
 
 
 @pytest.fixture

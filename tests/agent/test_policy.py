@@ -8,9 +8,9 @@ from datetime import UTC, datetime, time, timedelta
 
 import pytest
 
-from cloudgpu.agent import agent as loop, looking, meters
+from cloudgpu.agent import agent as loop, meters, sampler
 from cloudgpu.agent.agent import HOUR, Agent, write_terminals
-from cloudgpu.agent.lease import decide, mark
+from cloudgpu.agent.lease import decide, update_marks
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.policies.policy import Idle, Policy, Unknown, for_agent
 from cloudgpu.core.policies.schedule import Schedule
@@ -26,7 +26,7 @@ PASS = 120  # seconds between two looks here: as far apart as they may be and le
 def quiet(machine, monkeypatch):
     """Meters that stand still (how they are read is tried elsewhere), and a place for what the end command writes."""
     monkeypatch.chdir(machine.home)
-    monkeypatch.setattr(looking, "glance", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
+    monkeypatch.setattr(sampler, "read_meters", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def _first_end(machine, made, until, *, begin=0, drift=lambda _: 0, typed=()):
             path.touch()
             os.utime(path, (NOW + second, NOW + second))
         made.step(NOW + second + drift(second), MONO + second)
-        if made.beat["verdict"] == "end":
-            return second, made.beat["reason"]
+        if made.heartbeat["verdict"] == "end":
+            return second, made.heartbeat["reason"]
     return None
 
 
@@ -64,8 +64,8 @@ def test_an_idle_machine_is_ended_after_its_time_and_a_warning(machine, told):
 def test_the_end_is_told_before_it_comes_and_the_reason_reaches_the_end_command(machine, told):
     made = _machine(machine)
     assert _first_end(machine, made, 3602) is None
-    assert (made.beat["activity"], made.beat["ends_at"]) == (IDLE, NOW + 4200)
-    assert made.beat["warned"]["idle"][0] == NOW + 4200
+    assert (made.heartbeat["activity"], made.heartbeat["ends_at"]) == (IDLE, NOW + 4200)
+    assert made.heartbeat["warned"]["idle"][0] == NOW + 4200
     _first_end(machine, made, 2 * HOUR, begin=3720)
     wait_for(lambda: (machine.home / "ended").exists() and (machine.home / "ended").read_text() == "idle\n")
 
@@ -79,13 +79,16 @@ def test_any_activity_in_the_grace_takes_the_end_back_and_it_is_warned_anew(mach
 def test_a_start_counts_as_use(machine, told):
     made = _machine(machine)
     made.step(NOW, MONO)
-    assert (made.beat["activity"], made.beat["why"]) == (ACTIVE, "start, 0 s ago")
+    assert (made.heartbeat["activity"], made.heartbeat["why"]) == (ACTIVE, "start, 0 s ago")
 
 
 def test_after_a_restart_of_the_agent_idle_time_goes_on(machine, told):
     _first_end(machine, _machine(machine), 3960)
     following = Agent(machine.dir, MONO + 3960)
-    following.up, following.samples = MONO, following.ring(NOW + 3960, MONO + 3960)  # the machine was not started again
+    following.up_since, following.samples = (
+        MONO,
+        following.load_samples(NOW + 3960, MONO + 3960),
+    )  # the machine was not started again
     assert _first_end(machine, following, 2 * HOUR, begin=3960) == (4200, "idle")
     assert len(told) == 1
 
@@ -112,9 +115,9 @@ def test_what_only_warns_does_not_end(machine, told):
 
 def test_an_unknown_machine_is_never_ended_for_idle_time(machine, told, monkeypatch):
     made = _machine(machine)
-    monkeypatch.setattr("cloudgpu.agent.looking.kernels", lambda _: 1 / 0)
+    monkeypatch.setattr("cloudgpu.agent.sampler.kernels", lambda _: 1 / 0)
     assert _first_end(machine, made, 3 * HOUR) is None
-    assert (made.beat["activity"], made.beat["why"][:11]) == (UNKNOWN, "JupyterLab:")
+    assert (made.heartbeat["activity"], made.heartbeat["why"][:11]) == (UNKNOWN, "JupyterLab:")
 
 
 def test_a_look_that_fails_whole_is_unknown_and_the_lease_still_ends(machine, told):
@@ -127,7 +130,7 @@ def test_a_look_that_fails_whole_is_unknown_and_the_lease_still_ends(machine, to
 
 
 def test_at_the_leases_end_an_unknown_machine_is_renewed_unless_the_policy_says_otherwise():
-    marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
+    marks = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
     assert decide(marks, UNKNOWN, MONO + 60, 60) == ("renew", UNKNOWN)
     assert decide(marks, UNKNOWN, MONO + 60, 60, "IDLE UNKNOWN") == ("end", "lease")
     assert decide(marks, ACTIVE, MONO + 60, 60, "IDLE UNKNOWN") == ("renew", ACTIVE)
@@ -137,9 +140,9 @@ def test_what_could_only_be_terminated_is_renewed_though_nobody_uses_it():
     policy, begin = Policy("own", timedelta(hours=1), timedelta(hours=9)), datetime(2026, 11, 22, tzinfo=UTC)
     told = for_agent(policy, begin, begin + timedelta(hours=9), spared=True)
     assert (told["ends"], told["stop"], told["off"]) == ("", False, [])
-    marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
+    marks = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
     assert decide(marks, IDLE, MONO + 60, 60, told["ends"]) == ("renew", IDLE)
-    over = mark({}, {"expires": NOW + 60, "renew_until": NOW + 60}, NOW, MONO, 0)
+    over = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 60}, NOW, MONO, 0)
     assert decide(over, IDLE, MONO + 120, 60, told["ends"]) == ("end", "renew-until")
 
 
@@ -150,7 +153,7 @@ def test_a_node_of_a_cluster_ends_by_itself_at_its_renew_until_alone_and_leaves_
     told = for_agent(policy, begin, begin + timedelta(hours=9), node=True)
     assert (told["ends"], told["stop"], told["off"]) == ("-", False, [])
     for activity in (IDLE, ACTIVE, UNKNOWN):
-        marks = mark({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
+        marks = update_marks({}, {"expires": NOW + 60, "renew_until": NOW + 9 * HOUR}, NOW, MONO, 0)
         assert decide(marks, activity, MONO + 120, 60, told["ends"]) == ("keep", activity)
         assert decide(marks, activity, MONO + 9 * HOUR, 60, told["ends"]) == ("end", "renew-until")
 
@@ -172,7 +175,7 @@ def test_the_agent_of_a_node_lives_on_idle_and_over_its_lease_and_ends_at_its_re
 def scratch(machine, monkeypatch):
     disk = machine.home / "scratch"
     disk.mkdir()
-    monkeypatch.setattr(loop, "scratch", lambda: [[str(disk), 7]] if any(disk.iterdir()) else [])
+    monkeypatch.setattr(loop, "scratch_disks", lambda: [[str(disk), 7]] if any(disk.iterdir()) else [])
     return disk
 
 
@@ -180,7 +183,7 @@ def test_a_scratch_disk_that_is_not_empty_makes_an_idle_end_a_warning(machine, t
     (scratch / "weights").write_text("of three days")
     made = _machine(machine)
     assert _first_end(machine, made, 3 * HOUR) is None
-    assert made.beat["reason"] == f"a stop would erase {scratch}"
+    assert made.heartbeat["reason"] == f"a stop would erase {scratch}"
     (scratch / "weights").unlink()
     assert _first_end(machine, made, 4 * HOUR, begin=3 * HOUR) == (3 * HOUR + 600, "idle")
 
@@ -216,9 +219,9 @@ def test_an_off_that_the_agent_missed_is_caught_up(machine, told):
     made = _machine(machine, off=[NOW + 1000])
     _first_end(machine, made, 600)
     following = Agent(machine.dir, MONO + 5000)
-    following.up, following.samples = MONO, []
+    following.up_since, following.samples = MONO, []
     following.step(NOW + 5000, MONO + 5000)
-    assert (following.beat["verdict"], following.beat["reason"]) == ("end", "schedule")
+    assert (following.heartbeat["verdict"], following.heartbeat["reason"]) == ("end", "schedule")
 
 
 def test_a_manual_start_survives_until_the_next_off(machine, told):
@@ -252,7 +255,7 @@ def test_scheduled_events_of_the_cloud_are_passed_on(machine):
     path = machine.home / "events.json"
     made = Agent(machine.settings(events={"kind": "file", "path": str(path)}).dir, MONO)
     made.step(NOW, MONO)
-    assert made.beat["events"] is None
+    assert made.heartbeat["events"] is None
     path.write_text('{"events": [{"Code": "instance-retirement", "NotBefore": "21 Jan 2027 09:00:43 GMT"}]}')
     made.step(NOW + 30, MONO + 30)
     assert machine.status()["events"][0]["Code"] == "instance-retirement"
@@ -276,4 +279,4 @@ def test_a_terminal_that_is_told_is_remembered_with_when_that_was():
 
 
 def test_this_computer_has_no_disk_that_a_stop_erases():
-    assert meters.scratch() == []
+    assert meters.scratch_disks() == []

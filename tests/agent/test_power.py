@@ -11,7 +11,7 @@ import time
 import pytest
 
 from cloudgpu.agent import own
-from cloudgpu.agent.looking import Sampler
+from cloudgpu.agent.sampler import Sampler
 from cloudgpu.core.activity.agent_status import parse_agent_status
 from tests.agent.machine import MONO, NOW, wait_for
 
@@ -32,15 +32,15 @@ def smi(monkeypatch, tmp_path):
     return says
 
 
-def step(energy, now, *, uses=True, marks=()):
+def step(energy, now, *, uses_gpus=True, marks=()):
     """Make a step, wait until its question is answered, and return the joules, "none" where no key is there."""
-    found = energy.step(now, uses=uses, marks=list(marks)).get("power", "none")
+    found = energy.step(now, uses_gpus=uses_gpus, marks=list(marks)).get("power", "none")
     wait_for(lambda: energy.smi is None or energy.smi.poll() is not None)
     return found
 
 
 def steps(energy, *times, uses=True):
-    return [step(energy, now, uses=uses) for now in times]
+    return [step(energy, now, uses_gpus=uses) for now in times]
 
 
 def test_each_answer_stands_for_the_time_since_the_one_before(smi):
@@ -60,13 +60,13 @@ def test_gpus_at_work_are_counted_beside_their_power(smi):
     smi("printf '250, 97\\n50, 2\\n50, 3\\n'")
     energy, found = own.Energy(), []
     for now in (0, 10, 20, 30, 65, 70, 150):
-        uses = now not in (65, 70)
-        found.append(energy.step(now, uses=uses, marks=[]).get("gpus", "none"))
+        uses_gpus = now not in (65, 70)
+        found.append(energy.step(now, uses_gpus=uses_gpus, marks=[]).get("gpus", "none"))
         wait_for(lambda: energy.smi is None or energy.smi.poll() is not None)
         if now == 30:
             smi("printf '250, [N/A]\\n50, 2\\n'")
     assert found == ["none", "none", 0.0, 20.0, 90.0, 90.0, 90.0]
-    assert energy.step(185, uses=True, marks=[])["gpus"] is None  # it tells no more
+    assert energy.step(185, uses_gpus=True, marks=[])["gpus"] is None  # it tells no more
 
 
 @pytest.mark.parametrize(("its", "watts"), [("GPU-2,GPU-6", 100), ("0,1", 800), ("", 800)])
@@ -146,14 +146,14 @@ def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
     energy = own.Energy()
     began = time.monotonic()
     for now in range(0, 200, 5):
-        assert energy.step(now, uses=True, marks=[]) == {}
+        assert energy.step(now, uses_gpus=True, marks=[]) == {}
     assert time.monotonic() - began < 30
     wait_for((tmp_path / "asked").exists)
     assert (tmp_path / "asked").read_text() == "x\n"
     energy.smi.terminate()  # `timeout` passes it on
     energy.smi.wait()
-    energy.out.close()
-    assert own.ASK[:4] == ["timeout", "-s", "KILL", "20"]
+    energy.output.close()
+    assert own.QUERY[:4] == ["timeout", "-s", "KILL", "20"]
 
 
 def test_what_it_prints_without_end_blocks_nobody(smi):
@@ -172,7 +172,7 @@ def test_asking_is_no_work_of_the_machine(smi, tmp_path):
     environ = (tmp_path / "environ").read_text()
     assert "PATH=" in environ
     assert not any(mark in environ for mark in marks)
-    energy.out.close()
+    energy.output.close()
 
 
 # -- with the agent that carries it
@@ -183,9 +183,9 @@ def card(machine, monkeypatch, tmp_path):
     """A file that stands for /dev/nvidia0, and processes of the machine, or of others, that have it open."""
     device, started = tmp_path / "nvidia0", []
     device.touch()
-    monkeypatch.setattr(own, "GPU", (str(device),))
+    monkeypatch.setattr(own, "GPU_DEVICES", (str(device),))
     monkeypatch.setattr(own, "ENERGY", own.Energy())
-    monkeypatch.setattr(own, "EVERY", 0.0)
+    monkeypatch.setattr(own, "QUERY_EVERY", 0.0)
 
     def opened(home=machine.home, program=sys.executable, code="open(0); input()"):
         child = subprocess.Popen(
@@ -205,7 +205,7 @@ def looks(made, *seconds):
     found = []
     for second in seconds:
         wait_for(lambda: own.ENERGY.smi is None or own.ENERGY.smi.poll() is not None)
-        found.append({**made.look(NOW + second, MONO + second)[-1]})  # it is the same sample for a minute
+        found.append({**made.take_sample(NOW + second, MONO + second)[-1]})  # it is the same sample for a minute
     return found
 
 
@@ -257,7 +257,7 @@ def test_a_computer_that_slept_has_not_measured_meanwhile(machine, card, smi, mo
     found = []
     for since_boot in (100, 110, 120, 30_000, 30_010):
         monkeypatch.setattr(time, "clock_gettime", lambda _clock, now=since_boot: now)
-        found.append(own.machine([f"HOME={machine.home}"])[1].get("power"))
+        found.append(own.read_own_meters([f"HOME={machine.home}"])[1].get("power"))
         wait_for(lambda: own.ENERGY.smi is None or own.ENERGY.smi.poll() is not None)
     assert found == [None, None, 5000.0, None, None]
 

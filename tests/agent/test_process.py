@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.agent.agent import Agent
-from cloudgpu.agent.lease import TAGS
+from cloudgpu.agent.lease import LEASE_TAGS
 from tests.agent.machine import MONO, NOW, wait_for
 
 
@@ -84,7 +84,7 @@ def test_a_setting_that_is_nonsense_keeps_no_lease_from_ending(machine, name):
     machine.settings(**{"grace": 0, name: "often"})
     machine.tags(NOW, NOW)
     made = Agent(machine.dir, MONO)
-    made.state["tags"] = {tag: str(int(NOW)) for tag in TAGS}
+    made.state["tags"] = {tag: str(int(NOW)) for tag in LEASE_TAGS}
     made.step(NOW + 60, MONO)
     made.step(NOW + 120, MONO + 60)
     assert machine.heartbeat()["reason"] == "renew-until"

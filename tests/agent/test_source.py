@@ -14,7 +14,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.agent import own
-from cloudgpu.agent.program import PARTS, assembled, minified, own_source, source
+from cloudgpu.agent.program import MODULES, assemble, minify, own_source, source
 
 PACKAGE = Path(cloudgpu.__file__).parent
 ROOM = 6_250  # bytes compressed: the agent travels in the boot data, which have 16 kB for everything
@@ -89,7 +89,7 @@ class Same:
 
 def _read():
     """The program as it is read, without what has no meaning: docstrings, annotations, imports that nothing uses."""
-    tree = assembled(PACKAGE)
+    tree = assemble(PACKAGE)
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
@@ -139,7 +139,7 @@ def _check_fields(read, sent, same):
 
 def test_braces_of_an_f_string_hold_no_string():
     """Pythons from 3.12 on write it with quotes inside quotes, which older ones cannot read."""
-    for node in ast.walk(assembled(PACKAGE)):
+    for node in ast.walk(assemble(PACKAGE)):
         if isinstance(node, ast.FormattedValue):
             inside = [one for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
             assert not any(isinstance(one.value, str) for one in inside), ast.unparse(node)
@@ -151,7 +151,7 @@ def test_names_that_are_fields_or_belong_to_others_stay():
         " def read(self, value=3): return self.mine.other + os.getpid() + value\n"
         "def run(program):\n kept = [one for one in program]\n return A(kept).read(value=5) + kept.mine\n"
     )
-    sent = minified(ast.parse(text))
+    sent = minify(ast.parse(text))
     assert "value=5" in sent
     assert "def read(" in sent, "it is asked of something else than self"
     assert ".other" in sent
@@ -162,7 +162,7 @@ def test_names_that_are_fields_or_belong_to_others_stay():
 
 def test_comments_docstrings_and_annotations_go_and_strings_stay():
     text = '"""Say."""\ndef f(a: int) -> str:\n    """Say."""\n    # why\n    b: str = "# no"  # gone\n    return b\n'
-    assert minified(ast.parse(text)) == "def A(a):\n b='# no'\n return b\n"
+    assert minify(ast.parse(text)) == "def A(a):\n b='# no'\n return b\n"
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_comments_docstrings_and_annotations_go_and_strings_stay():
     ],
 )
 def test_parentheses_go_only_where_they_mean_nothing(text, sent):
-    assert minified(ast.parse(text)).replace("B", "y") == sent
-    assert ast.dump(ast.parse(sent)) == ast.dump(ast.parse(minified(ast.parse(text)).replace("B", "y")))
+    assert minify(ast.parse(text)).replace("B", "y") == sent
+    assert ast.dump(ast.parse(sent)) == ast.dump(ast.parse(minify(ast.parse(text)).replace("B", "y")))
 
 
 # -- where it runs
@@ -219,12 +219,12 @@ def test_it_runs_without_any_installed_package(tmp_path):
 
 def test_its_second_file_stands_alone(tmp_path):
     (tmp_path / "own.py").write_text(own_source())
-    command = [sys.executable, "-S", "-c", "import own; print(own.machine(['no-such-words'])[3])"]
+    command = [sys.executable, "-S", "-c", "import own; print(own.read_own_meters(['no-such-words'])[3])"]
     assert subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout == b"False\n"
     assert Path(own.__file__).read_text() == own_source()
 
 
 def test_it_carries_the_very_rules_that_decide_outside():
-    assert PARTS[0] == "core/activity/idle"
+    assert MODULES[0] == "core/activity/idle"
     imported = (PACKAGE / "agent" / "agent.py").read_text()
     assert "from cloudgpu.core.activity.idle import ACTIVE" in imported

@@ -16,7 +16,7 @@ from typing import IO
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
 from cloudgpu.access.copy.manifest import Item, PathFailed, already_exists, case_twins, check_twin, explain, lay_out
 from cloudgpu.access.ssh.connection import Connection
-from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
+from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.errors import InvalidRequest
@@ -153,7 +153,7 @@ def copy(
 
     paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
-    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as is_open:
+    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as is_open:
         try:
             done = _copy(sessions, paths, progress or (lambda _done, _total: None))
             if done.failed and not connection.is_usable():
@@ -161,7 +161,7 @@ def copy(
         except (InvalidRequest, *CONNECTION_ERRORS) as error:
             if connection.is_usable():
                 raise
-            raise (is_open.error or connection.lost()) from error
+            raise (is_open.error or connection.lost_error()) from error
         finally:
             sessions.close()
     if done.failed and not done.files:

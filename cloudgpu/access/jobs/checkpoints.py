@@ -1,7 +1,7 @@
-"""Copies of a job's checkpoints on this computer: only whole ones have a number, and only the newest ones stay.
+"""Copies of a job's checkpoints on this computer: only complete ones get a number, and only the newest are retained.
 
-`DIR/NUMBER/` is one copy: `data/NAME` as it was on the machine, and `checkpoint.json`, which says what it holds. It
-gets its number when it is whole and the machine still says the same of it as before the copy: a torn one never does.
+`DIR/NUMBER/` is one copy: `data/NAME` as on the machine, and its manifest `checkpoint.json`. It gets its number when it
+is complete and the manifest on the machine is still the same as before the copy.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.jobs.copies import (
-    Copied,
-    CopiedFile,
     Manifest,
     explain_disk_errors,
     is_same_file,
@@ -27,22 +25,15 @@ from cloudgpu.access.jobs.copies import (
     target_path,
 )
 
-MAX_KEPT = 2  # the newest may turn out to be of no use to the command
+if TYPE_CHECKING:
+    from cloudgpu.access.jobs.remote import RemoteJob
 
-
-class Source(Protocol):
-    """The machine that a checkpoint is copied from."""
-
-    def manifest(self, which: str, names: Sequence[str]) -> Manifest:
-        """Say what these checkpoints hold now."""
-
-    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
-        """Bring files of checkpoints."""
+MAX_RETAINED = 2  # in case the command cannot use the newest
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A whole copy: the higher its number, the newer. `path` is the directory whose entry `name` is the checkpoint."""
+    """A complete copy: the higher its number, the newer. The checkpoint is the entry `name` in the directory `path`."""
 
     number: int
     name: str
@@ -51,47 +42,47 @@ class StoredCheckpoint:
 
 
 def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
-    """Return the copies that are here, the newest last."""
-    found = []
+    """Return the complete copies, the newest last."""
+    checkpoints = []
     for path in into.iterdir() if into.is_dir() else ():
         if path.name.isdecimal() and (manifest := _stored_manifest(path)) is not None:
-            size = sum(int(one["size"]) for one in manifest["files"])
-            found.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
-    return tuple(sorted(found, key=lambda one: one.number))
+            size = sum(int(file["size"]) for file in manifest["files"])
+            checkpoints.append(StoredCheckpoint(int(path.name), str(manifest["name"]), size, path / "data"))
+    return tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.number))
 
 
-def copy_checkpoint(source: Source, name: str, into: Path) -> bool:
-    """Copy one checkpoint, unless it is here already; return whether it is whole here. Raises InvalidRequest."""
-    before = source.manifest("checkpoint", [name])
+def copy_checkpoint(remote: RemoteJob, name: str, into: Path) -> bool:
+    """Copy one checkpoint, unless a copy exists; return whether there is a complete copy. Raises InvalidRequest."""
+    before = remote.manifest("checkpoint", [name])
     if not before.files or before.changed:
         return False
-    here = stored(into)
-    if same := [one for one in here if one.name == name and _is_same_checkpoint(one, before)]:
+    copies = stored(into)
+    if same := [copy for copy in copies if copy.name == name and _is_same_checkpoint(copy, before)]:
         with explain_disk_errors(into):
-            _follow_links(same[-1], before)
+            _update_links(same[-1], before)
         return True
-    fresh = part_path(into, "new")
+    part_dir = part_path(into, "new")
     try:
         with explain_disk_errors(into):
-            shutil.rmtree(fresh, ignore_errors=True)
-            (fresh / "data").mkdir(parents=True, mode=0o700)
-            _reuse(here, before, fresh / "data")
-        torn = source.copy("checkpoint", before.files, fresh / "data").changed
-        make_links(fresh / "data", before)
-        if torn or source.manifest("checkpoint", [name]) != before:
+            shutil.rmtree(part_dir, ignore_errors=True)
+            (part_dir / "data").mkdir(parents=True, mode=0o700)
+            _reuse(copies, before, part_dir / "data")
+        changed_files = remote.copy("checkpoint", before.files, part_dir / "data").changed
+        make_links(part_dir / "data", before)
+        if changed_files or remote.manifest("checkpoint", [name]) != before:
             return False
         with explain_disk_errors(into):
-            _finish(fresh, into, name, before)
+            _finish(part_dir, into, name, before)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(part_dir, ignore_errors=True)
     return True
 
 
-def prune(into: Path, keep: int = MAX_KEPT) -> None:
-    """Remove all copies but the newest ones, and what killed processes left unfinished; nothing that is not ours."""
+def prune(into: Path, retain: int = MAX_RETAINED) -> None:
+    """Remove all copies but the newest ones, and part files of killed processes."""
     remove_part_files(into)
-    for one in stored(into)[: -keep or None]:
-        shutil.rmtree(one.path.parent, ignore_errors=True)
+    for copy in stored(into)[: -retain or None]:
+        shutil.rmtree(copy.path.parent, ignore_errors=True)
 
 
 def _stored_manifest(path: Path) -> dict[str, Any] | None:
@@ -103,53 +94,53 @@ def _stored_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _is_same_checkpoint(checkpoint: StoredCheckpoint, manifest: Manifest) -> bool:
-    known = _stored_manifest(checkpoint.path.parent)
-    return known is not None and known["files"] == [asdict(file) for file in manifest.files]
+    stored_manifest = _stored_manifest(checkpoint.path.parent)
+    return stored_manifest is not None and stored_manifest["files"] == [asdict(file) for file in manifest.files]
 
 
-def _follow_links(checkpoint: StoredCheckpoint, manifest: Manifest) -> None:
-    """Have a copy's links lead where they lead on the machine now; its files are the same."""
-    known = [tuple(one) for one in (_stored_manifest(checkpoint.path.parent) or {}).get("links", ())]
-    if known == list(manifest.links):
+def _update_links(checkpoint: StoredCheckpoint, manifest: Manifest) -> None:
+    """Replace the links of a copy by those on the machine now; its files are the same."""
+    stored_links = [tuple(link) for link in (_stored_manifest(checkpoint.path.parent) or {}).get("links", ())]
+    if stored_links == list(manifest.links):
         return
-    for path, _ in known:
-        where = target_path(checkpoint.path, str(path))
-        if where.is_symlink():
-            where.unlink()
+    for path, _ in stored_links:
+        link = target_path(checkpoint.path, str(path))
+        if link.is_symlink():
+            link.unlink()
     make_links(checkpoint.path, manifest)
     _write_manifest(checkpoint.path.parent, checkpoint.name, manifest)
 
 
-def _write_manifest(there: Path, name: str, manifest: Manifest) -> None:
-    text = json.dumps({"name": name, "files": [asdict(one) for one in manifest.files], "links": manifest.links})
-    part = there / ".checkpoint.json"
+def _write_manifest(directory: Path, name: str, manifest: Manifest) -> None:
+    text = json.dumps({"name": name, "files": [asdict(file) for file in manifest.files], "links": manifest.links})
+    part = directory / ".checkpoint.json"
     part.write_text(text, encoding="utf-8")
-    part.replace(there / "checkpoint.json")
+    part.replace(directory / "checkpoint.json")
 
 
-def _reuse(here: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
-    """Copy from the earlier copies what has not changed since: it need not travel."""
-    known: dict[str, Path] = {}
-    for one in here:
-        for known_file in (_stored_manifest(one.path.parent) or {"files": []})["files"]:
-            known[known_file["sha256"]] = one.path / known_file["path"]
+def _reuse(copies: Sequence[StoredCheckpoint], manifest: Manifest, data: Path) -> None:
+    """Link unchanged files from earlier copies, so that they are not transferred again."""
+    stored_files: dict[str, Path] = {}
+    for copy in copies:
+        for stored_file in (_stored_manifest(copy.path.parent) or {"files": []})["files"]:
+            stored_files[stored_file["sha256"]] = copy.path / stored_file["path"]
     for file in manifest.files:
-        source = known.get(file.sha256)
+        source = stored_files.get(file.sha256)
         if source is not None and is_same_file(source, file):
-            where = target_path(data, file.path)
-            with contextlib.suppress(OSError):  # no links on this file system: then it travels
-                os.link(source, where)
+            target = target_path(data, file.path)
+            with contextlib.suppress(OSError):  # no links on this file system: then it is transferred
+                os.link(source, target)
 
 
-def _finish(fresh: Path, into: Path, name: str, manifest: Manifest) -> None:
-    """Have it on the disk, then give it the next number."""
-    _write_manifest(fresh, name, manifest)
+def _finish(part_dir: Path, into: Path, name: str, manifest: Manifest) -> None:
+    """Sync the copy to disk, then give it the next number."""
+    _write_manifest(part_dir, name, manifest)
     os.sync()
     while True:
-        number = max((one.number for one in stored(into)), default=0) + 1
+        number = max((checkpoint.number for checkpoint in stored(into)), default=0) + 1
         try:
-            fresh.rename(into / str(number))
-        except FileExistsError:  # another watcher was faster
+            part_dir.rename(into / str(number))
+        except FileExistsError:  # another process was faster
             continue
         except OSError as error:
             if not (into / str(number)).exists():

@@ -1,4 +1,4 @@
-"""Copies files from a machine to this computer: to a part file, which is renamed once its sha256 is right."""
+"""Copies files from a machine to this computer, each to a part file that is renamed when its sha256 is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 CHUNK = 256 * 1024
-MIN_MEASURED = 1_000_000  # bytes: the rate of less shows the connection's latency rather than its bandwidth
+MIN_MEASURED_BYTES = 1_000_000  # fewer show the latency of the connection rather than its bandwidth
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -37,7 +37,11 @@ class CopiedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The content of a directory on a machine. `skipped` are entries that cannot be copied; `changed` were written."""
+    """The content of a directory on a machine.
+
+    `links` are (path, target), `skipped` (path, reason) of what cannot be copied, `changed` the files that were being
+    written when they were read.
+    """
 
     files: tuple[CopiedFile, ...]
     links: tuple[tuple[str, str], ...]
@@ -52,7 +56,7 @@ class Manifest:
 
 
 class Copied(NamedTuple):
-    """The bytes transferred, and the files that changed meanwhile: their local copies are still the old ones."""
+    """The bytes transferred, and the files that changed meanwhile, whose local copies stay as they were."""
 
     bytes: int
     changed: tuple[str, ...]
@@ -67,26 +71,26 @@ class Meter:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The rate; None for fewer than MIN_MEASURED bytes."""
-        return self.bytes / self.seconds if self.bytes >= MIN_MEASURED and self.seconds > 0 else None
+        """The rate; None for fewer than MIN_MEASURED_BYTES."""
+        return self.bytes / self.seconds if self.bytes >= MIN_MEASURED_BYTES and self.seconds > 0 else None
 
 
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 @contextlib.contextmanager
-def metered() -> Iterator[Meter]:
-    """Measure the copies that this thread makes inside the block."""
+def measure_copies() -> Iterator[Meter]:
+    """Measure the copies that this thread makes in the block."""
     meter = Meter()
-    before = _METER.set(meter)
+    token = _METER.set(meter)
     try:
         yield meter
     finally:
-        _METER.reset(before)
+        _METER.reset(token)
 
 
 def read_manifest(answer: Mapping[str, Any]) -> Manifest:
-    """Return the manifest in a machine's answer; raise ValueError for what no directory can contain."""
+    """Return the manifest in a machine's answer; raise ValueError for malformed ones and paths that leave it."""
     try:
         files = tuple(
             CopiedFile(_checked_path(one["path"]), int(one["size"]), int(one["mode"]) & 0o777, str(one["sha256"]))
@@ -141,30 +145,33 @@ def explain_disk_errors(into: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in _FULL
-        why = "the disk is full" if full else (error.strerror or str(error)).lower()
+        is_full = error.errno in _FULL
+        why = "the disk is full" if is_full else (error.strerror or str(error)).lower()
         raise InvalidRequest(
             f"{error.filename or into} cannot be written: {why}. Nothing on the machine was removed.",
             field="results",
             value=str(into),
-            next="Free space on this computer, then fetch again." if full else "Change its permissions, or move it.",
+            next="Free space on this computer, then fetch again." if is_full else "Change its permissions, or move it.",
         ) from error
 
 
 def target_path(root: Path, path: str) -> Path:
-    """Return the local path of a file, its directory made; raise InvalidRequest where a link leads away."""
-    where = root / path
-    where.parent.mkdir(parents=True, exist_ok=True)
-    if not Path(os.path.realpath(where.parent)).is_relative_to(os.path.realpath(root)):
+    """Return the local path of a file, and create its directory; raise InvalidRequest if a link leads out of `root`."""
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(root)):
         raise InvalidRequest(
-            f"{where.parent} leads out of {root}.", field="results", value=path, next=f"Remove the link {where.parent}."
+            f"{target.parent} leads out of {root}.",
+            field="results",
+            value=path,
+            next=f"Remove the link {target.parent}.",
         )
-    return where
+    return target
 
 
-def part_path(root: Path, ending: str) -> Path:
-    """Return the name of this process's part file in a local directory; `remove_part_files` knows whose it is."""
-    return root / f".cloudgpu-{os.getpid()}-{threading.get_ident()}.{ending}"
+def part_path(root: Path, suffix: str) -> Path:
+    """Return the path of this thread's part file in a local directory; its name has the process id."""
+    return root / f".cloudgpu-{os.getpid()}-{threading.get_ident()}.{suffix}"
 
 
 def remove_part_files(root: Path) -> None:
@@ -178,9 +185,9 @@ def remove_part_files(root: Path) -> None:
 
 
 class FileReceiver:
-    """Writes the files of a request from one stream, in their order, and renames each one whose hash is right.
+    """Writes files that arrive in one stream, in the order of `files`, and renames each one whose hash is right.
 
-    A file with another hash changed while it was read: it is in `torn`, and the local copy stays the old one.
+    A file with another hash changed while it was read: it is in `changed`, and its local copy stays as it was.
     """
 
     def __init__(self, root: Path, files: Sequence[CopiedFile]) -> None:
@@ -190,19 +197,19 @@ class FileReceiver:
         self._current: CopiedFile | None = None
         self._bytes_left = 0
         self._digest = hashlib.sha256()
-        self.torn: list[str] = []
+        self.changed: list[str] = []
         self.bytes = 0
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         remove_part_files(root)
         self._next()
 
     def write(self, data: memoryview) -> None:
-        """Write the next bytes. Raises InvalidRequest where they cannot be written."""
+        """Write the next bytes of the stream. Raises InvalidRequest when they cannot be written."""
         self.bytes += len(data)
         with explain_disk_errors(self._root):
             while data:
                 if self._current is None:
-                    raise ValueError("more than was asked for")
+                    raise ValueError("more bytes than requested")
                 part, data = data[: self._bytes_left], data[self._bytes_left :]
                 self._file.write(part)
                 self._digest.update(part)
@@ -215,9 +222,9 @@ class FileReceiver:
         """Remove the part file; return whether all files arrived."""
         meter = _METER.get()
         if meter is not None:
-            meter.bytes, meter.seconds = meter.bytes + self.bytes, meter.seconds + time.monotonic() - self._began
+            meter.bytes, meter.seconds = meter.bytes + self.bytes, meter.seconds + time.monotonic() - self._started_at
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what a full disk did not take
+            with contextlib.suppress(OSError):  # a full disk
                 self._file.close()
             with contextlib.suppress(OSError):
                 self._part.unlink()
@@ -231,7 +238,7 @@ class FileReceiver:
             self._part.chmod(file.mode | 0o600)
             self._part.replace(target_path(self._root, file.path))
         else:
-            self.torn.append(file.path)
+            self.changed.append(file.path)
             self._part.unlink()
 
     def _next(self) -> None:
@@ -248,20 +255,20 @@ class FileReceiver:
 
 
 def make_links(root: Path, manifest: Manifest) -> None:
-    """Make the directories and links of a manifest; an existing file or directory is never replaced by a link."""
+    """Create the directories and links of a manifest; a link never replaces an existing file or directory."""
     with explain_disk_errors(root):
         for path in manifest.directories:
             target_path(root, path).mkdir(exist_ok=True)
         for path, target in manifest.links:
-            where = target_path(root, path)
-            if where.is_symlink():
-                where.unlink()
-            if not where.exists():
-                where.symlink_to(target)
+            link = target_path(root, path)
+            if link.is_symlink():
+                link.unlink()
+            if not link.exists():
+                link.symlink_to(target)
 
 
 def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[str, str]]]:
-    """Return the files below a local directory, and its links, without part files."""
+    """Return the files below a local directory with their paths, and the links (path, target), without part files."""
     files, links = [], []
     for base, directories, names in os.walk(root):
         for name in (*names, *(one for one in directories if (Path(base) / one).is_symlink())):
@@ -278,35 +285,35 @@ def local_files(root: Path) -> tuple[list[tuple[CopiedFile, Path]], list[tuple[s
 
 
 def read_files(files: Sequence[tuple[int, Path]], progress: Progress | None) -> Iterator[bytes]:
-    """Yield the files one after the other, each exactly as long as announced. Small ones travel together.
+    """Yield the content of `files` (size, path) in chunks; small files share a chunk.
 
-    Raises InvalidRequest for a file that is shorter.
+    Raises InvalidRequest for a file that is shorter than its size.
     """
-    total, done, batch = sum(size for size, _ in files), 0, bytearray()
+    total, bytes_done, batch = sum(size for size, _ in files), 0, bytearray()
     for size, path in files:
-        left = size
+        bytes_left = size
         with path.open("rb") as file:
-            while left:
-                data = file.read(min(CHUNK, left))
+            while bytes_left:
+                data = file.read(min(CHUNK, bytes_left))
                 if not data:
                     raise InvalidRequest(
                         f"{path} is shorter than it was.", field="snapshot", value=str(path), next="Run the job again."
                     )
-                left -= len(data)
+                bytes_left -= len(data)
                 batch += data
                 if len(batch) >= CHUNK:
                     yield bytes(batch)
-                    done += len(batch)
+                    bytes_done += len(batch)
                     batch.clear()
                     if progress is not None:
-                        progress(done, total)
+                        progress(bytes_done, total)
     yield bytes(batch)
     if progress is not None:
         progress(total, total)
 
 
-def cut_short(name: str) -> Unreachable:
-    """Return the error of a transfer that ended too soon."""
+def transfer_ended_error(name: str) -> Unreachable:
+    """Return the error of a transfer that ended early."""
     return Unreachable(
-        f"{name} ended a transfer before it was whole.", field="name", value=name, next="Try again: what came is kept."
+        f"{name} ended a transfer early.", field="name", value=name, next="Try again: complete files are retained."
     )

@@ -16,7 +16,7 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.values.times import from_iso, iso
 
 
-def note(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
+def append_to_journal(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
     """Append events to a journal (mode 0600); it is only a copy, so write errors are ignored."""
     text = "".join(f"{json.dumps(_record(ledger, one))}\n" for one in drafts)
     with suppress(OSError):
@@ -28,7 +28,7 @@ def note(path: Path, ledger: str, drafts: Iterable[Draft]) -> None:
             os.close(descriptor)
 
 
-def noted(path: Path, ledger: str) -> list[Draft]:
+def read_journal(path: Path, ledger: str) -> list[Draft]:
     """Return the events of this ledger in a journal, in order; none if it cannot be read."""
     drafts = []
     with suppress(OSError):

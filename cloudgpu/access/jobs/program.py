@@ -1,4 +1,4 @@
-"""Has the program that runs jobs on a machine carry out a request: sends it, and files, and takes what comes back."""
+"""Sends requests, with files, to the program that runs jobs on a machine, and reads the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts
 from cloudgpu.access.ssh.connection import Connection
-from cloudgpu.access.ssh.execute import DEADLINE_S, QUIET_S
+from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.errors import InvalidRequest, Unreachable
 
@@ -23,9 +23,9 @@ MODULES = (
     "remote_keeper",
     "remote_job",
 )  # each may import those before it
-SLURM_PARTS = ("remote_rank", "remote_submit")  # of access/slurm: what takes a job through Slurm
+SLURM_MODULES = ("remote_rank", "remote_submit")  # of access/slurm: they run a job in Slurm
 _BEGIN_SLURM = f"""import sys, types
-for name in {SLURM_PARTS!r}:
+for name in {SLURM_MODULES!r}:
     module = types.ModuleType("cloudgpu.access.slurm." + name)
     sys.modules[module.__name__] = module
     path = sys.argv[1] + "/" + name + ".py"
@@ -34,17 +34,17 @@ for name in {SLURM_PARTS!r}:
 sys.exit(module.submit())
 """
 COMMAND = command_of("cloudgpu.access.jobs", MODULES)
-ANSWER_PREFIX = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
-LONGEST_HEAD = 256 * 1024 * 1024
-LONGEST_FRAME = 16 * 1024 * 1024
-_HEAD = struct.Struct(">BI")
-_OUT, _ERR, _END = 1, 2, 3
+ANSWER_PREFIX = b"\x1ecloudgpu "  # begins an answer: a login shell may have printed something before
+MAX_HEADER_BYTES = 256 * 1024 * 1024
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+_FRAME_HEADER = struct.Struct(">BI")
+_STDOUT, _STDERR, _END = 1, 2, 3
 
 Sink = Callable[[memoryview], None]
 
 
-class Refused(Exception):
-    """An error that the program reported: a kind, a sentence and further values."""
+class RequestRefused(Exception):
+    """An error that the program answered: its kind, a message and other values."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__(str(answer.get("message", "")))
@@ -54,16 +54,16 @@ class Refused(Exception):
 
 @cache
 def program() -> bytes:
-    """Return the texts, each behind its length."""
+    """Return the modules that are sent, each after its length."""
     return module_texts(Path(__file__).parent, MODULES)
 
 
 @cache
 def slurm_program() -> dict[str, str]:
-    """Return the texts that take a job through Slurm, by names of files; `begin.py` is run with their directory."""
-    there = Path(__file__).parents[1] / "slurm"
-    texts = {f"{name}.py": (there / f"{name}.py").read_text(encoding="utf-8") for name in SLURM_PARTS}
-    texts["remote_rank.py"] = f"#!/usr/bin/env python3\n{texts['remote_rank.py']}"  # it is the batch script, too
+    """Return the modules that run a job in Slurm, by file name; `begin.py` is run with their directory."""
+    slurm_dir = Path(__file__).parents[1] / "slurm"
+    texts = {f"{name}.py": (slurm_dir / f"{name}.py").read_text(encoding="utf-8") for name in SLURM_MODULES}
+    texts["remote_rank.py"] = f"#!/usr/bin/env python3\n{texts['remote_rank.py']}"  # it is also the batch script
     return {**texts, "begin.py": _BEGIN_SLURM}
 
 
@@ -72,43 +72,43 @@ def _with_length(text: bytes) -> bytes:
 
 
 def request_of(verb: str, **values: Any) -> bytes:
-    """Return a request behind its length; files may follow it."""
+    """Return a request after its length; files may follow it."""
     return _with_length(json.dumps({"verb": verb, **values}).encode())
 
 
-class _Incoming:
-    """An answer: its head is kept, what follows goes to the sink."""
+class _Answer:
+    """Parses an answer: stores its header, a JSON object, and passes what follows to `sink`."""
 
     def __init__(self, sink: Sink | None) -> None:
         self._sink = sink
         self._buffer = bytearray()
-        self.head: dict[str, Any] | None = None
+        self.header: dict[str, Any] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Take all of it. Raises ValueError, TypeError for what is no answer, and what the sink raises."""
-        if self.head is not None:
-            return self._pass(data)
+        """Parse the next bytes. Raises ValueError or TypeError for anything but an answer, and what `sink` raises."""
+        if self.header is not None:
+            return self._forward(data)
         self._buffer += data
         if not self._buffer.startswith(ANSWER_PREFIX[: len(self._buffer)]):
-            raise ValueError("no head")
+            raise ValueError("no header")
         end = self._buffer.find(b"\n")
         if end >= 0:
             self._begin(len(ANSWER_PREFIX), end)
-        elif len(self._buffer) > LONGEST_HEAD:
-            raise ValueError("a head is too long")
+        elif len(self._buffer) > MAX_HEADER_BYTES:
+            raise ValueError("a header is too long")
         return None
 
-    def _begin(self, at: int, end: int) -> None:
-        head = json.loads(self._buffer[at:end])
-        if not isinstance(head, dict):
+    def _begin(self, start: int, end: int) -> None:
+        header = json.loads(self._buffer[start:end])
+        if not isinstance(header, dict):
             raise TypeError
         rest = bytes(self._buffer[end + 1 :])
-        self.head, self._buffer = head, bytearray()
-        if "error" in head:
+        self.header, self._buffer = header, bytearray()
+        if "error" in header:
             self._sink = None
-        self._pass(memoryview(rest))
+        self._forward(memoryview(rest))
 
-    def _pass(self, data: memoryview) -> None:
+    def _forward(self, data: memoryview) -> None:
         if self._sink is not None and data:
             self._sink(data)
 
@@ -117,63 +117,70 @@ def run_request(
     connection: Connection,
     verb: str,
     *,
-    pieces: Iterable[bytes] = (),
+    chunks: Iterable[bytes] = (),
     sink: Sink | None = None,
     timeout: float | None = None,
     **values: Any,
 ) -> dict[str, Any]:
-    """Have one request carried out and return the head of its answer, within `timeout` seconds where it is given.
+    """Send one request and return the header of its answer; `timeout` is in seconds.
 
-    `pieces` are sent behind the request while answers are taken; what follows the head of the answer goes to `sink`.
-    Raises Refused for what the program refuses, InvalidRequest where the machine's disk is full, Unreachable when the
-    connection is lost or the program does not run or is too slow, and whatever `pieces` and `sink` raise.
+    `chunks` are sent after the request; what follows the header of the answer goes to `sink`. Raises RequestRefused for
+    an error that the program answers, InvalidRequest where the machine's disk is full, Unreachable when the connection
+    is lost or the program does not run or is too slow, and whatever `chunks` and `sink` raise.
     """
     request = request_of(verb, **values)
-    with Keepalive(connection, quiet=QUIET_S, deadline=DEADLINE_S) as alive:
+    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as keepalive:
         while True:
-            served, is_new = get_channel(connection, COMMAND, program(), ANSWER_PREFIX)
-            incoming = _Incoming(sink)
+            channel, is_new = get_channel(connection, COMMAND, program(), ANSWER_PREFIX)
+            incoming = _Answer(sink)
             try:
-                whole = served.request(request, pieces, incoming.write, timeout)
+                is_complete = channel.request(request, chunks, incoming.write, timeout)
             except (ValueError, TypeError):
-                raise _no_answer(connection, b"it is not an answer of cloudgpu's program") from None
-            if whole or is_new or incoming.head or served.files_sent or served.is_late or not connection.is_usable():
-                break  # else the program had ended since the last request: once more, with a new one
-    if served.read_error is not None:
-        raise served.read_error
-    if incoming.head is not None and "error" in incoming.head:
-        if pieces == ():
-            _keep_channel(connection, served, whole=whole)
-        raise _error_of(connection, incoming.head)
-    if not whole and served.is_late:
-        raise _no_answer(connection, f"it was not done after {timeout:g} seconds".encode())
-    errors = b"" if whole else served.last_errors()
+                raise _no_answer_error(connection, b"it is not an answer of cloudgpu's program") from None
+            if (
+                is_complete
+                or is_new
+                or incoming.header
+                or channel.files_sent
+                or channel.is_late
+                or not connection.is_usable()
+            ):
+                break  # else the program had ended since the last request: retry with a new one
+    if channel.read_error is not None:
+        raise channel.read_error
+    if incoming.header is not None and "error" in incoming.header:
+        if chunks == ():
+            _reuse_channel(connection, channel, is_complete=is_complete)
+        raise _error_of(connection, incoming.header)
+    if not is_complete and channel.is_late:
+        raise _no_answer_error(connection, f"it was not done after {timeout:g} seconds".encode())
+    errors = b"" if is_complete else channel.last_errors()
     if errors is None:
-        raise alive.error or connection.lost()
-    if incoming.head is None or not whole:
-        raise _no_answer(connection, errors)
-    _keep_channel(connection, served, whole=whole)
-    return incoming.head
+        raise keepalive.error or connection.lost_error()
+    if incoming.header is None or not is_complete:
+        raise _no_answer_error(connection, errors)
+    _reuse_channel(connection, channel, is_complete=is_complete)
+    return incoming.header
 
 
-def _keep_channel(connection: Connection, served: ProgramChannel, *, whole: bool) -> None:
-    if whole and served.is_open:
-        connection.idle_channels.append(served)
+def _reuse_channel(connection: Connection, channel: ProgramChannel, *, is_complete: bool) -> None:
+    if is_complete and channel.is_open:
+        connection.idle_channels.append(channel)
 
 
-def _error_of(connection: Connection, head: Mapping[str, Any]) -> Exception:
-    if head["error"] != "disk_full":
-        return Refused(head)
+def _error_of(connection: Connection, header: Mapping[str, Any]) -> Exception:
+    if header["error"] != "disk_full":
+        return RequestRefused(header)
     name = connection.target.name
     return InvalidRequest(
-        f"The disk of {name} is full: {str(head.get('message', ''))[:300]}.",
+        f"The disk of {name} is full: {str(header.get('message', ''))[:300]}.",
         field="--disk",
         value=name,
         next=f"Free space there (cloudgpu exec {name} -- df -h), or use a machine with a larger --disk.",
     )
 
 
-def _no_answer(connection: Connection, errors: bytes) -> Unreachable:
+def _no_answer_error(connection: Connection, errors: bytes) -> Unreachable:
     name = connection.target.name
     last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it said nothing"]
     return Unreachable(
@@ -185,38 +192,38 @@ def _no_answer(connection: Connection, errors: bytes) -> Unreachable:
 
 
 class StreamFrames:
-    """Takes frames: the number of the stream, the length, the bytes."""
+    """Parses frames (number of the stream, length, bytes) and writes each stream to its file."""
 
     def __init__(self, out: IO[bytes], err: IO[bytes]) -> None:
-        self._files = {_OUT: out, _ERR: err}
-        self._head = bytearray()
-        self._number = self._left = 0
-        self._last = bytearray()
+        self._files = {_STDOUT: out, _STDERR: err}
+        self._header = bytearray()
+        self._stream = self._bytes_left = 0
+        self._end_json = bytearray()
         self.end: dict[str, Any] | None = None
 
     def write(self, data: memoryview) -> None:
-        """Take the next bytes; what belongs to a stream is written to its file at once."""
+        """Parse the next bytes, and write those of a stream at once."""
         while data:
-            if not self._left:
-                need = _HEAD.size - len(self._head)
-                self._head += data[:need]
+            if not self._bytes_left:
+                need = _FRAME_HEADER.size - len(self._header)
+                self._header += data[:need]
                 data = data[need:]
-                if len(self._head) < _HEAD.size:
+                if len(self._header) < _FRAME_HEADER.size:
                     return
-                self._number, self._left = _HEAD.unpack(self._head)
-                self._head.clear()
-                if self._left > LONGEST_FRAME:
+                self._stream, self._bytes_left = _FRAME_HEADER.unpack(self._header)
+                self._header.clear()
+                if self._bytes_left > MAX_FRAME_BYTES:
                     raise ValueError("a frame is too long")
-            part, data = data[: self._left], data[self._left :]
-            self._left -= len(part)
-            self._take(part)
+            part, data = data[: self._bytes_left], data[self._bytes_left :]
+            self._bytes_left -= len(part)
+            self._write_part(part)
 
-    def _take(self, part: memoryview) -> None:
-        file = self._files.get(self._number)
+    def _write_part(self, part: memoryview) -> None:
+        file = self._files.get(self._stream)
         if file is not None and part:
             file.write(part)
             file.flush()
-        elif self._number == _END:
-            self._last += part
-            if not self._left:
-                self.end = json.loads(self._last)
+        elif self._stream == _END:
+            self._end_json += part
+            if not self._bytes_left:
+                self.end = json.loads(self._end_json)

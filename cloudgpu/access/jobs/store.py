@@ -1,8 +1,7 @@
 """Stores the files of job snapshots by content: `<store>/<sha256>` (0600), each written to a part file and renamed.
 
-Adding to a store takes its lock shared, pruning takes it exclusively. Files are copied, never linked: users may
-change their own at any moment. Nothing is synced to the disk, as rsync does not: after a power cut a file
-may be short, and then it does not count.
+Adding takes the store's lock shared, pruning exclusively. Files are copied, never linked: users may change theirs at
+any moment. Nothing is synced to disk: after a power cut a file may be short, and is then written again.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool, stop_if_abandoned
 
-SMALL_FILE = 1 << 20  # bytes of a file that is read in one piece
+SMALL_FILE = 1 << 20  # bytes up to which a file is read in one piece
 CHUNK = 4 << 20
 TRIES = 5
-TRUSTED_AFTER_NS = 2_000_000_000  # some file systems count time in steps of 2 s
+TRUSTED_AFTER_NS = 2_000_000_000  # some file systems have times in steps of 2 s
 MAX_STAMP_FILES = 20
 LOCK, STAMPS_PREFIX = ".lock", ".seen-"
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe that took the file's place does not wait
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not to wait for a pipe that has replaced the file
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 FileStamp = tuple[int, int, int, int]  # size, mtime_ns, ctime_ns, inode
-Stamps = Mapping[str, tuple[FileStamp, str]]  # with the hash, by path
+Stamps = Mapping[str, tuple[FileStamp, str]]  # stamp and SHA-256, by path
 
 
 class FileChanged(Exception):
@@ -44,19 +43,19 @@ class FileChanged(Exception):
 
 
 def stamp_of(entry: FileEntry) -> FileStamp:
-    """Return the stamp that tells whether a file is still the one that was read."""
+    """Return the stamp of an entry: if it is unchanged, so is the file."""
     return entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode
 
 
 def _stamp_of_open(descriptor: int) -> FileStamp:
-    now = os.fstat(descriptor)
-    if not stat.S_ISREG(now.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         raise FileChanged
-    return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 @contextlib.contextmanager
-def store_lock(store: Path, how: int) -> Iterator[bool]:
+def store_lock(store: Path, operation: int) -> Iterator[bool]:
     """Hold the store's lock, `fcntl.LOCK_SH` or `fcntl.LOCK_EX`; with LOCK_NB yield False where others hold it."""
     with files.explain_os_errors(store):
         for directory in (*reversed(store.parents), store):
@@ -65,7 +64,7 @@ def store_lock(store: Path, how: int) -> Iterator[bool]:
         descriptor = os.open(store / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptor, operation)
         except BlockingIOError:
             yield False
         else:
@@ -81,14 +80,14 @@ def stored_sizes(store: Path) -> dict[str, int]:
 
 
 def is_hash(name: str) -> bool:
-    """Say whether this is a SHA-256 in hex."""
+    """Tell whether this is a SHA-256 in hex."""
     return len(name) == 64 and not set(name) - set("0123456789abcdef")  # noqa: PLR2004  (digits of SHA-256)
 
 
 class StoreWriter:
     """Copies files of one directory into a store. Several threads may use it at once.
 
-    An OSError is about the store; a user's file that cannot be read is InvalidRequest.
+    Raises OSError for errors of the store, InvalidRequest for a user's file that cannot be read.
     """
 
     def __init__(self, root: str, store: Path, report_copied: Callable[[int], None]) -> None:
@@ -98,13 +97,13 @@ class StoreWriter:
         self._token, self._numbers = secrets.token_hex(4), itertools.count()
 
     def has(self, sha256: str, size: int) -> bool:
-        """Say whether the store has this content whole; a shorter file is left from a crash, and is written again."""
+        """Tell whether the store has this content; a file of another size is left from a crash, and does not count."""
         return self._stored_sizes.get(sha256) == size
 
     def add(self, entry: FileEntry) -> tuple[FileStamp, str] | None:
         """Copy a file into the store; return its stamp and hash, or None for one that was deleted meanwhile.
 
-        Raises InvalidRequest for a file that cannot be read, or that changes each time.
+        Raises InvalidRequest for a file that cannot be read, or that keeps changing.
         """
         before: FileStamp | None = stamp_of(entry)
         for _ in range(TRIES):
@@ -119,12 +118,12 @@ class StoreWriter:
 
     def _current_stamp(self, path: str) -> FileStamp | None:
         try:
-            now = os.lstat(f"{self._root}/{path}")
+            status = os.lstat(f"{self._root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _unreadable(path, error) from error
-        return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
+            raise _unreadable_error(path, error) from error
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
     def _read_file(self, path: str, before: FileStamp) -> tuple[FileStamp, str]:
         descriptor = self._open(path)
@@ -140,14 +139,14 @@ class StoreWriter:
             return os.open(f"{self._root}/{path}", _READ)
         except OSError as error:
             if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENOTDIR}:
-                raise FileChanged from error  # it has gone, or is no file any more
-            raise _unreadable(path, error) from error
+                raise FileChanged from error  # it was deleted, or is not a file any more
+            raise _unreadable_error(path, error) from error
 
     def _add_small(self, descriptor: int, path: str, before: FileStamp) -> str:
         try:
             data = os.read(descriptor, before[0] + 1)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable_error(path, error) from error
         if len(data) != before[0] or _stamp_of_open(descriptor) != before:
             raise FileChanged
         sha256 = hashlib.sha256(data).hexdigest()
@@ -162,7 +161,7 @@ class StoreWriter:
         return sha256
 
     def _add_large(self, descriptor: int, path: str, before: FileStamp) -> str:
-        if before[0] in self._sizes:  # very likely it is stored already: reading is cheaper than writing
+        if before[0] in self._sizes:  # probably stored already: reading is cheaper than writing
             sha256 = self._hash(descriptor, path)
             if _stamp_of_open(descriptor) == before and self.has(sha256, before[0]):
                 self._report_copied(before[0])
@@ -188,21 +187,21 @@ class StoreWriter:
         return digest.hexdigest()
 
     def _copy(self, source: int, target: int, copy: FileIO, path: str, before: FileStamp) -> str:
-        """Copy a file; a second thread hashes what has been copied, and neither waits for the other at each piece."""
-        done, copied = 0, SimpleQueue[int]()
+        """Copy a file while a second thread hashes what has been copied; return the hash."""
+        bytes_copied, copied = 0, SimpleQueue[int]()
         with Pool(1) as pool:
-            hashing = pool.submit(_hash_behind, copy, copied)
+            hashing = pool.submit(_hash_while_copied, copy, copied)
             try:
-                while count := _copy_chunk(source, target, path, max_bytes=before[0] - done):
+                while count := _copy_chunk(source, target, path, max_bytes=before[0] - bytes_copied):
                     copied.put(count)
-                    done += count
+                    bytes_copied += count
                     stop_if_abandoned()
                     self._report_copied(count)
             finally:
                 copied.put(0)
             sha256 = hashing.result()
-        if done != before[0] or _stamp_of_open(source) != before:
-            self._report_copied(-done)
+        if bytes_copied != before[0] or _stamp_of_open(source) != before:
+            self._report_copied(-bytes_copied)
             raise FileChanged
         return sha256
 
@@ -217,13 +216,13 @@ class StoreWriter:
 
 
 def _write(target: int, data: bytes | memoryview) -> None:
-    done = os.write(target, data)
-    while done < len(data):
-        done += os.write(target, memoryview(data)[done:])
+    written = os.write(target, data)
+    while written < len(data):
+        written += os.write(target, memoryview(data)[written:])
 
 
-def _hash_behind(copy: FileIO, copied: SimpleQueue[int]) -> str:
-    """Return the hash of a file that grows chunk by chunk, until a chunk of length 0."""
+def _hash_while_copied(copy: FileIO, copied: SimpleQueue[int]) -> str:
+    """Return the hash of a growing file; `copied` yields the lengths of its chunks, 0 at the end."""
     digest, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
     while count := copied.get():
         if copy.readinto(buffer[:count]) != count:
@@ -233,19 +232,19 @@ def _hash_behind(copy: FileIO, copied: SimpleQueue[int]) -> str:
 
 
 def _copy_chunk(source: int, target: int, path: str, max_bytes: int) -> int:
-    """Copy the next chunk, at most `max_bytes` bytes, inside the kernel where it can: file systems may share blocks.
+    """Copy the next chunk, at most `max_bytes` bytes, in the kernel if possible: file systems may share blocks.
 
-    Returns 0 at the end.
+    Returns the bytes copied, 0 at the end.
     """
     size, count = min(CHUNK, max_bytes), 0
     if size and hasattr(os, "copy_file_range"):
-        with contextlib.suppress(OSError):  # two file systems, or one that cannot; what else is wrong shows below
+        with contextlib.suppress(OSError):  # not supported here; other errors show below
             count = os.copy_file_range(source, target, size)
     if size and not count:
         try:
             data = os.read(source, size)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise _unreadable_error(path, error) from error
         _write(target, data)
         count = len(data)
     return count
@@ -255,44 +254,44 @@ def _read_into(descriptor: int, buffer: bytearray, path: str) -> int:
     try:
         return os.readv(descriptor, [buffer])
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
-def _unreadable(path: str, error: OSError) -> InvalidRequest:
+def _unreadable_error(path: str, error: OSError) -> InvalidRequest:
     why = f"cannot be read: {(error.strerror or str(error)).lower()}"
     return _path_error(path, why, "Correct its permissions, or leave it out of the job.")
 
 
-def _path_error(path: str, why: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(f"{printable(path)} {why}.", field="workdir", value=path, next=way_out)
+def _path_error(path: str, why: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(f"{printable(path)} {why}.", field="workdir", value=path, next=remedy)
 
 
 # -- stamps of earlier snapshots: files that did not change are not read again
 
 
 def load_stamps(store: Path, root: str) -> dict[str, tuple[FileStamp, str]]:
-    """Return the stamp and hash of each file of a directory when it was last read, by path; empty where none are saved.
+    """Return the stamp and hash of each file of a directory when it was last read, by path; empty if none are saved.
 
-    Only files that had not changed for 2 s are in it: a later change shows in their times.
+    Only files that had not changed for 2 s were saved: any later change shows in their stamp.
     """
     try:
-        found = json.loads(_stamps_file(store, root).read_bytes())
-        return {path: ((size, mtime, ctime, inode), sha) for path, (size, mtime, ctime, inode, sha) in found.items()}
+        rows = json.loads(_stamps_file(store, root).read_bytes())
+        return {path: ((size, mtime, ctime, inode), sha) for path, (size, mtime, ctime, inode, sha) in rows.items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        return {}  # it only saves time
+        return {}  # stamps only save time
 
 
-def save_stamps(store: Path, root: str, read: Stamps, began_ns: int, stamps: Stamps) -> None:
-    """Save the stamps of a directory's files, but for those that changed less than 2 s before `began_ns`.
+def save_stamps(store: Path, root: str, stamps: Stamps, began_ns: int, saved: Stamps) -> None:
+    """Save the stamps of a directory's files, except those that changed less than 2 s before `began_ns`.
 
-    `stamps` is what `load_stamps` returned: unchanged stamps are not written again.
+    `saved` is what `load_stamps` returned: unchanged stamps are not written again.
     """
-    if read == stamps:
+    if stamps == saved:
         return
-    last = began_ns - TRUSTED_AFTER_NS
-    kept = {path: (*seen, sha) for path, (seen, sha) in read.items() if max(seen[1], seen[2]) < last}
-    # No lock of its own, for pruning cleans up here; whoever writes last has the newest stamps.
-    files.write_whole(_stamps_file(store, root), json.dumps(kept, separators=(",", ":")).encode("ascii"))
+    limit_ns = began_ns - TRUSTED_AFTER_NS
+    stable = {path: (*stamp, sha) for path, (stamp, sha) in stamps.items() if max(stamp[1], stamp[2]) < limit_ns}
+    # Without a lock: pruning deletes part files, and the last writer has the newest stamps.
+    files.write_atomically(_stamps_file(store, root), json.dumps(stable, separators=(",", ":")).encode("ascii"))
 
 
 def _stamps_file(store: Path, root: str) -> Path:

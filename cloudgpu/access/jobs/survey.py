@@ -1,4 +1,4 @@
-"""Walks the directory of a job: which files a snapshot would include, and which it leaves out. Reads no content."""
+"""Walks the directory of a job: which files a snapshot includes, and which it leaves out. Reads no content."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from cloudgpu.errors import InvalidRequest
 GIB = 1 << 30
 MAX_BYTES = 10 * GIB
 OWN_IGNORE, GIT_IGNORE = ".cloudgpuignore", ".gitignore"
-ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")  # of a Python environment: it holds paths of this computer
-MAX_COUNTED = 50_000  # entries of directories that stay out: their sizes are for the plan alone
+ENVIRONMENT_MARKS = ("pyvenv.cfg", "conda-meta")  # a Python environment has one, and works on this computer only
+MAX_COUNTED = 50_000  # entries of directories that are left out: their sizes are only shown
 MAX_NAMED = 3
-GIT_PATIENCE_S = 30
-LONGEST_IGNORE_FILE = 1 << 20
-Chain = tuple[tuple[int, Rules], ...]  # the rules of ignore files above, each with where its paths begin
+GIT_TIMEOUT_S = 30
+MAX_IGNORE_FILE_BYTES = 1 << 20
+Chain = tuple[tuple[int, Rules], ...]  # rules of the ignore files above, each with the length of its directory's path
 
 
 class FileEntry(NamedTuple):
-    """A regular file: its path below the root, and what tells later whether it has changed."""
+    """A regular file: its path below the root, and what shows later whether it has changed."""
 
     path: str
     size: int
@@ -52,7 +52,10 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a snapshot of `root` would hold. `ignore_file` is the name of the ignore files that were read."""
+    """What a snapshot of `root` includes, and leaves out.
+
+    `ignore_file` is the name of the ignore files that were read.
+    """
 
     root: str
     ignore_file: str
@@ -64,33 +67,33 @@ class Survey:
 
 
 class _Mode(Enum):
-    ORDINARY = "what no ignore file names is taken"
-    IGNORED = "only what --include names is taken, and what git tracks"
-    TAKEN = "all is taken but secrets"
+    ORDINARY = "included: all but what ignore files name"
+    IGNORED = "included: only what --include names and what git tracks"
+    INCLUDED = "included: all but secrets"
 
 
 def survey(
     root: Path, *, include: Sequence[str] = (), exclude_dirs: Sequence[str | Path] = (), max_bytes: int = MAX_BYTES
 ) -> Survey:
-    """Return what a snapshot of a directory would take. Sizes are in bytes.
+    """Return what a snapshot of a directory includes. Sizes are in bytes.
 
-    Files that `.cloudgpuignore` names stay out; without one at the top, what `.gitignore` files name, as git reads them
-    (also those above `root` in the same repository, and `.git/info/exclude`; what git tracks is taken although they
-    name it). `.git` and secrets always stay out, and Python environments, which work on this computer alone.
-    `include` are globs from the top that bring back what is ignored; a secret is brought back by its very path alone.
-    `exclude_dirs` are paths below `root`, or absolute ones, that stay out.
+    Files that `.cloudgpuignore` names are left out. Without that file at the top, `.gitignore` files count as in git:
+    also those above `root` in the same repository, and `.git/info/exclude`; what git tracks is included although they
+    name it. `.git`, secrets and Python environments are always left out. `include` are globs from the top that include
+    ignored files; a secret is included only by its exact path. `exclude_dirs` are paths below `root`, or absolute, to
+    leave out.
 
     Raises InvalidRequest for a directory that cannot be read, a link that leads out of it, a glob that matches nothing,
     and for more than `max_bytes` bytes.
     """
     top = _checked_root(root)
-    walk = _Walk(top, read_includes(include), _excluded(top, exclude_dirs))
+    walk = _Walk(top, read_includes(include), _excluded_paths(top, exclude_dirs))
     walk.run()
     omissions = omissions_of(walk.left_out)
     check_globs_used(walk.include, omissions.secrets)
     total = sum(one.size for one in walk.files)
     if total > max_bytes:
-        raise _too_large(walk.files, total, max_bytes, walk.ignore_file)
+        raise _too_large_error(walk.files, total, max_bytes, walk.ignore_file)
     return Survey(
         top, walk.ignore_file, tuple(walk.files), tuple(walk.links), tuple(walk.empty_directories()), total, omissions
     )
@@ -112,41 +115,42 @@ def _checked_root(root: Path) -> str:
     )
 
 
-def _excluded(top: str, directories: Sequence[str | Path]) -> frozenset[str]:
-    """Return the paths below the top that stay out. What lies elsewhere means nothing here."""
-    found = set()
-    for one in directories:
-        path = os.path.relpath(os.path.realpath(one) if os.path.isabs(one) else os.path.join(top, one), top)  # noqa: PTH117, PTH118
+def _excluded_paths(top: str, directories: Sequence[str | Path]) -> frozenset[str]:
+    """Return the paths below the top that are left out. Directories elsewhere are no error."""
+    paths = set()
+    for directory in directories:
+        is_absolute = Path(directory).is_absolute()
+        path = os.path.relpath(os.path.realpath(directory) if is_absolute else f"{top}/{directory}", top)
         if path == ".":
             raise InvalidRequest(
-                f"{printable(str(one))} is the directory of the job itself: nothing of it would be taken.",
+                f"{printable(str(directory))} is the directory of the job itself: nothing of it would be taken.",
                 field="workdir",
-                value=str(one),
+                value=str(directory),
                 next="Choose a directory below it for results, and run the job from a directory of its own.",
             )
-        found.add(path)
-    return frozenset(found)
+        paths.add(path)
+    return frozenset(paths)
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a directory, entry by entry. It opens no file of the user's but ignore files."""
+    """One walk over a directory. It opens no file of the user but ignore files."""
 
     top: str
     include: Included
     excluded: frozenset[str]
     ignore_file: str = GIT_IGNORE
-    above: str = ""  # from the top of the repository to ours, with a slash at its end
+    path_in_repository: str = ""  # path from the top of the repository to `top`, with a final slash
     files: list[FileEntry] = field(default_factory=list)
     links: list[SnapshotLink] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    entered: list[str] = field(default_factory=list)
-    left_to_count: int = MAX_COUNTED
-    tracked: frozenset[str] = frozenset()  # by git although its ignore files name them, and the directories above
+    visited: list[str] = field(default_factory=list)
+    entries_to_count: int = MAX_COUNTED
+    tracked: frozenset[str] = frozenset()  # tracked by git although ignored, and the directories above
     _to_visit: list[tuple[str, Chain, _Mode]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Visit every directory; a list instead of recursion, for trees may be deeper than Python's stack."""
+        """Visit every directory; with a list, because trees may be deeper than Python's stack."""
         chain = self._begin()
         self._to_visit.append(("", chain, _Mode.ORDINARY))
         while self._to_visit:
@@ -154,32 +158,35 @@ class _Walk:
             self._visit(directory, chain, mode)
 
     def _begin(self) -> Chain:
-        """Return the rules from above the directory; a `.cloudgpuignore` at its top replaces all of git's."""
+        """Return the rules of ignore files above the directory; none with a `.cloudgpuignore` at its top."""
         if os.path.lexists(f"{self.top}/{OWN_IGNORE}"):
             self.ignore_file = OWN_IGNORE
             return ()
         repository = _repository(self.top)
         if repository is None:
             return ()
-        self.above = self.top[len(repository.rstrip("/")) + 1 :] + "/" if repository != self.top else ""
+        self.path_in_repository = self.top[len(repository.rstrip("/")) + 1 :] + "/" if repository != self.top else ""
         files = [(f"{repository}/.git/info/exclude", 0)]
-        self.tracked = _tracked(self.top)
-        parts = self.above.split("/")[:-1]
-        for depth in range(len(parts)):
-            between = "".join(f"{part}/" for part in parts[:depth])
-            files.append((f"{repository}/{between}{GIT_IGNORE}", len(between)))
-        found = ((start, _rules(file)) for file, start in files)
-        return tuple((start, rules) for start, rules in found if rules is not None)
+        self.tracked = _tracked_paths(self.top)
+        names = self.path_in_repository.split("/")[:-1]
+        for depth in range(len(names)):
+            parent = "".join(f"{name}/" for name in names[:depth])
+            files.append((f"{repository}/{parent}{GIT_IGNORE}", len(parent)))
+        loaded = ((start, _read_rules(file)) for file, start in files)
+        return tuple((start, rules) for start, rules in loaded if rules is not None)
 
     def _visit(self, directory: str, chain: Chain, mode: _Mode) -> None:
         below = f"{directory}/" if directory else ""
-        with _readable(directory or self.top, self.ignore_file), os.scandir(f"{self.top}/{directory}") as found:
-            entries = list(found)
+        with (
+            _explain_os_errors(directory or self.top, self.ignore_file),
+            os.scandir(f"{self.top}/{directory}") as scanned,
+        ):
+            entries = list(scanned)
         if mode is _Mode.ORDINARY and any(entry.name == self.ignore_file for entry in entries):
-            rules = _rules(f"{self.top}/{below}{self.ignore_file}")
-            chain = chain if rules is None else (*chain, (len(self.above) + len(below), rules))
-        if mode in {_Mode.ORDINARY, _Mode.TAKEN}:
-            self.entered.append(directory)
+            rules = _read_rules(f"{self.top}/{below}{self.ignore_file}")
+            chain = chain if rules is None else (*chain, (len(self.path_in_repository) + len(below), rules))
+        if mode in {_Mode.ORDINARY, _Mode.INCLUDED}:
+            self.visited.append(directory)
         for entry in entries:
             if entry.name != ".git":
                 self._add_entry(entry, below + entry.name, chain, mode)
@@ -188,29 +195,29 @@ class _Walk:
         if path in self.excluded:
             self._leave_out(entry, path, "excluded")
         elif entry.is_dir(follow_symlinks=False):
-            self._directory(entry, path, chain, mode)
+            self._add_directory(entry, path, chain, mode)
         elif is_secret_name(path) and not self._takes_secret(path):
             self._leave_out(entry, path, "secret")
         elif self._is_ignored(entry, path, chain, mode, is_directory=False):
             self._leave_out(entry, path, "ignored")
         elif entry.is_symlink():
-            self.links.append(SnapshotLink(path, self._target(path)))
+            self.links.append(SnapshotLink(path, self._link_target(path)))
         else:
-            self._file(entry, path)
+            self._add_file(entry, path)
 
     def _takes_secret(self, path: str) -> bool:
         return self.include.takes_secret(path) and self.include.takes(path, is_directory=False)
 
-    def _directory(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
+    def _add_directory(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode) -> None:
         if is_secret_directory(path):
             if self.include.names_secret_below(path):
                 self._to_visit.append((path, (), _Mode.IGNORED))
             else:
                 self._leave_out(entry, path, "secret")
             return
-        named = bool(self.include) and self.include.takes(path, is_directory=True)
-        if named:
-            self._to_visit.append((path, (), _Mode.TAKEN))
+        is_included = bool(self.include) and self.include.takes(path, is_directory=True)
+        if is_included:
+            self._to_visit.append((path, (), _Mode.INCLUDED))
         elif not (self._is_ignored(entry, path, chain, mode, is_directory=True) or self._is_environment(path, mode)):
             self._to_visit.append((path, chain, mode))
         elif path in self.tracked or (self.include and self.include.may_hold(path)):
@@ -223,29 +230,31 @@ class _Walk:
         return mode is _Mode.ORDINARY and any(os.path.lexists(mark) for mark in marks)
 
     def _is_ignored(self, entry: os.DirEntry[str], path: str, chain: Chain, mode: _Mode, *, is_directory: bool) -> bool:
-        named = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
-        if named or mode is _Mode.TAKEN or (not is_directory and path in self.tracked):
+        is_included = bool(self.include) and not is_directory and self.include.takes(path, is_directory=False)
+        if is_included or mode is _Mode.INCLUDED or (not is_directory and path in self.tracked):
             return False
         return mode is _Mode.IGNORED or (
-            bool(chain) and is_ignored(chain, self.above + path, entry.name, is_directory=is_directory)
+            bool(chain) and is_ignored(chain, self.path_in_repository + path, entry.name, is_directory=is_directory)
         )
 
-    def _file(self, entry: os.DirEntry[str], path: str) -> None:
+    def _add_file(self, entry: os.DirEntry[str], path: str) -> None:
         try:
-            seen = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            return  # it has gone since the directory was read
-        if stat.S_ISREG(seen.st_mode):
-            mode = 0o755 if seen.st_mode & stat.S_IXUSR else 0o644
-            self.files.append(FileEntry(path, seen.st_size, mode, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino))
+            return  # it was deleted after the directory was read
+        if stat.S_ISREG(status.st_mode):
+            mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
+            self.files.append(
+                FileEntry(path, status.st_size, mode, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            )
         else:
             self._leave_out(entry, path, "special")
 
-    def _target(self, path: str) -> str:
-        """Return where a link leads, relative to its directory. Raises InvalidRequest for one that leads out."""
+    def _link_target(self, path: str) -> str:
+        """Return the target of a link, relative to its directory. Raises InvalidRequest if it is outside of `top`."""
         file = f"{self.top}/{path}"
-        with _readable(path, self.ignore_file):
-            linked = os.readlink(file)  # noqa: PTH115  (a Path would lose a slash at its end)
+        with _explain_os_errors(path, self.ignore_file):
+            linked = os.readlink(file)  # noqa: PTH115  (a Path would drop a final slash)
         target = os.path.relpath(linked, os.path.dirname(file)) if linked.startswith("/") else linked  # noqa: PTH120
         real = os.path.realpath(file)
         if link_stays_inside(path, target) and (real == self.top or real.startswith(self.top.rstrip("/") + "/")):
@@ -258,58 +267,59 @@ class _Walk:
         )
 
     def _leave_out(self, entry: os.DirEntry[str], path: str, why: str) -> None:
-        size, part = 0, False
+        size, is_partial = 0, False
         with contextlib.suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
-                size, part = self._sum(f"{self.top}/{path}")
+                size, is_partial = self._count_bytes(f"{self.top}/{path}")
             else:
                 size = entry.stat(follow_symlinks=False).st_size
-        self.left_out.append(LeftOut(path, size, why, at_least=part))
+        self.left_out.append(LeftOut(path, size, why, at_least=is_partial))
 
-    def _sum(self, directory: str) -> tuple[int, bool]:
-        """Return the bytes below a directory that stays out, and whether that is only a part of them."""
-        total, ahead = 0, [directory]
-        while ahead and self.left_to_count > 0:
+    def _count_bytes(self, directory: str) -> tuple[int, bool]:
+        """Return the bytes below a directory that is left out, and whether counting stopped before the end."""
+        total, pending = 0, [directory]
+        while pending and self.entries_to_count > 0:
             try:
-                with os.scandir(ahead.pop()) as entries:
+                with os.scandir(pending.pop()) as entries:
                     for entry in entries:
-                        self.left_to_count -= 1
+                        self.entries_to_count -= 1
                         if entry.is_dir(follow_symlinks=False):
-                            ahead.append(entry.path)
+                            pending.append(entry.path)
                         else:
                             total += entry.stat(follow_symlinks=False).st_size
             except OSError:
                 return total, True
-        return total, bool(ahead)
+        return total, bool(pending)
 
     def empty_directories(self) -> Iterator[str]:
-        """Yield the directories that were entered and hold nothing that is taken, not even another such directory.
+        """Yield the visited directories that hold nothing that is included, not even another such directory.
 
-        One with an entry that the caller excludes is none: the store may lie in it, which comes after the first time.
+        A directory with an excluded entry is not yielded: the first run may create the store in it, and the snapshot
+        must not change by that.
         """
-        taken = (*(one.path for one in self.files), *(one.path for one in self.links), *self.excluded)
-        full = {path.rpartition("/")[0] for path in taken}
-        for directory in sorted(self.entered, key=len, reverse=True):  # what is below comes first
-            if directory not in full and directory:
+        included = (*(one.path for one in self.files), *(one.path for one in self.links), *self.excluded)
+        nonempty = {path.rpartition("/")[0] for path in included}
+        for directory in sorted(self.visited, key=len, reverse=True):  # subdirectories first
+            if directory not in nonempty and directory:
                 yield directory
-            full.add(directory.rpartition("/")[0])
+            nonempty.add(directory.rpartition("/")[0])
 
 
 def _repository(top: str) -> str | None:
     """Return the top of the git repository that a directory is in, or None."""
-    here = top
-    while not os.path.lexists(f"{here}/.git"):
-        parent = os.path.dirname(here)  # noqa: PTH120
-        if parent == here:
+    directory = top
+    while not os.path.lexists(f"{directory}/.git"):
+        parent = os.path.dirname(directory)  # noqa: PTH120
+        if parent == directory:
             return None
-        here = parent
-    return here
+        directory = parent
+    return directory
 
 
-def _tracked(top: str) -> frozenset[str]:
+def _tracked_paths(top: str) -> frozenset[str]:
     """Return the files below a directory that git tracks although they are ignored, and the directories above them.
 
-    Empty where git is not installed, or does not trust the repository.
+    Empty if git is not installed, or refuses the repository.
     """
     argv = [
         "git",
@@ -321,10 +331,10 @@ def _tracked(top: str) -> frozenset[str]:
     ]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(argv, env=environ, capture_output=True, timeout=GIT_PATIENCE_S, check=True)  # noqa: S603
+        completed = subprocess.run(argv, env=environ, capture_output=True, timeout=GIT_TIMEOUT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return frozenset()
-    files = [os.fsdecode(one) for one in done.stdout.split(b"\0") if one]
+    files = [os.fsdecode(one) for one in completed.stdout.split(b"\0") if one]
     return frozenset(path[:at] for path in files for at in (len(path), *_slashes(path)))
 
 
@@ -332,8 +342,8 @@ def _slashes(path: str) -> list[int]:
     return [at for at, letter in enumerate(path) if letter == "/"]
 
 
-def _rules(file: str) -> Rules | None:
-    """Return the rules of an ignore file; None where there is none. Like git, it follows no link."""
+def _read_rules(file: str) -> Rules | None:
+    """Return the rules of an ignore file; None if there is none. Like git, it follows no link."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -341,22 +351,22 @@ def _rules(file: str) -> Rules | None:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return None
-        raise _unreadable(file, error, OWN_IGNORE) from error
+        raise _unreadable_error(file, error, OWN_IGNORE) from error
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        return read_rules(os.fsdecode(stream.read(LONGEST_IGNORE_FILE)))
+        return read_rules(os.fsdecode(stream.read(MAX_IGNORE_FILE_BYTES)))
 
 
 @contextlib.contextmanager
-def _readable(path: str, ignore_file: str) -> Iterator[None]:
+def _explain_os_errors(path: str, ignore_file: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unreadable(path, error, ignore_file) from error
+        raise _unreadable_error(path, error, ignore_file) from error
 
 
-def _unreadable(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
+def _unreadable_error(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
     return InvalidRequest(
         f"{printable(path)} cannot be read: {(error.strerror or str(error)).lower()}.",
         field="workdir",
@@ -365,10 +375,10 @@ def _unreadable(path: str, error: OSError, ignore_file: str) -> InvalidRequest:
     )
 
 
-def _too_large(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_file: str) -> InvalidRequest:
+def _too_large_error(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_file: str) -> InvalidRequest:
     largest = ", ".join(f"{printable(path)} ({in_units(size)})" for path, size in largest_parts(files))
     return InvalidRequest(
-        f"The directory of the job has {in_units(total)} to take along, more than {in_units(max_bytes)}: {largest}.",
+        f"The directory of the job has {in_units(total)} to upload, more than {in_units(max_bytes)}: {largest}.",
         field="workdir",
         value=str(total),
         next=f"Name what the job does not need in {ignore_file}, and large data with --data SRC:DEST.",
@@ -376,14 +386,14 @@ def _too_large(files: Sequence[FileEntry], total: int, max_bytes: int, ignore_fi
 
 
 def largest_parts(files: Sequence[FileEntry]) -> list[tuple[str, int]]:
-    """Return the largest entries with their bytes, from the deepest directory that holds more than half of all."""
-    total, found = sum(one.size for one in files), _parts_by_size(files, "")
-    while found[0][0].endswith("/") and 2 * found[0][1] > total:
-        below = _parts_by_size(files, found[0][0])
+    """Return the largest entries with their bytes, in the deepest directory that holds more than half of all bytes."""
+    total, parts = sum(one.size for one in files), _parts_by_size(files, "")
+    while parts[0][0].endswith("/") and 2 * parts[0][1] > total:
+        below = _parts_by_size(files, parts[0][0])
         if 2 * below[0][1] <= total:
             break
-        found = below
-    return found[:MAX_NAMED]
+        parts = below
+    return parts[:MAX_NAMED]
 
 
 def _parts_by_size(files: Sequence[FileEntry], start: str) -> list[tuple[str, int]]:
@@ -396,8 +406,8 @@ def _parts_by_size(files: Sequence[FileEntry], start: str) -> list[tuple[str, in
 
 
 def in_units(size: int) -> str:
-    """Return bytes in decimal units, as `df -H` does: 48.1 GB, 3.2 MB, 17 bytes."""
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= one:
-            return f"{size / one:.1f} {unit}"
+    """Return a size in decimal units: 48.1 GB, 3.2 MB, 17 bytes."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
     return f"{size} bytes"

@@ -162,7 +162,7 @@ class EngineNode:
             return self._fault(f"it was not done after {timeout:g} seconds")
         errors = self._served.last_errors()
         if errors is None:
-            return self._connection.lost()
+            return self._connection.lost_error()
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["the program ended"]
         return self._fault(last[0][:300])
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.access.files import explain_os_errors, lock_of, locked, remove, remove_part_files, write_whole
+from cloudgpu.access.files import explain_os_errors, lock_of, locked, remove, remove_part_files, write_atomically
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.machine import Machine, jump_host_of
 from cloudgpu.core.values.network import JumpHost
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 KEY_FILE = "id_ed25519"
 KEY_COMMENT = "cloudgpu"
-OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+OTHERS_BITS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
-    """The key that logs in: where its private half lies, and the line for `authorized_keys`."""
+    """The key that logs in: the file of its private half, and the line for `authorized_keys`."""
 
     path: Path
     public_line: str
@@ -56,10 +56,10 @@ def client_key(directory: Path) -> ClientKey:
     Raises InvalidRequest when the private key can be read by others, is damaged, or cannot be written.
     """
     path = directory / KEY_FILE
-    if not path.exists() or lock_of(path).exists():  # its maker is at work, or was killed and left the lock
+    if not path.exists() or lock_of(path).exists():  # another process makes it now, or was killed while it did
         with locked(path):
             if not path.exists():
-                write_whole(path, _private_pem(_generate()).encode())
+                write_atomically(path, _private_pem(_generate()).encode())
     check_private(path)
     public_line = _public_line(_read_private_key(path))
     _write_public(path, public_line)
@@ -76,7 +76,7 @@ def check_private(path: Path) -> None:
     """Raise InvalidRequest when others than the owner can read or write the private key."""
     with explain_os_errors(path):
         mode = path.stat().st_mode
-    if mode & OPEN_TO_OTHERS:
+    if mode & OTHERS_BITS:
         raise InvalidRequest(
             f"The private key {path} can be read by others (mode {stat.S_IMODE(mode):04o}).",
             field="keys",
@@ -113,13 +113,13 @@ def _read_private_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_ssh_private_key(text, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise _unusable(path, "is not an OpenSSH private key without a passphrase") from error
+        raise _unusable_key_error(path, "is not an OpenSSH private key without a passphrase") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise _unusable(path, "is not an ed25519 key")
+        raise _unusable_key_error(path, "is not an ed25519 key")
     return key
 
 
-def _unusable(path: Path, why: str) -> InvalidRequest:
+def _unusable_key_error(path: Path, why: str) -> InvalidRequest:
     return InvalidRequest(
         f"The private key {path} {why}.",
         field="keys",
@@ -129,12 +129,12 @@ def _unusable(path: Path, why: str) -> InvalidRequest:
 
 
 def _write_public(private: Path, line: str) -> None:
-    """Keep the public half beside the private one, for people and for other tools."""
-    path, wanted = private.with_name(f"{KEY_FILE}.pub"), f"{line}\n".encode()
-    if not path.exists() or path.read_bytes() != wanted:
+    """Write the public half beside the private one, for people and other tools."""
+    path, content = private.with_name(f"{KEY_FILE}.pub"), f"{line}\n".encode()
+    if not path.exists() or path.read_bytes() != content:
         with locked(private), explain_os_errors(path):
             remove_part_files(path)
-            write_whole(path, wanted)
+            write_atomically(path, content)
             os.chmod(path, 0o644)  # noqa: PTH101  (public)
 
 
@@ -143,31 +143,31 @@ _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def pin(file: Path, id: str, public_line: str) -> None:  # noqa: A002
-    """Write down the one key that machine `id` may show; an older pin is replaced.
+    """Pin the only host key that machine `id` may have; an older pin is replaced.
 
     Raises InvalidRequest when `public_line` is no OpenSSH public key, or the file is damaged or cannot be written.
     """
-    line = f"{id} {_key(public_line)}"
+    line = f"{id} {public_key(public_line)}"
     if not _ALIAS.fullmatch(id):
         raise InvalidRequest(f"{id!r} cannot name a line of known_hosts.", field="id", value=id, next="Report this.")
-    if pinned(file, id) == _key(public_line):
+    if pinned(file, id) == public_key(public_line):
         return
     with locked(file):
-        others = [old for old in _pins(file) if _alias(old) != id]
+        others = [old for old in _pin_lines(file) if _alias(old) != id]
         _write_pins(file, [*others, line])
 
 
 def unpin(file: Path, id: str) -> None:  # noqa: A002
-    """Forget the key of machine `id`; the file goes with its last line. No error when there is none."""
+    """Remove the pin of machine `id`, and the file with its last line. No error when there is none."""
     if not file.exists():
         return
     with locked(file):
-        _write_pins(file, [line for line in _pins(file) if _alias(line) != id])
+        _write_pins(file, [line for line in _pin_lines(file) if _alias(line) != id])
 
 
 def pinned(file: Path, id: str) -> str | None:  # noqa: A002
     """Return the pinned key of machine `id` as `ssh-ed25519 AAAA...`, or None. Raises InvalidRequest for bad lines."""
-    for line in _pins(file):
+    for line in _pin_lines(file):
         if _alias(line) == id:
             return line.split(" ", 1)[1]
     return None
@@ -175,33 +175,28 @@ def pinned(file: Path, id: str) -> str | None:  # noqa: A002
 
 def pinned_machines(file: Path) -> tuple[str, ...]:
     """Return the id of every machine that has a pinned key. Raises InvalidRequest for bad lines."""
-    return tuple(_alias(line) for line in _pins(file))
-
-
-def public_key(line: str) -> str:
-    """Return an OpenSSH public line without its comment; raise InvalidRequest for anything else."""
-    return _key(line)
+    return tuple(_alias(line) for line in _pin_lines(file))
 
 
 def is_public_key(line: str) -> bool:
-    """Say whether this is an OpenSSH public line."""
-    found = _KEY.fullmatch(line.strip())
-    return bool(found and _algorithm(found[2]) == found[1])
+    """Tell whether this is an OpenSSH public line."""
+    match = _KEY.fullmatch(line.strip())
+    return bool(match and _algorithm(match[2]) == match[1])
 
 
-def _pins(file: Path) -> list[str]:
+def _pin_lines(file: Path) -> list[str]:
     with explain_os_errors(file):
         try:
             content = file.read_bytes()
         except FileNotFoundError:
             return []
-    return [_checked(file, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    return [_checked_pin(file, number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
 
 
-def _checked(file: Path, number: int, line: bytes) -> str:
+def _checked_pin(file: Path, number: int, line: bytes) -> str:
     try:
         alias, key = line.decode("utf-8").strip().split(" ", 1)
-        return f"{alias} {_key(key)}"
+        return f"{alias} {public_key(key)}"
     except (ValueError, InvalidRequest) as error:
         raise InvalidRequest(
             f"Line {number} of {file} is not a pinned host key.",
@@ -211,8 +206,8 @@ def _checked(file: Path, number: int, line: bytes) -> str:
         ) from error
 
 
-def _key(public_line: str) -> str:
-    """Return algorithm and key without the comment; raise InvalidRequest when they do not belong together."""
+def public_key(public_line: str) -> str:
+    """Return an OpenSSH public line without its comment; raise InvalidRequest for anything else."""
     if is_public_key(public_line):
         return " ".join(public_line.split()[:2])
     raise InvalidRequest(
@@ -238,7 +233,7 @@ def _alias(line: str) -> str:
 
 def _write_pins(file: Path, lines: list[str]) -> None:
     if lines:
-        write_whole(file, "".join(f"{line}\n" for line in lines).encode())
+        write_atomically(file, "".join(f"{line}\n" for line in lines).encode())
     else:
         remove(file)
 
@@ -246,7 +241,7 @@ def _write_pins(file: Path, lines: list[str]) -> None:
 CONFIG_HEAD = (
     "# Written by cloudgpu; changes are lost. To use it, put this line first in ~/.ssh/config:\n#   Include {file}\n"
 )
-ALIVE_EVERY_S = 15  # OpenSSH gives up after three of these without an answer
+KEEPALIVE_S = 15  # OpenSSH gives up after three of these intervals without an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +260,7 @@ def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
 
 
 def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> None:
-    """Write the config for these machines, whole and mode 0600; remove it when there are none.
+    """Write the config for these machines, mode 0600; remove it when there are none.
 
     An unchanged config is not written again. Raises InvalidRequest when it cannot be written.
     """
@@ -275,18 +270,18 @@ def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_
     text = config_text(file, hosts, key_file=key_file, known_hosts=known_hosts).encode()
     if _read_config(file) != text:
         with locked(file):
-            write_whole(file, text)
+            write_atomically(file, text)
 
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
     common = _lines(_common_options(key_file, known_hosts))
-    blocks = [_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
-    return CONFIG_HEAD.format(file=_quoted(file)) + "".join(blocks)
+    blocks = [_host_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
+    return CONFIG_HEAD.format(file=_quoted_path(file)) + "".join(blocks)
 
 
 def ssh_command(file: Path, name: str, arguments: Sequence[str] = ()) -> list[str]:
-    """Return the argument list that opens `name` with the system's client; raise InvalidRequest where it has none.
+    """Return the argument list that opens `name` with the system's ssh; raise InvalidRequest when there is none.
 
     `arguments` follow the name, as a command to run there; options go before it through the user's own `ssh -F`.
     """
@@ -297,26 +292,26 @@ def ssh_client() -> str:
     """Return the path of the system's `ssh`; raise InvalidRequest when there is none."""
     import shutil
 
-    found = shutil.which("ssh")
-    if found is None:
+    path = shutil.which("ssh")
+    if path is None:
         raise InvalidRequest(
             "This machine has no ssh client.",
             field="PATH",
             value="ssh",
             next="Install it (Debian, Ubuntu, WSL: apt-get install openssh-client), or use: cloudgpu exec NAME -- CMD",
         )
-    return found
+    return path
 
 
-def _block(host: SshHost) -> str:
-    """Return the lines that are of this machine alone."""
+def _host_block(host: SshHost) -> str:
+    """Return the lines of this machine only."""
     address, user = host.address, _quoted_text(host.address.user)
     text = (
         f"\nHost {host.name}\n  HostName {address.host}\n  Port {address.port}\n  User {user}\n"
         f"  HostKeyAlias {host.id}\n"
     )
     if host.jump:
-        # Not ProxyJump: started with `-F`, that would read this file for the jump host, too, and not the user's own.
+        # Not ProxyJump: with `-F` that would read this file for the jump host too, and not the user's own config.
         text += f"  ProxyCommand ssh -W '[%h]:%p' {' '.join(host.jump.options())}\n"
     return text
 
@@ -324,17 +319,17 @@ def _block(host: SshHost) -> str:
 def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
     """Return the options that are the same for every machine."""
     return {
-        "IdentityFile": _quoted(key_file),
+        "IdentityFile": _quoted_path(key_file),
         "IdentitiesOnly": "yes",
         "IdentityAgent": "none",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "UserKnownHostsFile": _quoted(known_hosts),
+        "UserKnownHostsFile": _quoted_path(known_hosts),
         "GlobalKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
         "CheckHostIP": "no",
-        "ServerAliveInterval": str(ALIVE_EVERY_S),
+        "ServerAliveInterval": str(KEEPALIVE_S),
     }
 
 
@@ -342,7 +337,7 @@ def _lines(options: dict[str, str]) -> str:
     return "".join(f"  {name} {value}\n" for name, value in options.items())
 
 
-def _quoted(path: Path) -> str:
+def _quoted_path(path: Path) -> str:
     # OpenSSH expands %-tokens and ${VAR} in these paths: a percent sign is doubled, a variable cannot be escaped.
     if "${" in str(path):
         raise InvalidRequest(

@@ -28,7 +28,7 @@ OPEN_CHANNEL_S = 20.0  # how long a server may take to open a channel
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command ended: its status (128 + n after signal n) and all it wrote."""
+    """A finished command: its exit status (128 + n after signal n) and all it wrote."""
 
     status: int
     stdout: bytes
@@ -36,20 +36,20 @@ class Completed:
 
 
 class _LimitedBuffer(BytesIO):
-    """A buffer for a command's output up to a size; more raises `fault(size)`, or is dropped if `fault` is None."""
+    """A buffer of at most `size` bytes; more raises `error_of(size)`, or is dropped if `error_of` is None."""
 
-    def __init__(self, fault: Callable[[int], Exception] | None, size: int | None) -> None:
+    def __init__(self, error_of: Callable[[int], Exception] | None, size: int | None) -> None:
         super().__init__()
-        self._fault, self._size = fault, size
+        self._error_of, self._size = error_of, size
 
     def write(self, data: Any, /) -> int:
         """Keep all of it, or as much as fits."""
-        taken = memoryview(data).nbytes
-        if self._size is not None and self.tell() + taken > self._size:
-            if self._fault is not None:
-                raise self._fault(self._size)
+        size = memoryview(data).nbytes
+        if self._size is not None and self.tell() + size > self._size:
+            if self._error_of is not None:
+                raise self._error_of(self._size)
             super().write(memoryview(data)[: max(0, self._size - self.tell())])
-            return taken
+            return size
         return super().write(data)
 
 
@@ -89,40 +89,39 @@ class Connection:
     ) -> Completed:
         """Run a shell command there and return how it ended; `timeout` is seconds for all of it.
 
-        Of a machine that is not trusted, at most `max_bytes` of output, and as many of its errors, are read.
-        Raises Unreachable when the connection is lost or the command takes longer, or prints more (its channel
-        is then closed).
+        At most `max_bytes` of its output, and as many of its errors, are kept. Raises Unreachable when the connection
+        is lost, the command takes longer, or prints more (its channel is then closed).
         """
         from cloudgpu.access.ssh.streams import exchange
 
-        stdout, stderr = _LimitedBuffer(self._overlong, max_bytes), _LimitedBuffer(None, max_bytes)
+        stdout, stderr = _LimitedBuffer(self._output_too_long_error, max_bytes), _LimitedBuffer(None, max_bytes)
         with self.session(timeout) as channel, self._deadline(channel, timeout) as timed_out, self.explain_errors():
             channel.exec_command(command)
             status = exchange(channel, BytesIO(input), stdout, stderr)
         if status is None:
-            raise self._timed_out(timeout) if timed_out.is_set() else self.lost()
+            raise self._timed_out_error(timeout) if timed_out.is_set() else self.lost_error()
         return Completed(status, stdout.getvalue(), stderr.getvalue())
 
     @contextlib.contextmanager
     def session(self, timeout: float = OPEN_CHANNEL_S) -> Iterator[Channel]:
         """Yield a session channel and close it afterwards. Raises Unreachable."""
-        from cloudgpu.access.ssh.transport import hang_up
+        from cloudgpu.access.ssh.transport import close_channel
 
         with self.explain_errors():
             channel = self.transport.open_session(timeout=timeout)
         try:
             yield channel
         finally:
-            hang_up(channel)
+            close_channel(channel)
 
     def sftp(self) -> SFTPClient:
         """Return a file transfer session, to be closed by the caller. Raises Unreachable."""
-        from cloudgpu.access.ssh.streams import Files
+        from cloudgpu.access.ssh.streams import BytePathSftp
 
         with self.explain_errors():
-            client = Files.from_transport(self.transport)
+            client = BytePathSftp.from_transport(self.transport)
         if client is None:
-            raise self.lost()
+            raise self.lost_error()
         return client
 
     @contextlib.contextmanager
@@ -133,10 +132,10 @@ class Connection:
         try:
             yield
         except CONNECTION_ERRORS as error:
-            raise self.lost(error) from error
+            raise self.lost_error(error) from error
 
-    def lost(self, error: Exception | None = None) -> Unreachable:
-        """Return the error that says that this connection is over, or that one request on it was refused."""
+    def lost_error(self, error: Exception | None = None) -> Unreachable:
+        """Return the error for a lost connection, or for one refused request while the connection is still usable."""
         name = self.target.name
         if error is not None and self.is_usable():
             return Unreachable(f"{name} refused the request: {reason(error)}.", field="name", value=name)
@@ -148,8 +147,8 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the connection and all that runs over it; safe to call twice and from any thread."""
-        # The socket first: a thread that is stuck writing to a frozen machine lets go only then.
+        """Close the connection with all its channels; safe to call twice and from any thread."""
+        # The socket first: that is what frees a thread stuck in a write to a frozen machine.
         with contextlib.suppress(OSError):
             self.transport.sock.shutdown(socket.SHUT_RDWR)
         self.transport.close()
@@ -158,13 +157,13 @@ class Connection:
 
     @contextlib.contextmanager
     def _deadline(self, channel: Channel, timeout: float) -> Iterator[threading.Event]:
-        from cloudgpu.access.ssh.transport import hang_up
+        from cloudgpu.access.ssh.transport import close_channel
 
         timed_out = threading.Event()
 
         def give_up() -> None:
             timed_out.set()
-            hang_up(channel)
+            close_channel(channel)
 
         timer = threading.Timer(timeout, give_up)
         timer.daemon = True
@@ -174,11 +173,11 @@ class Connection:
         finally:
             timer.cancel()
 
-    def _overlong(self, size: int) -> Unreachable:
+    def _output_too_long_error(self, size: int) -> Unreachable:
         name = self.target.name
         return Unreachable(f"A command on {name} printed more than {size} bytes.", field="name", value=name)
 
-    def _timed_out(self, timeout: float) -> Unreachable:
+    def _timed_out_error(self, timeout: float) -> Unreachable:
         name = self.target.name
         return Unreachable(
             f"A command on {name} was not done after {timeout:g} seconds.", field="name", value=name, next="Try again."
@@ -197,29 +196,29 @@ def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
         try:
             return _connect_once(target, timeout)
         except Unreachable as error:
-            left = deadline - time.monotonic()
-            if left <= 0 or not retryable(error):
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 or not is_retryable(error):
                 raise
-        time.sleep(min(pause, left))
+        time.sleep(min(pause, seconds_left))
         pause = min(LONGEST_PAUSE_S, pause * 2)
 
 
-def retryable(error: Exception) -> bool:
+def is_retryable(error: Exception) -> bool:
     """Tell whether a later attempt may succeed: never after a wrong host key or a refused login."""
     return isinstance(error, (Unreachable, ProviderUnavailable)) and not isinstance(error, (WrongHostKey, LoginRefused))
 
 
 def _connect_once(target: Target, timeout: float) -> Connection:
-    known = _pinned_key(target)
-    from cloudgpu.access.ssh import handshake  # paramiko: a tenth of a second, for what is contacted alone
+    host_key = _pinned_key(target)
+    from cloudgpu.access.ssh import handshake  # imports paramiko, a tenth of a second: only when a machine is contacted
 
-    return Connection(target, handshake.open_transport(target, known, time.monotonic() + timeout))
+    return Connection(target, handshake.open_transport(target, host_key, time.monotonic() + timeout))
 
 
 def _pinned_key(target: Target) -> str:
-    known = pinned(target.known_hosts, target.id)
-    if known is not None:
-        return known
+    host_key = pinned(target.known_hosts, target.id)
+    if host_key is not None:
+        return host_key
     raise WrongHostKey(
         f"No host key is pinned for {target.name}, so it cannot be verified and was not contacted.",
         field="known_hosts",

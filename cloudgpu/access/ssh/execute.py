@@ -1,6 +1,6 @@
-"""Runs a command on a machine as if it ran here, and writes lines to the terminals of the machine's people.
+"""Runs a command on a machine over SSH as if it ran here, and writes messages to the terminals on a machine.
 
-A command keeps its streams, its terminal and its exit status. Both work over SSH.
+The command's streams, terminal and exit status are those of the caller.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from cloudgpu.access.ssh.target import Target
 
-INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
+INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-# A machine in training may be slow to answer; a tunnel reconnects cheaply, a command would be lost.
-QUIET_S, DEADLINE_S = 15.0, 30.0
+# Longer than for a tunnel, which reconnects: a machine under load answers slowly, and a lost command cannot be resumed.
+PING_AFTER_S, DEADLINE_S = 15.0, 30.0
 
 
 def run(
@@ -37,24 +37,24 @@ def run(
     stdout: IO[bytes],
     stderr: IO[bytes],
     tty: bool | None = False,
-    quiet: float = QUIET_S,
+    ping_after: float = PING_AFTER_S,
     deadline: float = DEADLINE_S,
 ) -> int:
     """Run `argv` there, each word quoted for the machine's shell, and return its status (128 + n after signal n).
 
-    The files are binary. `tty`: a terminal there, as ours is; None: when stdin and stdout are terminals here.
-    Ctrl-C interrupts the command and returns 130; a reader of ours that went away, 141. After `quiet` seconds of
-    silence the machine has `deadline` seconds to give a sign of life.
-    Raises Unreachable when the connection is lost on the way, Frozen when the machine is silent.
+    The files are binary. `tty`: run it in a terminal there; None: when stdin and stdout are terminals here. Returns 130
+    when Ctrl-C interrupted it, 141 when the reader of `stdout` went away. After `ping_after` seconds of silence the
+    machine has `deadline` seconds to answer. Raises Unreachable when the connection is lost, Frozen when the machine
+    does not answer.
     """
     if not argv:
         raise InvalidRequest("There is no command to run.", field="CMD", value=None, next="Name one after --")
     if tty is None:
         tty = stdin is not None and stdin.isatty() and stdout.isatty()
-    with Keepalive(connection, quiet=quiet, deadline=deadline) as alive:
+    with Keepalive(connection, ping_after=ping_after, deadline=deadline) as alive:
         status = _run(connection, shlex.join(argv), stdin, stdout, stderr, tty=tty)
     if status is None:
-        raise alive.error or connection.lost()
+        raise alive.error or connection.lost_error()
     return status
 
 
@@ -72,7 +72,7 @@ def _run(
     with connection.session() as channel:
         with connection.explain_errors():
             if tty:
-                _ask_terminal(channel, stdout)
+                _request_terminal(channel, stdout)
             channel.exec_command(command)
         try:
             with _as_terminal(channel, stdin, stdout) if tty else contextlib.nullcontext():
@@ -83,22 +83,22 @@ def _run(
             return BROKEN_PIPE
 
 
-def _ask_terminal(channel: Channel, stdout: IO[bytes]) -> None:
-    size = _size(stdout)
+def _request_terminal(channel: Channel, stdout: IO[bytes]) -> None:
+    size = _window_size(stdout)
     channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
 
 
-def _size(stdout: IO[bytes]) -> os.terminal_size:
-    """Return the window's size; not from COLUMNS and LINES, which do not follow it."""
+def _window_size(stdout: IO[bytes]) -> os.terminal_size:
+    """Return the window's size; not from COLUMNS and LINES, which do not change with it."""
     try:
         return os.get_terminal_size(stdout.fileno())
-    except OSError:  # no terminal here, but one was wanted there
+    except OSError:  # no terminal here, but one was requested there
         return os.terminal_size((80, 24))
 
 
 @contextlib.contextmanager
 def _as_terminal(channel: Channel, stdin: IO[bytes] | None, stdout: IO[bytes]) -> Iterator[None]:
-    """Hand every key on as it is typed, and every new size of the window."""
+    """Send every key as it is typed, and every new size of the window."""
     with _raw_terminal(stdin), _forward_window_size(channel, stdout):
         yield
 
@@ -111,34 +111,34 @@ def _raw_terminal(stdin: IO[bytes] | None) -> Iterator[None]:
     import termios
     import tty
 
-    before = termios.tcgetattr(stdin)
+    settings = termios.tcgetattr(stdin)
     tty.setraw(stdin.fileno(), termios.TCSADRAIN)
     try:
         yield
     finally:
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, settings)
 
 
 @contextlib.contextmanager
 def _forward_window_size(channel: Channel, stdout: IO[bytes]) -> Iterator[None]:
-    """Tell the machine every new size of the window."""
+    """Send every new size of the window to the machine."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only
         return
-    # A thread tells it: the signal may interrupt the main thread in the middle of a message.
+    # A thread sends it: the signal may interrupt the main thread in the middle of a message.
     sizes: SimpleQueue[os.terminal_size | None] = SimpleQueue()
-    teller = threading.Thread(target=_tell_sizes, args=(channel, sizes), daemon=True)
-    teller.start()
-    before = signal.signal(signal.SIGWINCH, lambda _number, _frame: sizes.put(_size(stdout)))
+    sender = threading.Thread(target=_send_sizes, args=(channel, sizes), daemon=True)
+    sender.start()
+    previous_handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: sizes.put(_window_size(stdout)))
     try:
         yield
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        signal.signal(signal.SIGWINCH, previous_handler)
         sizes.put(None)
-        teller.join(1)
+        sender.join(1)
 
 
-def _tell_sizes(channel: Channel, sizes: SimpleQueue[os.terminal_size | None]) -> None:
+def _send_sizes(channel: Channel, sizes: SimpleQueue[os.terminal_size | None]) -> None:
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     while (size := sizes.get()) is not None:
@@ -146,41 +146,44 @@ def _tell_sizes(channel: Channel, sizes: SimpleQueue[os.terminal_size | None]) -
             channel.resize_pty(size.columns, size.lines)
 
 
-# A terminal is a machine's where a process with its user's HOME has it: on a computer that is several machines (the
-# local provider) it may be another's. What does not take the text at once is left out. A terminal's times are set back
-# to what they were: what we say there is nobody's work, and no sign of life. Python 3.8: it runs over there.
-_SAY = r"""
+# Runs on the machine (Python 3.8). A terminal belongs to the machine if a process with its user's HOME uses it: a
+# computer may be several machines (local provider). A terminal that would block is left out. Its times are set back, so
+# that our message does not count as activity.
+_WRITE_PROGRAM = r"""
 import glob, os, sys
 text = sys.stdin.read().replace("\n", "\r\n").encode()
-told = set()
-for place in glob.glob("/proc/[0-9]*"):
+written = set()
+for process in glob.glob("/proc/[0-9]*"):
     try:
-        with open(place + "/environ", "rb") as file:
+        with open(process + "/environ", "rb") as file:
             if ("HOME=" + os.environ["HOME"]).encode() not in file.read().split(b"\0"):
                 continue
-        terminal = os.readlink(place + "/fd/0")
-        if terminal in told or not terminal.startswith("/dev/pts/"):
+        terminal = os.readlink(process + "/fd/0")
+        if terminal in written or not terminal.startswith("/dev/pts/"):
             continue
         handle = os.open(terminal, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         try:
             before = os.fstat(handle)
             os.write(handle, b"\r\n" + text + b"\r\n")
-            told.add(terminal)
+            written.add(terminal)
             os.utime(terminal, ns=(before.st_atime_ns, before.st_mtime_ns))
         finally:
             os.close(handle)
     except OSError:
         continue
-print(len(told))
+print(len(written))
 """
-_RUN = f"\"$HOME\"/.cloudgpu/agent python -IS -c '{_SAY}'"
+_WRITE_COMMAND = f"\"$HOME\"/.cloudgpu/agent python -IS -c '{_WRITE_PROGRAM}'"
 
 
 def write_to_terminals(target: Target, text: str, *, timeout: float) -> int:
-    """Write `text` to the terminals of this machine's user and return how many took it; `timeout` is in seconds.
+    """Write `text` to the terminals of this machine's user and return how many there were.
 
-    Raises Unreachable for a machine that does not answer, and for one on which no Python of the agent's runs.
+    `timeout` is in seconds. Returns 0 where the agent cannot run. Raises Unreachable for a machine that does not
+    answer.
     """
     with connect(target, timeout=timeout) as connection:
-        done = connection.capture(_RUN, timeout=timeout, input=f"[cloudgpu] {text}".encode(), max_bytes=1000)
-    return int(done.stdout) if done.status == 0 and done.stdout.strip().isdigit() else 0
+        completed = connection.capture(
+            _WRITE_COMMAND, timeout=timeout, input=f"[cloudgpu] {text}".encode(), max_bytes=1000
+        )
+    return int(completed.stdout) if completed.status == 0 and completed.stdout.strip().isdigit() else 0

@@ -24,31 +24,31 @@ from cloudgpu.errors import InvalidRequest, WrongHostKey
 def open_transport(target: Target, host_key: str, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns this host key, logged in with our key.
 
-    `deadline` is in monotonic seconds. Raises WrongHostKey before anything secret was sent, LoginRefused, Unreachable,
-    InvalidRequest (our own files).
+    `deadline` is in monotonic seconds. Raises WrongHostKey (nothing secret was sent), LoginRefused, Unreachable,
+    InvalidRequest (the key file here).
     """
-    return open_transport_with(target, host_key, _own_key(target), deadline)
+    return open_transport_with(target, host_key, _read_client_key(target), deadline)
 
 
 def open_transport_with(target: Target, host_key: str, key: PKey, deadline: float) -> SshTransport:
     """Return a transport to the machine that owns this host key, logged in with `key`; raises as `open_transport`."""
-    connected = dial(target, deadline)
+    connection = dial(target, deadline)
     deadline += jump.LOGIN_TIMEOUT_S if target.jump else 0
-    transport = SshTransport(connected, host_key.split(" ", 1)[0])
+    transport = SshTransport(connection, host_key.split(" ", 1)[0])
     try:
-        _shake_hands(target, transport, deadline)
+        _start_client(target, transport, deadline)
         _check_host_key(target, host_key, transport)
         _log_in(target, transport, key, deadline)
     except BaseException as error:
         transport.close()
-        connected.close()
-        if isinstance(connected, jump.ProxySocket):
-            raise connected.explained(target, error) from error
+        connection.close()
+        if isinstance(connection, jump.ProxySocket):
+            raise connection.explain(target, error) from error
         raise
     return transport
 
 
-def _own_key(target: Target) -> Ed25519Key:
+def _read_client_key(target: Target) -> Ed25519Key:
     check_private(target.key_file)
     try:
         return Ed25519Key.from_private_key_file(str(target.key_file))
@@ -61,20 +61,20 @@ def _own_key(target: Target) -> Ed25519Key:
         ) from error
 
 
-def _shake_hands(target: Target, transport: SshTransport, deadline: float) -> None:
-    """Agree on keys and ciphers; paramiko checks here that the server owns the key that it shows."""
-    left = max(0.1, deadline - time.monotonic())
-    transport.banner_timeout = transport.handshake_timeout = left
+def _start_client(target: Target, transport: SshTransport, deadline: float) -> None:
+    """Exchange keys; paramiko verifies here that the server owns the host key that it shows."""
+    seconds_left = max(0.1, deadline - time.monotonic())
+    transport.banner_timeout = transport.handshake_timeout = seconds_left
     try:
-        transport.start_client(timeout=left)
+        transport.start_client(timeout=seconds_left)
     except IncompatiblePeer as error:
         if "host key" in str(error):
-            raise _wrong_key(target, "a host key of another kind") from error
-        raise _incompatible(target, error) from error
+            raise _wrong_key_error(target, "a host key of another kind") from error
+        raise _incompatible_error(target, error) from error
     except SSHException as error:
-        if not transport.remote_version:  # no banner yet: a server that is just starting, or no SSH server
+        if not transport.remote_version:  # no banner: the server is just starting, or is no SSH server
             raise no_answer(target, "it did not introduce itself as an SSH server") from error
-        raise _incompatible(target, error) from error
+        raise _incompatible_error(target, error) from error
     except (EOFError, OSError) as error:
         raise no_answer(target, "it closed the connection") from error
     if not transport.initial_kex_done:
@@ -82,9 +82,9 @@ def _shake_hands(target: Target, transport: SshTransport, deadline: float) -> No
 
 
 def _check_host_key(target: Target, host_key: str, transport: SshTransport) -> None:
-    shown = transport.get_remote_server_key()
-    if f"{shown.get_name()} {shown.get_base64()}" != host_key:
-        raise _wrong_key(target, "another host key")
+    server_key = transport.get_remote_server_key()
+    if f"{server_key.get_name()} {server_key.get_base64()}" != host_key:
+        raise _wrong_key_error(target, "another host key")
 
 
 def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float) -> None:
@@ -107,9 +107,9 @@ def _log_in(target: Target, transport: SshTransport, key: PKey, deadline: float)
     )
 
 
-def _wrong_key(target: Target, what: str) -> WrongHostKey:
+def _wrong_key_error(target: Target, shown_key: str) -> WrongHostKey:
     return WrongHostKey(
-        f"The machine at {target.host_and_port} showed {what} than the one pinned for "
+        f"The machine at {target.host_and_port} showed {shown_key} than the one pinned for "
         f"{target.name}: it is another machine, or somebody is in between.",
         field="known_hosts",
         value=target.id,
@@ -117,7 +117,7 @@ def _wrong_key(target: Target, what: str) -> WrongHostKey:
     )
 
 
-def _incompatible(target: Target, error: Exception) -> LoginRefused:
+def _incompatible_error(target: Target, error: Exception) -> LoginRefused:
     return LoginRefused(
         f"{target.name} and this computer could not agree on how to encrypt: {reason(error)}.",
         field="name",

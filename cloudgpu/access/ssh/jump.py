@@ -1,8 +1,7 @@
-"""The TCP connection to a machine, straight or through its jump host. Imports no paramiko.
+"""Opens the TCP connection to a machine, directly or through its jump host. Imports no paramiko.
 
-Through a jump host the system's ssh carries the bytes (`ssh -W`); the machine behind it is verified as any other. How
-the jump host itself is reached, with which key and whether it is the right one, the user's own SSH config, agent and
-known_hosts decide; a question of ssh's is asked on the user's terminal.
+A jump host is reached with the system's ssh (`ssh -W`), by the user's own SSH config, agent and known_hosts; ssh asks
+its questions in the user's terminal. The machine behind the jump host is verified as any other.
 """
 
 from __future__ import annotations
@@ -20,27 +19,30 @@ from cloudgpu.access.ssh.client_files import ssh_client
 from cloudgpu.access.ssh.target import AccessBlocked, LoginRefused, Target, reason
 from cloudgpu.errors import Unreachable, WrongHostKey
 
-LOGIN_TIMEOUT_S = 20.0  # what a login at the jump host may take, beside the one at the machine
-GRACE_S = 0.2  # for its last words, and to take leave of the jump host
-MAX_MESSAGE_BYTES = 4096  # bytes of ssh's messages that are looked at, from the end
-# OpenSSH stays deaf to Ctrl-C where that was ignored before it: the key is meant for what runs on the machine.
-_DEAF = 'trap "" INT; exec "$0" "$@"'
-_LASTING = re.compile(r"Permission denied|Host key verification failed|Too many authentication failures")
-_EMPTY_WORDS = re.compile(r"stdio forwarding failed|Warning: Permanently added|Killed by signal|^\s*$")
+LOGIN_TIMEOUT_S = 20.0  # what the login at the jump host may take, in addition to the machine's
+GRACE_S = 0.2  # for ssh to print its last messages and log out
+MAX_MESSAGE_BYTES = 4096  # of the end of ssh's messages
+# ssh inherits that SIGINT is ignored: Ctrl-C is meant for the command on the machine.
+_IGNORE_INTERRUPT = 'trap "" INT; exec "$0" "$@"'
+_PERMANENT_ERRORS = re.compile(r"Permission denied|Host key verification failed|Too many authentication failures")
+_NOISE = re.compile(r"stdio forwarding failed|Warning: Permanently added|Killed by signal|^\s*$")
 
 
 class ProxySocket(socket.socket):
-    """Our end of a connection that an ssh process carries; closing it ends the process."""
+    """Our end of a connection through an ssh process; closing it ends the process."""
 
-    def __init__(self, end: socket.socket, process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
-        super().__init__(fileno=end.detach())
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], messages: IO[bytes]) -> None:
+        super().__init__(fileno=ours.detach())
         self.process = process
-        self.said = ""
+        self.ssh_message = ""
         self._messages = messages
         self._closing = threading.Lock()
 
     def close(self) -> None:
-        """Close our end, end the process, and keep what it said; paramiko's thread and its user's both come here."""
+        """Close our end, end the process, and keep its messages.
+
+        Two threads may call this: paramiko's and its user's.
+        """
         with self._closing:
             if self._messages.closed:
                 return
@@ -49,17 +51,21 @@ class ProxySocket(socket.socket):
                 self.process.wait(GRACE_S)
             self.process.kill()
             self.process.wait()
-            self.said = _last_messages(self._messages)
+            self.ssh_message = _last_messages(self._messages)
             self._messages.close()
 
-    def explained(self, target: Target, error: BaseException) -> BaseException:
-        """Return the fault of a failed start in ssh's words where it said something; to be asked after `close`."""
-        if not isinstance(error, Unreachable) or isinstance(error, (WrongHostKey, LoginRefused)) or not self.said:
+    def explain(self, target: Target, error: BaseException) -> BaseException:
+        """Return the error of a failed connection with ssh's message, if any; call it after `close`."""
+        if (
+            not isinstance(error, Unreachable)
+            or isinstance(error, (WrongHostKey, LoginRefused))
+            or not self.ssh_message
+        ):
             return error
-        kind = AccessBlocked if _LASTING.search(self.said) else Unreachable
+        kind = AccessBlocked if _PERMANENT_ERRORS.search(self.ssh_message) else Unreachable
         remedy = " ".join(("ssh", *(target.jump.options() if target.jump else ())))
         return kind(
-            f"{target.name} cannot be reached at {target.host_and_port}: ssh says: {self.said}.",
+            f"{target.name} cannot be reached at {target.host_and_port}: ssh says: {self.ssh_message}.",
             field="--jump",
             value=str(target.jump),
             next=f"See whether you get that far: {remedy}",
@@ -67,7 +73,7 @@ class ProxySocket(socket.socket):
 
 
 def open_through(target: Target) -> ProxySocket:
-    """Return a connection to the machine's SSH server through its jump host; that it stands is not yet known.
+    """Return a connection to the machine's SSH server through its jump host; it may still fail to be established.
 
     Raises InvalidRequest without the system's ssh, Unreachable when it cannot be started.
     """
@@ -78,9 +84,10 @@ def open_through(target: Target) -> ProxySocket:
     argv = [ssh_client(), "-W", f"[{host}]:{port}", *target.jump.options()]
     ours, theirs = socket.socketpair()
     messages = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the connection)
-    end = theirs.fileno()
+    descriptor = theirs.fileno()
     try:
-        process = subprocess.Popen(["/bin/sh", "-c", _DEAF, *argv], stdin=end, stdout=end, stderr=messages)  # noqa: S603
+        command = ["/bin/sh", "-c", _IGNORE_INTERRUPT, *argv]
+        process = subprocess.Popen(command, stdin=descriptor, stdout=descriptor, stderr=messages)  # noqa: S603
     except OSError as error:
         ours.close()
         messages.close()
@@ -91,31 +98,31 @@ def open_through(target: Target) -> ProxySocket:
 
 
 def _last_messages(messages: IO[bytes]) -> str:
-    """Return what ssh said last, as the end of a sentence: two lines at most, none that says nothing."""
+    """Return the last two useful lines of ssh's messages, as the end of a sentence."""
     messages.seek(max(0, messages.seek(0, 2) - MAX_MESSAGE_BYTES))
     lines = messages.read().decode("utf-8", "replace").splitlines()
-    telling = [line.strip().rstrip(".") for line in lines if not _EMPTY_WORDS.search(line)]
-    return "; ".join("".join(filter(str.isprintable, line)) for line in telling[-2:])
+    useful = [line.strip().rstrip(".") for line in lines if not _NOISE.search(line)]
+    return "; ".join("".join(filter(str.isprintable, line)) for line in useful[-2:])
 
 
 def dial(target: Target, deadline: float) -> socket.socket:
     """Return a connection to the machine's SSH server; `deadline` is in monotonic seconds. Raises Unreachable.
 
-    Through a jump host it may not stand yet: that shows when the server is to introduce itself.
+    Through a jump host it may still fail: that shows when the server should send its banner.
     """
     if target.jump:
         return open_through(target)
     address = target.address
     try:
-        connected = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
+        connection = socket.create_connection((address.host, address.port), max(0.1, deadline - time.monotonic()))
     except OSError as error:
         raise no_answer(target, reason(error)) from error
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connected
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
-def knock(target: Target, *, timeout: float) -> None:
-    """Return when something answers at the machine's SSH port, reached straight; raise Unreachable otherwise."""
+def check_port(target: Target, *, timeout: float) -> None:
+    """Return when the machine's SSH port accepts a connection; raise Unreachable otherwise."""
     dial(target, time.monotonic() + timeout).close()
 
 

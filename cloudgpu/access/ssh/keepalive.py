@@ -19,22 +19,24 @@ PING = "keepalive@openssh.com"
 
 
 class Keepalive:
-    """Pings after `quiet` seconds of silence; closes the connection when nothing arrives within `deadline` seconds.
+    """Pings after `ping_after` seconds of silence; closes the connection without an answer in `deadline` seconds.
 
-    Every packet counts as an answer, so a slow line that is full of data is not mistaken for a frozen machine.
+    Every packet counts as an answer, so a machine behind a slow, busy connection is not mistaken for frozen.
     paramiko's own `set_keepalive` requests no answer, and so detects nothing.
     """
 
-    def __init__(self, connection: Connection, *, quiet: float = PING_AFTER_S, deadline: float = DEADLINE_S) -> None:
+    def __init__(
+        self, connection: Connection, *, ping_after: float = PING_AFTER_S, deadline: float = DEADLINE_S
+    ) -> None:
         self._connection = connection
-        self._quiet = quiet
+        self._ping_after = ping_after
         self._deadline = deadline
         self._ended = threading.Event()
         self._ping_due = threading.Event()
         # Sending may block while the machine reads no data, so it has a thread of its own.
         self._threads = [
-            threading.Thread(target=work, name=f"keepalive-{work.__name__}", daemon=True)
-            for work in (self._watch, self._send_pings)
+            threading.Thread(target=target, name=f"keepalive-{target.__name__}", daemon=True)
+            for target in (self._watch, self._send_pings)
         ]
         self.error: Frozen | None = None
 
@@ -59,12 +61,12 @@ class Keepalive:
 
     def _watch(self) -> None:
         pinged_at: float | None = None
-        step = min(self._quiet, self._deadline) / 4
+        step = min(self._ping_after, self._deadline) / 4
         while self._connection.is_open and not self._ended.wait(step):
             now, last_received = time.monotonic(), self._connection.transport.last_received
             if pinged_at is not None and last_received >= pinged_at:
                 pinged_at = None
-            if pinged_at is None and now - last_received >= self._quiet:
+            if pinged_at is None and now - last_received >= self._ping_after:
                 pinged_at = now
                 self._ping_due.set()
             if pinged_at is not None and now - pinged_at >= self._deadline:

@@ -1,8 +1,8 @@
-"""Lets a public key in to the machine it runs on, or out again: lines of ~/.ssh/authorized_keys that bear our mark.
+"""Adds a public key to ~/.ssh/authorized_keys of the machine it runs on, or removes it: lines that end with `mark`.
 
-This file's text is sent over SSH and run there by the agent's interpreter (by `authorized_keys.py`). Standard
-library only, Python 3.8+. Our lines stand first, so that every other line stays byte for byte as it is. The lock is
-on the home directory, as the ssh provider has it: it leaves no file behind.
+`authorized_keys.py` sends this text over SSH; the agent's interpreter runs it. Standard library only, Python 3.8+. Our
+lines come first, so that all other lines stay byte for byte as they are. The lock is on the home directory, as in the
+ssh provider: it leaves no file behind.
 """
 
 from __future__ import annotations
@@ -16,53 +16,56 @@ from pathlib import Path
 HOME = Path.home()
 
 
-def change(mark: str, key: str, *, let_in: bool) -> dict[str, bool]:
-    """Put a line for `key` first, or take it out (every one with the mark, for no key); say whether that changed it."""
+def change(mark: str, key: str, *, add: bool) -> dict[str, bool]:
+    """Add a line for `key` at the top, or remove it; return whether that changed the file.
+
+    An empty key removes every shared line with the mark.
+    """
     keys = HOME / ".ssh" / "authorized_keys"
     keys.parent.mkdir(mode=0o700, exist_ok=True)
-    path = Path(os.path.realpath(str(keys)))  # a link stays one
+    path = Path(os.path.realpath(str(keys)))  # a symbolic link stays
     before = path.read_bytes() if path.exists() else b""
     lines = before.splitlines(keepends=True)
-    rest = b"".join(line for line in lines if not shared(line, mark, key))
-    after = options(lines, mark) + f"{key} {mark} shared\n".encode() + rest if let_in else rest
+    other_lines = b"".join(line for line in lines if not is_shared(line, mark, key))
+    after = key_options(lines, mark) + f"{key} {mark} shared\n".encode() + other_lines if add else other_lines
     if after != before:
-        write(path, after, path.stat().st_mode & 0o777 if path.exists() else 0o600)
+        replace_file(path, after, path.stat().st_mode & 0o777 if path.exists() else 0o600)
     return {"changed": len(after) != len(before)}
 
 
-def options(lines: list[bytes], mark: str) -> bytes:
-    """Return what stands before the key in the launch's own line: whoever is let in gets the same environment."""
-    found = [line.strip() for line in lines if line.split()[-1:] == [mark.encode()]]
-    return found[0][: -len(b" ".join(found[0].split()[-3:]))] if found else b""
+def key_options(lines: list[bytes], mark: str) -> bytes:
+    """Return the options before the key in the launch's own line: a shared key gets the same environment."""
+    launch_lines = [line.strip() for line in lines if line.split()[-1:] == [mark.encode()]]
+    return launch_lines[0][: -len(b" ".join(launch_lines[0].split()[-3:]))] if launch_lines else b""
 
 
-def shared(line: bytes, mark: str, key: str) -> bool:
-    """Tell whether a line was added by us, for this key (any, for none)."""
+def is_shared(line: bytes, mark: str, key: str) -> bool:
+    """Tell whether we added this line, for this key (for any, if `key` is empty)."""
     words = line.split()
     return words[-2:] == [mark.encode(), b"shared"] and (not key or words[-4:-2] == key.encode().split())
 
 
-def write(path: Path, content: bytes, mode: int) -> None:
-    """Write the file whole: a reader, or a crash, finds the old or the new."""
-    fresh = path.with_name(f".cloudgpu-new-{os.getpid()}")
-    handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Replace the file atomically."""
+    new_file = path.with_name(f".cloudgpu-new-{os.getpid()}")
+    handle = os.open(str(new_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             os.fsync(file.fileno())
-        fresh.chmod(mode)
-        fresh.replace(path)
+        new_file.chmod(mode)
+        new_file.replace(path)
     except BaseException:
-        fresh.unlink()
+        new_file.unlink()
         raise
 
 
-def main(mark: str, key: str, *, let_in: bool) -> None:
-    """Carry out one request and print its answer."""
+def main(mark: str, key: str, *, add: bool) -> None:
+    """Do what was asked, and print the answer as JSON."""
     home = os.open(str(HOME), os.O_RDONLY)
     try:
         fcntl.flock(home, fcntl.LOCK_EX)
-        answer: dict[str, object] = {**change(mark, key, let_in=let_in)}
+        answer: dict[str, object] = {**change(mark, key, add=add)}
     except OSError as error:
         answer = {"error": f"{error.strerror or error} ({error.filename or HOME})"}
     finally:

@@ -1,7 +1,4 @@
-"""Which machine to connect to and with which keys; reads the host key of an unknown machine.
-
-A person compares that host key before it is pinned.
-"""
+"""A machine to connect to, with its keys; and the host key of an unknown machine, which a person has to compare."""
 
 from __future__ import annotations
 
@@ -33,21 +30,21 @@ class Target:
 
     @property
     def host_and_port(self) -> str:
-        """Where it is, for a sentence."""
+        """Its address as text for a message."""
         through = f" through {self.jump}" if self.jump else ""
         return f"{self.address.host}:{self.address.port}{through}"
 
 
 class LoginRefused(Unreachable):
-    """The machine is the right one and does not let us in. Never retried: nothing would change."""
+    """The verified machine refuses our login. Never retried: nothing would change."""
 
 
 class AccessBlocked(LoginRefused):
-    """Something on the way does not let us through; the machine itself may be well."""
+    """The jump host refuses us; the machine itself may be fine."""
 
 
 def reason(error: Exception) -> str:
-    """Return what an operating system or SSH error says, as the end of a sentence."""
+    """Return the text of an operating system or SSH error, as the end of a sentence."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -66,32 +63,32 @@ KEY_TYPES = (
 )
 
 
-def shown_host_key(host: str, port: int, *, within_s: float = TIMEOUT_S) -> str:
-    """Return the key that the SSH server at `host:port` owns, as `ssh-ed25519 AAAA...`. Nothing is sent, no login.
+def shown_host_key(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the host key of the SSH server at `host:port`, as `ssh-ed25519 AAAA...`, without a login.
 
-    Whoever is in between could show a key of their own: a person has to compare its `fingerprint`.
+    An attacker in between could show another key: a person has to compare its `fingerprint`.
     Raises Unreachable when no SSH server answers within `within_s` seconds.
     """
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SSHException, SshTransport
 
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + timeout_s
     try:
-        connected = socket.create_connection((host, port), within_s)
+        connection = socket.create_connection((host, port), timeout_s)
     except (OSError, UnicodeError) as error:
-        raise _no_answer(host, port, reason(error)) from error
-    transport = SshTransport(connected, KEY_TYPES[0])
+        raise _no_answer_error(host, port, reason(error)) from error
+    transport = SshTransport(connection, KEY_TYPES[0])
     try:
         transport.get_security_options().key_types = KEY_TYPES
-        left = max(0.1, deadline - time.monotonic())
-        transport.banner_timeout = transport.handshake_timeout = left
-        transport.start_client(timeout=left)
+        seconds_left = max(0.1, deadline - time.monotonic())
+        transport.banner_timeout = transport.handshake_timeout = seconds_left
+        transport.start_client(timeout=seconds_left)
         key = transport.get_remote_server_key()
     except (SSHException, *CONNECTION_ERRORS) as error:
         why = reason(error) if transport.remote_version else "it did not introduce itself as an SSH server"
-        raise _no_answer(host, port, why) from error
+        raise _no_answer_error(host, port, why) from error
     finally:
         transport.close()
-        connected.close()
+        connection.close()
     return f"{key.get_name()} {key.get_base64()}"
 
 
@@ -101,7 +98,7 @@ def fingerprint(public_line: str) -> str:
     return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode('ascii').rstrip('=')}"
 
 
-def _no_answer(host: str, port: int, why: str) -> Unreachable:
+def _no_answer_error(host: str, port: int, why: str) -> Unreachable:
     return Unreachable(
         f"{host} shows no SSH host key at port {port}: {why}.",
         field="--host",

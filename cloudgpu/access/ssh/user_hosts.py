@@ -1,6 +1,6 @@
-"""Logs in to machines that are not cloudgpu's, as their user does: with the user's own keys and known_hosts.
+"""Logs in to owned machines with the user's own SSH keys and known_hosts.
 
-It trusts only host keys that the user has confirmed in known_hosts, which it reads and never writes.
+Only host keys in the user's known_hosts are trusted; that file is read and never written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.instances import Address
 
 SSH_PORT = 22
-BEST_FIRST = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
 
 def confirmed_key(file: Path, host: str, port: int) -> str | None:
@@ -47,10 +47,10 @@ def confirmed_key(file: Path, host: str, port: int) -> str | None:
             value=str(file),
             next="Correct its permissions.",
         ) from error
-    found = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
-    revoked = {key for marker, key in found if marker == "@revoked"}
-    usable = [key for marker, key in found if not marker and key not in revoked and _rank(key) is not None]
-    return min(usable, key=lambda key: _rank(key) or 0, default=None)
+    entries = list(_entries(lines, host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"))
+    revoked = {key for marker, key in entries if marker == "@revoked"}
+    usable = [key for marker, key in entries if not marker and key not in revoked and _preference(key) is not None]
+    return min(usable, key=lambda key: _preference(key) or 0, default=None)
 
 
 def _entries(lines: list[str], host: str) -> Iterator[tuple[str, str]]:
@@ -73,21 +73,21 @@ def _entry_matches(field: str, host: str) -> bool:
 
 
 def _matches(host: str, pattern: str) -> bool:
-    """Match `*` and `?` only: brackets stand for themselves here."""
+    """Match only the wildcards `*` and `?`, not brackets."""
     return fnmatch.fnmatchcase(host, pattern.replace("[", "[[]"))
 
 
 def _hash_matches(field: str, host: str) -> bool:
     try:
-        salt, wanted = (base64.b64decode(word) for word in itertools.islice(field.split("|"), 2, 4))
+        salt, digest = (base64.b64decode(word) for word in itertools.islice(field.split("|"), 2, 4))
     except (ValueError, binascii.Error):
         return False
-    return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), wanted)
+    return hmac.compare_digest(hmac.new(salt, host.encode(), hashlib.sha1).digest(), digest)
 
 
-def _rank(key: str) -> int | None:
+def _preference(key: str) -> int | None:
     kind = key.split(" ", 1)[0]
-    return BEST_FIRST.index(kind) if kind in BEST_FIRST else None
+    return KEY_TYPES.index(kind) if kind in KEY_TYPES else None
 
 
 MAX_KEYS = 6  # as many as an OpenSSH server tries by itself
@@ -113,9 +113,9 @@ def log_in(name: str, address: Address, *, host_key: str, key: Path | None, time
         )
     target = Target(name, name, address, key or Path("~/.ssh"), Path("~/.ssh/known_hosts"))
     deadline = time.monotonic() + timeout
-    for tried in keys[:MAX_KEYS]:  # each over its own connection: not all servers allow a second login request
+    for candidate in keys[:MAX_KEYS]:  # each over a new connection: not all servers allow a second login attempt
         with contextlib.suppress(LoginRefused):
-            return Connection(target, open_transport_with(target, host_key, tried, deadline))
+            return Connection(target, open_transport_with(target, host_key, candidate, deadline))
     raise LoginRefused(
         f"{name} does not let {address.user} in with {key or 'any of your SSH keys'}.",
         field="key",
@@ -125,9 +125,9 @@ def log_in(name: str, address: Address, *, host_key: str, key: Path | None, time
 
 
 def login_key(text: str) -> Path:
-    """Return the file that is named, as a whole path; raise InvalidRequest where it holds no private key.
+    """Return the absolute path of a private key file; raise InvalidRequest where it holds none.
 
-    One with a passphrase is one: the SSH agent may hold it.
+    A key with a passphrase is accepted: the SSH agent may hold it.
     """
     try:
         path = Path(text).expanduser().absolute()
@@ -141,10 +141,10 @@ def login_key(text: str) -> Path:
 
 def _key_from_file(path: Path) -> list[PKey]:
     """Return the key of a file; of one with a passphrase, the same key from the SSH agent."""
-    found = _load(path)
-    if found is not None:
-        return [found]
-    agent_keys = list(_agent())
+    key = _load(path)
+    if key is not None:
+        return [key]
+    agent_keys = list(_agent_keys())
     if agent_keys:
         return agent_keys
     raise InvalidRequest(
@@ -156,11 +156,11 @@ def _key_from_file(path: Path) -> list[PKey]:
 
 
 def _default_keys() -> Iterator[PKey]:
-    yield from _agent()
+    yield from _agent_keys()
     for name in DEFAULT_KEY_FILES:
         path = Path.home() / ".ssh" / name
-        if path.is_file() and (found := _load(path)) is not None:
-            yield found
+        if path.is_file() and (key := _load(path)) is not None:
+            yield key
 
 
 def _load(path: Path) -> PKey | None:
@@ -183,7 +183,7 @@ def _load(path: Path) -> PKey | None:
     )
 
 
-def _agent() -> Iterator[PKey]:
+def _agent_keys() -> Iterator[PKey]:
     from paramiko.agent import Agent
     from paramiko.ssh_exception import SSHException
 

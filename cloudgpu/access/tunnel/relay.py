@@ -11,7 +11,7 @@ import threading
 
 from paramiko.channel import Channel
 
-from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, hang_up
+from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
 from cloudgpu.access.tunnel.listener import reset
 
 CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's window and the socket's buffers
@@ -36,7 +36,7 @@ class Relay:
         inward.start()
         self._outward()
         inward.join()
-        hang_up(self._channel)
+        close_channel(self._channel)
         if not self._delivered_all:
             reset(self._client)
 
@@ -46,10 +46,10 @@ class Relay:
                 self._channel.sendall(data)
             self._channel.shutdown_write()
         except CONNECTION_ERRORS:
-            hang_up(self._channel)
+            close_channel(self._channel)
         self._sent_all.set()
         if self._channel.eof_received:
-            hang_up(self._channel)
+            close_channel(self._channel)
 
     def _inward(self) -> None:
         try:
@@ -57,7 +57,7 @@ class Relay:
                 self._client.sendall(data)
             self._delivered_all = bool(self._channel.eof_received)
         except CONNECTION_ERRORS:
-            hang_up(self._channel)
+            close_channel(self._channel)
         if self._delivered_all:
             self._end_of_data()
         with contextlib.suppress(OSError):
@@ -70,5 +70,5 @@ class Relay:
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)
         if self._sent_all.is_set():
-            hang_up(self._channel)
+            close_channel(self._channel)
         self._channel.status_event.wait()

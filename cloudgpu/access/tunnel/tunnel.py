@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, retryable
+from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, is_retryable
 from cloudgpu.access.ssh.keepalive import DEADLINE_S, PING_AFTER_S, Keepalive
 from cloudgpu.access.ssh.target import Target
 from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
@@ -64,8 +64,8 @@ class Tunnel:
     `target_source` and a callable `remote_port` are asked again at every new connection: a machine may have moved,
     and what listens there may have another port. A connection begun while the machine is away waits `patience`
     seconds for it; one that was open when it was lost is reset. A wrong host key or a refused login ends the tunnel.
-    `tell` is called from the tunnel's threads. `timeout` bounds one try to connect; after `quiet` seconds of silence
-    the machine has `deadline` seconds to give a sign of life.
+    `tell` is called from the tunnel's threads. `timeout` bounds one try to connect; after `ping_after` seconds of
+    silence the machine has `deadline` seconds to answer.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Tunnel:
         tell: Callable[[TunnelEvent], None] = lambda _event: None,
         patience: float = PATIENCE_S,
         timeout: float = CONNECT_S,
-        quiet: float = PING_AFTER_S,
+        ping_after: float = PING_AFTER_S,
         deadline: float = DEADLINE_S,
     ) -> None:
         self._target_source = target_source
@@ -86,7 +86,7 @@ class Tunnel:
         self._tell = tell
         self._patience = patience
         self._timeout = timeout
-        self._quiet = quiet
+        self._ping_after = ping_after
         self._deadline = deadline
         self._changed = threading.Condition()
         self._link: _Link | None = None
@@ -160,11 +160,11 @@ class Tunnel:
 
     def _watch(self, connection: Connection) -> CloudgpuError:
         """Wait until the connection is lost, and return why."""
-        with Keepalive(connection, quiet=self._quiet, deadline=self._deadline) as alive:
+        with Keepalive(connection, ping_after=self._ping_after, deadline=self._deadline) as alive:
             connection.transport.join()
         connection.close()
         alive.join(5)
-        return alive.error or connection.lost()
+        return alive.error or connection.lost_error()
 
     def _reconnect(self, error: CloudgpuError) -> _Link | None:
         """Return the next link, however long it takes; None when the tunnel is to end. Raises what does not pass."""
@@ -178,7 +178,7 @@ class Tunnel:
             try:
                 link = self._new_link()
             except CloudgpuError as why:
-                if not retryable(why):
+                if not is_retryable(why):
                     raise
                 self._tell(TunnelEvent(TunnelChange.TRIED, self.port, why))
                 continue
@@ -233,7 +233,7 @@ class Tunnel:
                     client, _ = listener.accept()
                 except OSError as error:
                     if error.errno in (errno.EMFILE, errno.ENFILE):
-                        self._ended.wait(POLL_S)  # too many open files: those who knock wait in the system's queue
+                        self._ended.wait(POLL_S)  # too many open files: new clients wait in the system's queue
                     continue
                 thread = threading.Thread(target=self._serve, args=(client,), name="tunnel-client", daemon=True)
                 self._clients[client] = thread

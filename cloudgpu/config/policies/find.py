@@ -245,7 +245,7 @@ def changed_terms(home: HomeTerms, machines: Sequence[Machine], now: datetime) -
 
 Values = dict[str, Any]
 _SHARE = 100  # samples are written in percent
-REMEMBERED = timedelta(days=1)  # by agents, and no more of it is asked for (`cloudgpu.agent.looking`)
+REMEMBERED = timedelta(days=1)  # by agents, and no more of it is asked for (`cloudgpu.agent.sampler`)
 # What somebody may look for here, and where it is.
 _ELSEWHERE = {
     "on": "cloudgpu ends machines by the clock and starts none; cron can: cloudgpu start NAME --yes.",

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from importlib import import_module
 
-from cloudgpu.access.ssh.connection import Connection, connect, retryable
-from cloudgpu.access.ssh.jump import knock
+from cloudgpu.access.ssh.connection import Connection, connect, is_retryable
+from cloudgpu.access.ssh.jump import check_port
 from cloudgpu.control.inventory.retention import record_resources
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.authorized_keys import explain_other_home, share_for_us
@@ -66,7 +66,7 @@ def _wait_for_ssh(session: Session, machine: Machine, deadline: datetime) -> Non
         cause = explain_unreachable(session, machine, error)
         if cause is not error:
             raise cause from error
-        if not retryable(error):
+        if not is_retryable(error):
             raise
         until = f"tried again until {deadline:%H:%M} UTC; it is billed meanwhile"
         session.report(f"{machine.name}: no SSH yet, {until}. {error.message}")
@@ -167,7 +167,7 @@ def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machin
 
 def explain_unreachable(session: Session, machine: Machine, error: Unreachable) -> Unreachable:
     """Return why a connection failed: SSH is not open to this client's address, or this home's key is not let in."""
-    blocked = access_blocked_error(session, machine) if retryable(error) else None
+    blocked = access_blocked_error(session, machine) if is_retryable(error) else None
     return blocked or explain_other_home(session, machine, error)
 
 
@@ -182,7 +182,7 @@ def reachable_address(session: Session, machine: Machine) -> Machine:
     if is_inside_network(machine) or not may_allow_client(machine):
         return _refresh_reachable(session, machine)
     try:
-        knock(target, timeout=10)
+        check_port(target, timeout=10)
     except Unreachable as error:
         return find_moved(session, machine, error)
     return machine

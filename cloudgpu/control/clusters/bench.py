@@ -91,7 +91,7 @@ def bench_network(
         client = stack.enter_context(reached(session, second))
         without_tool = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
         if without_tool:
-            raise network_speed.no_iperf3(without_tool)
+            raise network_speed.no_iperf3_error(without_tool)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
         measured = network_speed.iperf3(server, client, tools.address, seconds=seconds)
     return _network_value(second.name, first.name, second, tools.address, measured, expected)

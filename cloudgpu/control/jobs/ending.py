@@ -39,7 +39,7 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
         return remote_results_fetched(session, job, remote())
     try:
         copied = sync(remote(), directory_of(session, job), session.clock().timestamp())
-        if not copied.whole:
+        if not copied.is_complete:
             raise Unreachable(f"The results of {job.name} are not whole: {copied.why}.", field="name", value=job.name)
         target, files, size = deliver(session, job, [one.path for one in copied.files])
     except InvalidRequest as error:

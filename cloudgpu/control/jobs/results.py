@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.access.files import write_whole
-from cloudgpu.access.jobs.copies import metered
+from cloudgpu.access.files import write_atomically
+from cloudgpu.access.jobs.copies import measure_copies
 from cloudgpu.control.jobs.store import directory_of, log_file, record_measured, record_sync, times_file
 from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.errors import InvalidRequest
@@ -32,8 +32,8 @@ def sync(remote: RemoteJob, directory: Path, now: float) -> FetchedResults:
     Raises Unreachable, and InvalidRequest where this computer has no room.
     """
     fetch_output(remote, directory)
-    with metered() as meter:
-        copies = remote.sync_checkpoints(directory / "checkpoints", keep=CHECKPOINTS)
+    with measure_copies() as meter:
+        copies = remote.sync_checkpoints(directory / "checkpoints", retain=CHECKPOINTS)
         fetched = remote.fetch_results(directory / "results", _interrupted_target(directory))
     record_measured(directory, Measured(meter.bytes_per_s, copies[-1].bytes if copies else None, fetched.bytes))
     record_sync(directory, now)
@@ -74,7 +74,7 @@ def results_directory(session: Session, job: Job) -> Path:
         target = job_directory / "delivered"
     elif target.exists() and not (target.is_dir() and not any(target.iterdir())):
         target = target.with_name(f"{job.name}-{job.id.removeprefix('job-')}")
-    write_whole(job_directory / "place", str(target).encode())
+    write_atomically(job_directory / "place", str(target).encode())
     return target
 
 

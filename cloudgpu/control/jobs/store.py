@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from cloudgpu.access.files import write_whole
-from cloudgpu.access.jobs.journal import note, noted
+from cloudgpu.access.files import write_atomically
+from cloudgpu.access.jobs.journal import append_to_journal, read_journal
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events.job_lines import SUBJECT
 from cloudgpu.core.events.log import Draft
@@ -33,7 +33,7 @@ def the_job(session: Session, job: str) -> Job:
 def append(session: Session, job: str, drafts: Sequence[Draft]) -> None:
     """Write lines of the job with this id: into the ledger, then into the copy in its own directory."""
     session.ledger.append(drafts)
-    note(_journal(session, job), session.ledger.id, drafts)
+    append_to_journal(_journal(session, job), session.ledger.id, drafts)
 
 
 def restore_missing_events(session: Session, job: str) -> bool:
@@ -41,7 +41,7 @@ def restore_missing_events(session: Session, job: str) -> bool:
 
     A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
     """
-    drafts = noted(_journal(session, job), session.ledger.id)
+    drafts = read_journal(_journal(session, job), session.ledger.id)
     recorded = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
     missing = [one for one in drafts if one.dedupe not in recorded]
     if missing:
@@ -96,7 +96,7 @@ def last_sync(directory: Path) -> float | None:
 
 def record_sync(directory: Path, now: float) -> None:
     """Write down that results were copied just now."""
-    write_whole(directory / "synced", json.dumps(now).encode())
+    write_atomically(directory / "synced", json.dumps(now).encode())
 
 
 def read_measured(directory: Path) -> Measured:
@@ -111,7 +111,7 @@ def record_measured(directory: Path, measured: Measured) -> None:
     known = read_measured(directory)
     found = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # it is told in plans alone
-        write_whole(directory / "measured.json", json.dumps(found).encode())
+        write_atomically(directory / "measured.json", json.dumps(found).encode())
 
 
 def delete_copies(directory: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from cloudgpu.access.files import locked, write_whole
+from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.control.session.base import SessionBase
 from cloudgpu.control.session.identity import identity_of
 from cloudgpu.control.session.last_run import read_last_run
@@ -82,7 +82,7 @@ def _home_number(file: Path) -> str:
 
 def _new_home_number(file: Path) -> str:
     number = secrets.token_hex(8)
-    write_whole(file, f"{number}\n".encode())
+    write_atomically(file, f"{number}\n".encode())
     return number
 
 

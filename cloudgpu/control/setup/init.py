@@ -10,7 +10,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from cloudgpu.access.files import locked, write_whole
+from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.access.ssh.user_hosts import login_key
 from cloudgpu.config.edit import value_at, with_value, without_value
@@ -329,7 +329,7 @@ def write(draft: Draft) -> None:
                 value=str(file),
                 next="Nothing was written. Run the same again.",
             )
-        write_whole(file.resolve(), draft.after.encode())
+        write_atomically(file.resolve(), draft.after.encode())
 
 
 def missing_extras() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from cloudgpu.access.files import locked, write_whole
+from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.config.edit import with_value
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
@@ -249,7 +249,7 @@ def _write(session: Session, change: tuple[str | None, str]) -> None:
                 value=str(file),
                 next="Run the same again: the ledger has moved, and config.toml still names the old place.",
             )
-        write_whole(file.resolve(), after.encode())
+        write_atomically(file.resolve(), after.encode())
 
 
 def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:

@@ -33,7 +33,7 @@ HIGHEST_PORT = 65535
 
 
 class HasRegionsContract(ContractBase):
-    """An account's regions have names and a place to knock at."""
+    """An account's regions have names and an address to connect to."""
 
     def test_each_region_has_an_endpoint_of_its_own_name(self, provider: Provider) -> None:
         """A host and a port that can be connected to; no region twice."""

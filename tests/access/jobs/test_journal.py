@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cloudgpu.access.jobs.journal import note, noted
+from cloudgpu.access.jobs.journal import append_to_journal, read_journal
 from cloudgpu.core.events import job_lines as lines
 
 NOW = datetime(2026, 11, 1, 9, 30, 0, 250_000, UTC)
@@ -14,23 +14,23 @@ ENDED = lines.job_ended("job-1", 1, "failed", NOW, status=3, why='"broken"\n', b
 
 def test_lines_come_back_as_they_were_and_nobody_else_may_read_them(tmp_path):
     path = tmp_path / "job-1" / "ledger.jsonl"
-    note(path, "one", [PLACED])
-    note(path, "one", [ENDED])
-    assert noted(path, "one") == [PLACED, ENDED]
+    append_to_journal(path, "one", [PLACED])
+    append_to_journal(path, "one", [ENDED])
+    assert read_journal(path, "one") == [PLACED, ENDED]
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_lines_of_another_ledger_and_torn_ones_are_left_out(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    note(path, "one", [PLACED])
+    append_to_journal(path, "one", [PLACED])
     path.write_bytes(path.read_bytes()[:-20])
-    note(path, "two", [ENDED])
-    note(path, "one", [ENDED])
-    assert (noted(path, "one"), noted(path, "two")) == ([ENDED], [ENDED])
+    append_to_journal(path, "two", [ENDED])
+    append_to_journal(path, "one", [ENDED])
+    assert (read_journal(path, "one"), read_journal(path, "two")) == ([ENDED], [ENDED])
 
 
 def test_a_journal_that_cannot_be_written_or_read_stops_nothing(tmp_path):
     (tmp_path / "file").write_text("")
-    note(tmp_path / "file" / "ledger.jsonl", "one", [PLACED])
-    assert noted(tmp_path / "file" / "ledger.jsonl", "one") == []
+    append_to_journal(tmp_path / "file" / "ledger.jsonl", "one", [PLACED])
+    assert read_journal(tmp_path / "file" / "ledger.jsonl", "one") == []

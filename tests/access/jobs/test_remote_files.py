@@ -57,8 +57,8 @@ def test_results_that_are_written_to_while_they_are_fetched_are_not_called_whole
     results.mkdir(parents=True)
     (results / "now").write_text("begun")
     found = Written(bench.connection, JOB, 1).fetch_results(tmp_path / "here")
-    assert (found.whole, "changed while" in found.why) == (False, True)
-    assert bench.job().fetch_results(tmp_path / "here").whole
+    assert (found.is_complete, "changed while" in found.why) == (False, True)
+    assert bench.job().fetch_results(tmp_path / "here").is_complete
 
 
 @pytest.mark.soak
@@ -119,7 +119,7 @@ def test_results_that_a_killed_delivery_brought_to_their_place_do_not_travel_aga
     assert job.fetch_results(own, place).sent == 0
     (place / "run" / "one").write_text("67890")  # as long, and another content
     found = job.fetch_results(own, place)
-    assert (found.whole, found.sent, (own / "run" / "one").read_text()) == (True, 5, "12345")
+    assert (found.is_complete, found.sent, (own / "run" / "one").read_text()) == (True, 5, "12345")
 
 
 @pytest.mark.soak
@@ -131,7 +131,7 @@ def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     job = bench.start(script)
     ended(job)
     found = job.fetch_results(tmp_path / "here")
-    assert (found.whole, found.why, found.sent, found.bytes) == (True, "", 8, 8)
+    assert (found.is_complete, found.why, found.sent, found.bytes) == (True, "", 8, 8)
     assert sorted(one.path for one in found.files) == ["a/one", "none", "odd\udcff", "run"]
     here = tmp_path / "here"
     assert ((here / "link").read_text(), (here / "link").readlink()) == ("one\n", Path("a/one"))
@@ -139,7 +139,7 @@ def test_results_come_back_whole_and_travel_once(bench, tmp_path):
     assert os.access(here / "run", os.X_OK)
     (here / "a" / "one").write_text("xxx\n")  # as long, and another content
     again = job.fetch_results(here)
-    assert (again.whole, again.sent, (here / "a" / "one").read_text()) == (True, 4, "one\n")
+    assert (again.is_complete, again.sent, (here / "a" / "one").read_text()) == (True, 4, "one\n")
     assert list(here.rglob(".cloudgpu-*")) == []
 
 
@@ -164,18 +164,18 @@ def test_results_that_change_while_they_are_fetched_are_not_called_whole(bench, 
     job = bench.start(f"for one in 1 2 3 4; do ({writer}) & done; head -c 2000000 /dev/urandom > results/big; wait")
     wait_for(lambda: bench.file("work/results/now4").exists())
     tries = (job.fetch_results(tmp_path / "here") for _ in range(20))  # a busy computer may let no writer run meanwhile
-    found = next(one for one in tries if not one.whole)
+    found = next(one for one in tries if not one.is_complete)
     assert "changed while" in found.why
     job.cancel("cancelled")
     ended(job)
-    assert job.fetch_results(tmp_path / "here").whole
+    assert job.fetch_results(tmp_path / "here").is_complete
 
 
 def test_no_results_are_whole_results(bench, tmp_path):
     job = bench.start("true")
     ended(job)
     found = job.fetch_results(tmp_path / "here")
-    assert (found.whole, found.files) == (True, ())
+    assert (found.is_complete, found.files) == (True, ())
 
 
 @contextlib.contextmanager
@@ -200,7 +200,7 @@ def test_a_full_disk_here_is_said_and_nothing_is_lost(bench, tmp_path):
         assert (disk / "here" / "a").read_text() == "small\n"
         assert list(disk.rglob(".cloudgpu-*")) == []
     assert fault.value.field == "results"
-    assert job.fetch_results(tmp_path / "here").whole
+    assert job.fetch_results(tmp_path / "here").is_complete
 
 
 def test_the_exit_status_is_written_on_a_full_disk(bench):
@@ -252,7 +252,7 @@ def test_the_newest_finished_checkpoints_are_copied_and_older_ones_pruned(bench,
     assert [one.name for one in found] == ["step-2", "step-3"]
     assert [(one.path / one.name / "step").read_text() for one in found] == ["2\n", "3\n"]
     assert job.sync_checkpoints(tmp_path) == found
-    assert [one.name for one in job.sync_checkpoints(tmp_path, keep=1)] == ["step-3"]
+    assert [one.name for one in job.sync_checkpoints(tmp_path, retain=1)] == ["step-3"]
 
 
 @pytest.mark.soak
@@ -355,7 +355,7 @@ def test_results_and_checkpoints_are_put_back_for_the_next_attempt(bench, tmp_pa
     script = "cat results/last $CLOUDGPU_CHECKPOINT/c/step; echo $CLOUDGPU_RESTART_COUNT"
     bench.start(script, job=second, restored=restored)
     assert output(second, follow=True)[0] == "5\n5\n1\n"
-    assert second.fetch_results(tmp_path / "again").whole
+    assert second.fetch_results(tmp_path / "again").is_complete
 
 
 def test_nothing_to_put_back_is_nothing(bench, tmp_path):

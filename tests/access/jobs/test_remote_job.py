@@ -472,11 +472,11 @@ def test_a_tail_goes_on_where_the_last_one_ended(bench):
 def test_since_leaves_out_what_was_written_before(bench):
     job = bench.start("echo old; until [ -e $HOME/go ]; do sleep 0.02; done; echo new")
     wait_for(lambda: bench.file("times").exists() and bench.file("times").read_text().endswith("\n"))
-    noted = float(bench.file("times").read_text().split()[0])
+    read_journal = float(bench.file("times").read_text().split()[0])
     (bench.home / "go").touch()
     ended(job)
-    assert output(job, since=noted + 0.001)[0] == "new\n"
-    assert output(job, since=noted - 3600)[0] == "old\nnew\n"
+    assert output(job, since=read_journal + 0.001)[0] == "new\n"
+    assert output(job, since=read_journal - 3600)[0] == "old\nnew\n"
 
 
 def test_the_index_of_times_comes_piece_by_piece_and_has_all_of_the_output(bench):

@@ -38,11 +38,11 @@ def reads(monkeypatch) -> list[str]:
     seen: list[str] = []
     keep = module.StoreWriter.add
 
-    def noted(self, found):
+    def read_journal(self, found):
         seen.append(found.path)
         return keep(self, found)
 
-    monkeypatch.setattr(module.StoreWriter, "add", noted)
+    monkeypatch.setattr(module.StoreWriter, "add", read_journal)
     return seen
 
 
@@ -159,7 +159,7 @@ def changing(monkeypatch, file: Path, times: int, content: bytes) -> None:
     """Have the file written by somebody else right after it was opened, so many times."""
     left, opened = [times], os.open
 
-    def noted(path, *args, **more):
+    def read_journal(path, *args, **more):
         descriptor = opened(path, *args, **more)
         if str(path) == str(file) and left[0]:
             left[0] -= 1
@@ -167,7 +167,7 @@ def changing(monkeypatch, file: Path, times: int, content: bytes) -> None:
                 stream.write(content)
         return descriptor
 
-    monkeypatch.setattr(module.os, "open", noted)
+    monkeypatch.setattr(module.os, "open", read_journal)
 
 
 @pytest.mark.parametrize("name", ["train.py", "large.bin"])
@@ -286,7 +286,7 @@ def test_a_deep_look_finds_a_changed_byte(root, tmp_path):
 def test_a_list_under_another_name_is_refused(root, tmp_path):
     made = take_snapshot(root, tmp_path / "store")
     (tmp_path / "store" / f"{made.hash}.json").rename(tmp_path / "store" / f"{'0' * 64}.json")
-    with pytest.raises(InvalidRequest, match="that of another one"):
+    with pytest.raises(InvalidRequest, match="its manifest has another hash"):
         load(tmp_path / "store", "0" * 64)
 
 

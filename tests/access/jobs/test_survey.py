@@ -192,7 +192,7 @@ def test_the_plan_gets_the_largest_that_stay_out_with_the_sums_of_directories(tm
     found = survey(tmp_path).omissions
     assert found.largest == (LeftOut("venv", 42, "ignored"), LeftOut("1.bin", 30, "ignored"))
     monkeypatch.setattr(module, "MAX_COUNTED", 1)
-    walk = module._Walk(str(tmp_path), module.read_includes([]), frozenset(), left_to_count=1)
+    walk = module._Walk(str(tmp_path), module.read_includes([]), frozenset(), entries_to_count=1)
     walk.run()
     assert [one.at_least for one in walk.left_out if one.path == "venv"] == [True]
 

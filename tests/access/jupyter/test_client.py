@@ -21,10 +21,10 @@ import pytest
 from cloudgpu.access.jupyter import client as jupyter, remote_lab as lab
 from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.agent.agent import WINDOW
+from cloudgpu.agent.agent import ACTIVITY_WINDOW
 from cloudgpu.agent.files import monotonic
 from cloudgpu.agent.jupyter import is_responding
-from cloudgpu.agent.looking import Sampler
+from cloudgpu.agent.sampler import Sampler
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server
@@ -54,14 +54,14 @@ def machine(tmp_path):
     made.end()
 
 
-SEEN = Thresholds(after=WINDOW, share=0.0, uptime=0.0)  # by what was seen, however long nobody looked
+SEEN = Thresholds(after=ACTIVITY_WINDOW, share=0.0, uptime=0.0)  # by what was seen, however long nobody looked
 
 
 def _activity(machine, later=0.0, looker=None):
     """Return what the agent sees, and why, `later` seconds after it first looked."""
     looker = looker or Sampler(machine.dir)
-    looker.look(time.time(), monotonic())
-    samples = looker.look(time.time() + later, monotonic() + later)
+    looker.take_sample(time.time(), monotonic())
+    samples = looker.take_sample(time.time() + later, monotonic() + later)
     judged = judge(samples, SEEN, monotonic() + later, 0.0)
     return judged.activity, judged.why
 
@@ -165,7 +165,7 @@ def test_a_busy_kernel_is_seen_and_a_quiet_one_ages(box):
     cell.join()
     looker = Sampler(machine.dir)
     assert _activity(machine, looker=looker)[0] == "ACTIVE"
-    assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
+    assert _activity(machine, ACTIVITY_WINDOW + 1, looker)[0] == "IDLE"
 
 
 def test_our_own_looks_are_no_activity(box):
@@ -185,7 +185,7 @@ def test_a_kernel_that_nobody_connects_to_ages_out(box):
     wait_for(lambda: machine.ask("GET", "/api/kernels", server.port)[0]["execution_state"] == "starting")
     looker = Sampler(machine.dir)
     assert _activity(machine, looker=looker)[0] == "ACTIVE"
-    assert _activity(machine, WINDOW + 1, looker)[0] == "IDLE"
+    assert _activity(machine, ACTIVITY_WINDOW + 1, looker)[0] == "IDLE"
 
 
 def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
@@ -193,7 +193,7 @@ def test_a_terminal_of_jupyter_is_one_of_the_machines(box):
     _end_kernels(machine, server.port)
     looker = Sampler(machine.dir)
     name = machine.ask("POST", "/api/terminals", server.port, {})["name"]
-    wait_for(lambda: looker.look(time.time(), monotonic())[-1]["in"] is not None)
+    wait_for(lambda: looker.take_sample(time.time(), monotonic())[-1]["in"] is not None)
     assert _activity(machine, looker=looker)[1].startswith("terminal ")
     machine.ask("DELETE", f"/api/terminals/{name}", server.port)
 

@@ -11,7 +11,15 @@ import pytest
 
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.access.ssh.connection import connect
-from cloudgpu.access.ssh.network_speed import Tools, iperf3, iperf3_result, nccl, nccl_result, no_iperf3, read_tools
+from cloudgpu.access.ssh.network_speed import (
+    Tools,
+    iperf3,
+    iperf3_result,
+    nccl,
+    nccl_result,
+    no_iperf3_error,
+    read_tools,
+)
 from cloudgpu.errors import Unreachable
 from tests.access.sshserver import Server, wait_for
 
@@ -140,7 +148,7 @@ def test_nccl_tests_are_started_by_slurm_on_all_nodes(with_programs):
 
 
 def test_how_to_install_what_is_missing_is_a_command():
-    error = no_iperf3(["train-0", "train-1"])
+    error = no_iperf3_error(["train-0", "train-1"])
     assert error.exit_code == 2
     assert error.message == "iperf3 is not installed on train-0 and train-1."
     assert "cloudgpu exec train-1 -- sudo apt-get install -y iperf3" in error.next
@@ -175,7 +183,7 @@ def test_the_bus_bandwidth_of_nccl_tests_is_in_bits():
     ):
         with pytest.raises(Unreachable, match=why):
             nccl_result(said, "train-0", "all_reduce_perf", 2)
-    with pytest.raises(Unreachable, match="ran 2 ranks that know each other instead of 16: it is built without MPI"):
+    with pytest.raises(Unreachable, match="ran 2 connected ranks instead of 16: it is built without MPI"):
         nccl_result(alone, "train-0", "all_reduce_perf", 16)
 
 

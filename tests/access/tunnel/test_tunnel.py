@@ -180,7 +180,7 @@ def test_half_an_answer_is_an_error_and_not_an_end_of_data(server, tunnelled):
 
 def test_a_frozen_server_is_noticed_within_seconds_and_left_for_the_next_connection(server, tunnelled, events):
     with web() as remote:
-        port = tunnelled(remote, quiet=0.2, deadline=0.8, timeout=2).port
+        port = tunnelled(remote, ping_after=0.2, deadline=0.8, timeout=2).port
         assert get(port, "before") == "answer to /before"
         server.freeze()
         froze = time.monotonic()
@@ -201,7 +201,7 @@ def test_a_busy_line_is_not_taken_for_a_frozen_one(tunnelled, events):
         while not stop.is_set():
             connection.sendall(MEGABYTE)
 
-    with listening(send_on) as remote, knock(tunnelled(remote, quiet=0.1, deadline=0.3)) as client:
+    with listening(send_on) as remote, knock(tunnelled(remote, ping_after=0.1, deadline=0.3)) as client:
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
             client.recv(65536)

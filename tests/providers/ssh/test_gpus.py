@@ -159,7 +159,7 @@ def test_the_agent_counts_the_gpus_that_work_and_not_all_of_them(of_module, card
     monkeypatch.setenv("PATH", f"{cards.path}:{os.environ['PATH']}")
     meter, found = Energy(), []
     for now in (0, 10, 20, 30, 40):
-        found.append(meter.step(now, uses=True, marks=[]).get("gpus"))
+        found.append(meter.step(now, uses_gpus=True, marks=[]).get("gpus"))
         assert meter.smi is None or meter.smi.wait(30) == 0
     assert found == [None, None, 0.0, 10.0, 20.0]
 

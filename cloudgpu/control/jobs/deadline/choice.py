@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from cloudgpu.access.files import write_whole
+from cloudgpu.access.files import write_atomically
 from cloudgpu.access.jobs.checkpoints import StoredCheckpoint, stored
 from cloudgpu.control.alerts.alerts import record_finding
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -100,7 +100,7 @@ def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datet
 def _write_record(directory: Path, record: WatchRecord) -> bool:
     """Write the record; return whether that succeeded: on a full disk the job is managed without it."""
     with suppress(InvalidRequest):
-        write_whole(directory / "rounds", json.dumps(asdict(record)).encode())
+        write_atomically(directory / "rounds", json.dumps(asdict(record)).encode())
         return True
     return False
 

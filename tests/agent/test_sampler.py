@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.agent import looking, meters, own
+from cloudgpu.agent import meters, own, sampler
 from cloudgpu.agent.agent import Agent, status, write_terminals
-from cloudgpu.agent.looking import Sampler
+from cloudgpu.agent.sampler import Sampler
 from tests.agent.driver import utilization
 from tests.agent.machine import MONO, NOW, wait_for
 
@@ -28,7 +28,7 @@ def _looker(machine, **settings):
 
 def _look(made, second=0.0):
     """Look at NOW and so many seconds, and return the sample of now."""
-    return made.look(NOW + second, MONO + second)[-1]
+    return made.take_sample(NOW + second, MONO + second)[-1]
 
 
 @pytest.mark.parametrize("name", ["keeper.lock", "supervisor.lock"])
@@ -74,7 +74,7 @@ def shell(machine):
 
 
 def _paths(machine):
-    return own.machine([f"HOME={machine.home}"])[2]
+    return own.read_own_meters([f"HOME={machine.home}"])[2]
 
 
 def _drain(leader):
@@ -92,11 +92,11 @@ def test_a_terminal_of_the_machine_is_found_and_read_afresh(machine, shell):
     made = Sampler(machine.dir)
     now, mono = time.time(), MONO
     os.utime(path, (now - 500, now - 400))
-    first = made.look(now, mono)[-1]
+    first = made.take_sample(now, mono)[-1]
     assert (round(first["in"]), round(first["out"])) == (500, 400)
     os.write(leader, b"typed\n")
     wait_for(lambda: path.stat().st_atime > now - 100)
-    second = made.look(now + 5, mono + 5)[-1]
+    second = made.take_sample(now + 5, mono + 5)[-1]
     assert second["in"] == 0.0
 
 
@@ -107,7 +107,7 @@ def test_a_terminal_that_prints_and_in_which_nobody_types_shows_output_alone(mac
     os.utime(path, (now - 9000, now - 9000))
     made = Sampler(machine.dir)
     wait_for(lambda: (_drain(leader), path.stat().st_mtime > now - 100)[1])
-    one = made.look(time.time(), MONO)[-1]
+    one = made.take_sample(time.time(), MONO)[-1]
     assert one["in"] == pytest.approx(9000, abs=60)
     assert one["out"] < 60
 
@@ -119,20 +119,20 @@ def test_our_own_warning_in_a_terminal_is_no_output(machine, shell):
     made = Sampler(machine.dir)
     made.state["told"] = write_terminals("This machine ends in 10 min", [str(path)])
     assert path.stat().st_mtime > now - 100
-    assert made.look(now, MONO)[-1]["out"] is None
+    assert made.take_sample(now, MONO)[-1]["out"] is None
 
 
 def test_a_terminal_that_was_opened_and_closed_is_no_fault(machine, shell):
     made = Sampler(machine.dir)
-    made.paths = ["/dev/pts/none-such"]
+    made.terminals = ["/dev/pts/none-such"]
     one = {}
-    made.typed(one, NOW, MONO)
+    made.note_terminals(one, NOW, MONO)
     assert one == {"in": None, "out": None}
 
 
 def test_a_look_over_ssh_sees_what_was_typed_after_the_last_sample(machine, shell):
     leader, path = shell("cat")
-    made = Agent(machine.dir, looking.MINUTE)
+    made = Agent(machine.dir, sampler.MINUTE)
     made.step(time.time(), time.monotonic())
     os.utime(path, (time.time() - 9000, time.time() - 9000))
     assert status(machine.dir, time.time())["samples"][-1]["in"] > 8000
@@ -167,14 +167,14 @@ def test_the_work_of_its_own_processes_is_the_machines(machine, process):
     process("while True: pass")
     made = Sampler(machine.dir)
     _look(made)
-    wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["cpu"] - made.before[1]["cpu"] > 0.2)
-    assert _look(made, 1.0)["cpu"] * looking.MINUTE >= 0.2
+    wait_for(lambda: own.read_own_meters([f"HOME={machine.home}"])[1]["cpu"] - made.minute_start[1]["cpu"] > 0.2)
+    assert _look(made, 1.0)["cpu"] * sampler.MINUTE >= 0.2
 
 
 def test_the_work_of_others_is_not(machine, process):
     child = process("while True: pass", HOME="/another")
     assert child.pid not in own.processes([f"HOME={machine.home}"])
-    assert own.machine(["no-such-words"])[1]["cpu"] == 0
+    assert own.read_own_meters(["no-such-words"])[1]["cpu"] == 0
 
 
 def test_a_child_that_cleaned_its_environment_still_counts(machine, process):
@@ -186,27 +186,27 @@ def test_a_child_that_cleaned_its_environment_still_counts(machine, process):
 
 def test_what_it_saves_shows_as_a_download_would(machine, process):
     process(f"f = open('{machine.home}/saved', 'wb'); f.write(bytes(5_000_000)); f.flush(); input()")
-    assert wait_for(lambda: own.machine([f"HOME={machine.home}"])[1]["net"] >= 5_000_000)
+    assert wait_for(lambda: own.read_own_meters([f"HOME={machine.home}"])[1]["net"] >= 5_000_000)
 
 
 def test_a_gpu_that_it_does_not_use_is_not_asked_about(machine, process):
     process("input()")
     wait_for(lambda: own.processes([f"HOME={machine.home}"]))
-    assert own.machine([f"HOME={machine.home}"])[3] is False
+    assert own.read_own_meters([f"HOME={machine.home}"])[3] is False
     assert "gpu" not in _look(_looker(machine, gpus=1))
 
 
 def test_it_is_up_since_its_oldest_process_began(machine, process):
     process("input()")
     wait_for(lambda: own.processes([f"HOME={machine.home}"]))
-    up = own.machine([f"HOME={machine.home}"])[0]
+    up = own.read_own_meters([f"HOME={machine.home}"])[0]
     assert abs(up - time.clock_gettime(time.CLOCK_BOOTTIME)) < 30
 
 
 def test_without_proc_nothing_is_known(monkeypatch, tmp_path):
     """macOS."""
     monkeypatch.setattr(own, "PROC", tmp_path / "none")
-    assert own.machine(["x"]) == (None, {"cpu": None, "net": None, "disk": None}, [], True)
+    assert own.read_own_meters(["x"]) == (None, {"cpu": None, "net": None, "disk": None}, [], True)
 
 
 # -- the meters of a whole machine
@@ -220,8 +220,8 @@ def computer(tmp_path, monkeypatch):
         path.mkdir(parents=True)
     (block / "loop0").mkdir()
     monkeypatch.setattr(meters, "PROC", proc)
-    monkeypatch.setattr(meters, "NET", net)
-    monkeypatch.setattr(meters, "BLOCK", block)
+    monkeypatch.setattr(meters, "NETWORK_DEVICES", net)
+    monkeypatch.setattr(meters, "BLOCK_DEVICES", block)
     monkeypatch.setattr(meters, "TERMINALS", tmp_path / "pts")
 
     def counters(cores=0.0, received=0, sectors=0):
@@ -278,7 +278,7 @@ def smi(machine, monkeypatch, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setattr(looking, "glance", lambda _: (0.0, {}, [], True))
+    monkeypatch.setattr(sampler, "read_meters", lambda _: (0.0, {}, [], True))
 
     def says(script):
         (programs / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
@@ -297,11 +297,11 @@ def test_a_machine_with_some_of_a_computers_gpus_asks_for_those_alone(smi, machi
     _look(made, 10)
     _answered(made)
     words = (tmp_path / "words").read_text().split()
-    assert words == [*looking.SMI[5:], "-i", "GPU-2,GPU-6"]
+    assert words == [*sampler.SMI_COMMAND[5:], "-i", "GPU-2,GPU-6"]
 
 
 def _answered(made):
-    wait_for(lambda: made.smi.poll() is not None)
+    wait_for(lambda: made.smi_process.poll() is not None)
 
 
 def test_the_busiest_gpu_and_the_highest_reading_of_the_minute_count(smi, tmp_path):
@@ -350,22 +350,22 @@ def test_a_gpu_that_cannot_be_read_is_none_and_not_zero(smi, script, tmp_path):
 
 
 def test_a_missing_nvidia_smi_where_a_gpu_was_bought_is_none(machine, monkeypatch, tmp_path):
-    monkeypatch.setattr(looking, "SMI", [str(tmp_path / "no-such-program")])
-    monkeypatch.setattr(looking, "glance", lambda _: (0.0, {}, [], True))
+    monkeypatch.setattr(sampler, "SMI_COMMAND", [str(tmp_path / "no-such-program")])
+    monkeypatch.setattr(sampler, "read_meters", lambda _: (0.0, {}, [], True))
     made = Agent(machine.settings(gpus=1).dir, MONO)
     made.settings = {**made.settings, "gpus": 1}
-    _, judged = made.judged(made.policy()[1]._replace(uptime=0.0), NOW, MONO)
+    _, judged = made.judge_activity(made.read_policy()[1]._replace(uptime=0.0), NOW, MONO)
     assert judged.activity == "UNKNOWN"
 
 
 def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
     made = smi(f"echo x >> {tmp_path}/started; exec sleep 60")
-    first = made.smi
+    first = made.smi_process
     began = time.monotonic()
     for second in (30, 60, 90):
         assert _look(made, second)["gpu"] is None
     assert time.monotonic() - began < 30
-    assert made.smi is first
+    assert made.smi_process is first
     wait_for((tmp_path / "started").exists)
     assert (tmp_path / "started").read_text() == "x\n"
     first.terminate()  # `timeout` passes it on
@@ -373,13 +373,13 @@ def test_one_that_hangs_is_waited_for_by_nobody_and_started_once(smi, tmp_path):
 
 
 def test_one_that_hangs_is_killed_and_asked_again(smi, monkeypatch):
-    assert looking.SMI[:4] == ["timeout", "-s", "KILL", "20"]
-    monkeypatch.setattr(looking, "SMI", [*looking.SMI[:3], "0.1", *looking.SMI[4:]])
+    assert sampler.SMI_COMMAND[:4] == ["timeout", "-s", "KILL", "20"]
+    monkeypatch.setattr(sampler, "SMI_COMMAND", [*sampler.SMI_COMMAND[:3], "0.1", *sampler.SMI_COMMAND[4:]])
     made = smi("exec sleep 60")
-    first = made.smi
+    first = made.smi_process
     _answered(made)
     assert _look(made, 30)["gpu"] is None
-    assert made.smi is not first
+    assert made.smi_process is not first
     _answered(made)
 
 
@@ -404,7 +404,7 @@ def test_a_scratch_disk_with_files_is_named_with_its_size(computer, tmp_path):
     mounts = "".join(f"/dev/{name} {path} ext4 rw 0 0\n" for name, path in lines)
     (tmp_path / "proc" / "mounts").write_text(f"proc /proc proc rw 0 0\n{mounts}")
     (kept / "file").write_text("on a disk that stays")
-    ((path, used),) = meters.scratch()
+    ((path, used),) = meters.scratch_disks()
     assert (path, used > 0) == (str(mapped), True)
 
 
@@ -412,13 +412,13 @@ def test_a_scratch_disk_with_files_is_named_with_its_size(computer, tmp_path):
 
 
 def test_samples_survive_the_agent_and_are_at_most_a_day(machine, monkeypatch):
-    monkeypatch.setattr(looking, "RING", 5)
+    monkeypatch.setattr(sampler, "MAX_SAMPLES", 5)
     made = Sampler(machine.dir)
     for minute in range(10):
         _look(made, 60 * minute)
     assert len(made.samples) == 5
     following = Sampler(machine.dir)
-    assert [one["t"] for one in following.look(NOW + 570, MONO + 570)[:-1]] == [
+    assert [one["t"] for one in following.take_sample(NOW + 570, MONO + 570)[:-1]] == [
         MONO + 60 * minute for minute in (5, 6, 7, 8, 9)
     ]
 
@@ -426,9 +426,9 @@ def test_samples_survive_the_agent_and_are_at_most_a_day(machine, monkeypatch):
 def test_a_jump_of_the_clock_moves_no_sample(machine):
     made = Sampler(machine.dir)
     for minute in range(5):
-        made.look(NOW + 60 * minute + (3600 if minute > 2 else 0), MONO + 60 * minute)
+        made.take_sample(NOW + 60 * minute + (3600 if minute > 2 else 0), MONO + 60 * minute)
     following = Sampler(machine.dir)
-    ages = [MONO + 300 - one["t"] for one in following.look(NOW + 3600 + 300, MONO + 300)]
+    ages = [MONO + 300 - one["t"] for one in following.take_sample(NOW + 3600 + 300, MONO + 300)]
     assert ages == [240, 180, 120, 60, 0]
 
 
@@ -436,7 +436,7 @@ def test_samples_of_an_earlier_boot_keep_their_age_and_those_of_the_future_go(ma
     lines = [["another boot", NOW - 90, {"t": 5.0, "s": 60}], ["another boot", NOW + 90, {"t": 9.0, "s": 60}]]
     (machine.dir / "samples").write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '["torn')
     made = Sampler(machine.dir)
-    assert [one["t"] for one in made.ring(NOW, MONO)] == [MONO - 90]
+    assert [one["t"] for one in made.load_samples(NOW, MONO)] == [MONO - 90]
 
 
 @pytest.mark.soak
