@@ -23,11 +23,11 @@ def keys(tmp_path):
     return tmp_path / ".ssh" / "authorized_keys"
 
 
-def change(keys, *, let_in, before=""):
+def change(keys, *, add, before=""):
     """Return what the program answers."""
     text = authorized_keys.Path(authorized_keys.__file__).with_name("remote_authorized_keys.py").read_text()
     future = "from __future__ import annotations\n"
-    program = text.replace(future, future + before, 1) + f"\n\nmain({MARK!r}, {GUEST!r}, let_in={let_in!r})\n"
+    program = text.replace(future, future + before, 1) + f"\n\nmain({MARK!r}, {GUEST!r}, add={add!r})\n"
     environ = {"HOME": str(keys.parents[1])}
     words = [sys.executable, "-IS", "-"]
     done = subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=True, env=environ)
@@ -38,17 +38,17 @@ def change(keys, *, let_in, before=""):
 def test_a_guest_gets_the_options_of_the_launch_whose_line_ends_as_an_editor_left_it(keys, end):
     before = b"ssh-rsa AAAAusers ada\n" + OWN + end
     keys.write_bytes(before)
-    assert change(keys, let_in=True) == {"changed": True}
+    assert change(keys, add=True) == {"changed": True}
     assert keys.read_bytes() == b'command="x" ssh-ed25519 AAAAguest cloudgpu:m-1 shared\n' + before
-    assert change(keys, let_in=False) == {"changed": True}
+    assert change(keys, add=False) == {"changed": True}
     assert keys.read_bytes() == before
 
 
 def test_a_file_that_cannot_be_made_or_written_is_named_with_the_reason(keys):
     keys.write_bytes(OWN + b"\n")
-    answer = change(keys, let_in=True, before=BEFORE.format(limit="resource.RLIMIT_FSIZE"))
+    answer = change(keys, add=True, before=BEFORE.format(limit="resource.RLIMIT_FSIZE"))
     assert answer == {"error": f"File too large ({keys.parents[1]})"}
     keys.unlink()
     keys.symlink_to("/proc/no-such-directory/keys")
-    assert change(keys, let_in=True)["error"].startswith("No such file or directory (/proc/no-such-directory/.cloudgpu")
+    assert change(keys, add=True)["error"].startswith("No such file or directory (/proc/no-such-directory/.cloudgpu")
     assert [one.name for one in keys.parent.iterdir()] == ["authorized_keys"]
