@@ -13,9 +13,11 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cloudgpu.access.jobs.copies import (
+    Copied,
+    CopiedFile,
     Manifest,
     explain_disk_errors,
     is_same_file,
@@ -25,10 +27,17 @@ from cloudgpu.access.jobs.copies import (
     target_path,
 )
 
-if TYPE_CHECKING:
-    from cloudgpu.access.jobs.remote import RemoteJob
-
 MAX_RETAINED = 2  # in case the command cannot use the newest
+
+
+class RemoteCheckpoints(Protocol):
+    """The checkpoints on a machine (`remote.RemoteJob`)."""
+
+    def manifest(self, which: str, names: Sequence[str]) -> Manifest:
+        """Return the current manifest of these checkpoints."""
+
+    def copy(self, which: str, files: Sequence[CopiedFile], into: Path) -> Copied:
+        """Copy files of checkpoints to `into`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ def stored(into: Path) -> tuple[StoredCheckpoint, ...]:
     return tuple(sorted(checkpoints, key=lambda checkpoint: checkpoint.number))
 
 
-def copy_checkpoint(remote: RemoteJob, name: str, into: Path) -> bool:
+def copy_checkpoint(remote: RemoteCheckpoints, name: str, into: Path) -> bool:
     """Copy one checkpoint, unless a copy exists; return whether there is a complete copy. Raises InvalidRequest."""
     before = remote.manifest("checkpoint", [name])
     if not before.files or before.changed:
