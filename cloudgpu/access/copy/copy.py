@@ -14,7 +14,15 @@ from time import monotonic
 from typing import IO
 
 from cloudgpu.access.copy.endpoints import Endpoint, LocalFiles, MachineFiles
-from cloudgpu.access.copy.manifest import Item, PathFailed, already_exists, case_twins, check_twin, explain, lay_out
+from cloudgpu.access.copy.manifest import (
+    Item,
+    PathFailed,
+    already_exists,
+    case_clashes_in,
+    check_case_clash,
+    explain,
+    plan_copy,
+)
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -27,7 +35,7 @@ EXAMPLE = "For example: cloudgpu cp data.csv NAME:data/, or: cloudgpu cp NAME:re
 
 @dataclass(frozen=True, slots=True)
 class CopyPaths:
-    """Paths to copy and where to. `upload`: the sources are here and the destination on `machine`, else turned round.
+    """Paths to copy, and the destination. `upload`: from this computer to `machine`, else the reverse.
 
     Paths on the machine are relative to its home, `.` for the home itself.
     """
@@ -39,7 +47,7 @@ class CopyPaths:
 
 
 def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
-    """Return what `SOURCE... DESTINATION` means. As with scp, a colon before the first slash names a machine.
+    """Parse `SOURCE... DESTINATION`. As with scp, a colon before the first slash follows a machine's name.
 
     Raises InvalidRequest unless exactly one side is one machine.
     """
@@ -49,17 +57,21 @@ def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
     target = _machine(destination)
     if target is not None:
         if len(local_sources) < len(sources):
-            raise _both_sides(next(source for source in sources if source not in local_sources))
+            raise _both_remote_error(next(source for source in sources if source not in local_sources))
         return CopyPaths(target, True, tuple(sources), _remote_path(destination, "DESTINATION"))  # noqa: FBT003
     machines = {_machine(source) for source in sources}
     machine = machines.pop()
     if machines or machine is None:
-        raise _no_machine(sources, destination) if len(local_sources) == len(sources) else _mixed(sources)
+        raise (
+            _no_machine_error(sources, destination)
+            if len(local_sources) == len(sources)
+            else _several_machines_error(sources)
+        )
     return CopyPaths(machine, False, tuple(_remote_path(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
 
 
-def _machine(typed: str) -> str | None:
-    name, colon, _ = typed.partition(":")
+def _machine(text: str) -> str | None:
+    name, colon, _ = text.partition(":")
     if not colon or "/" in name:
         return None
     if NAME.fullmatch(name):
@@ -68,13 +80,13 @@ def _machine(typed: str) -> str | None:
         f"{name!r} before the colon is not a machine's name: {NAME_RULE}.",
         field="NAME",
         value=name,
-        next=f"For a local file with a colon in its name, write ./{typed}",
+        next=f"For a local file with a colon in its name, write ./{text}",
     )
 
 
-def _remote_path(typed: str, field: str) -> str:
+def _remote_path(text: str, field: str) -> str:
     """Return the path on the machine; SFTP starts in the home, so `~` needs no shell."""
-    path = typed.partition(":")[2]
+    path = text.partition(":")[2]
     if path in ("", "~", "~/"):
         return "."
     if path.startswith("~/"):
@@ -83,13 +95,13 @@ def _remote_path(typed: str, field: str) -> str:
         raise InvalidRequest(
             f"{path} is another user's home directory on the machine, which is not known here.",
             field=field,
-            value=typed,
+            value=text,
             next="Write the full path.",
         )
     return path
 
 
-def _both_sides(source: str) -> InvalidRequest:
+def _both_remote_error(source: str) -> InvalidRequest:
     return InvalidRequest(
         "Both sides are on machines; one of them must be on this computer.",
         field="SOURCE",
@@ -98,7 +110,7 @@ def _both_sides(source: str) -> InvalidRequest:
     )
 
 
-def _no_machine(sources: Sequence[str], destination: str) -> InvalidRequest:
+def _no_machine_error(sources: Sequence[str], destination: str) -> InvalidRequest:
     return InvalidRequest(
         f"Neither {', '.join(sources)} nor {destination} is on a machine.",
         field="DESTINATION",
@@ -107,15 +119,15 @@ def _no_machine(sources: Sequence[str], destination: str) -> InvalidRequest:
     )
 
 
-def _mixed(sources: Sequence[str]) -> InvalidRequest:
+def _several_machines_error(sources: Sequence[str]) -> InvalidRequest:
     return InvalidRequest(
         "The sources are on different machines.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
     )
 
 
-SESSIONS = 4  # files under way at once: each costs a handful of round trips whatever its size
+SESSIONS = 4  # files copied at once: each costs several round trips, whatever its size
 CHUNK = 256 * 1024
-CLEANUP_S = 0.5  # after Ctrl-C
+CLEANUP_S = 0.5  # to remove part files after Ctrl-C
 GROUP_AND_OTHERS = 0o077  # permission bits of everybody but the owner
 
 Progress = Callable[[int, int], None]
@@ -123,10 +135,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was copied; `skipped` names what is neither file nor directory, and links that lead nowhere.
-
-    `failed` says of each path that could not be copied why.
-    """
+    """What was copied; `skipped` are special files and broken links, `failed` the errors of single paths."""
 
     files: int
     bytes: int
@@ -142,68 +151,68 @@ def machine_of(sources: Sequence[str], destination: str) -> str:
 def copy(
     connection: Connection, sources: Sequence[str], destination: str, *, progress: Progress | None = None
 ) -> Copied:
-    """Copy `NAME:PATH` on one side to or from paths here on the other, directories with all that is in them.
+    """Copy files and directories between this computer and a machine (`NAME:PATH`).
 
-    Permissions and times are kept, links followed. Into an existing directory goes the source under its own name.
-    A file gets its final name only when it is whole. `progress` gets the bytes done and the bytes in all.
-    A path in a directory that cannot be read, or takes no such name, keeps no other from being copied.
-    Raises InvalidRequest about a path where nothing can be copied, Unreachable when the connection is lost.
+    Permissions and times are preserved, links followed. A source is copied into an existing directory under its own
+    name. A file gets its final name when it is complete. `progress` gets the bytes done and the bytes in all. A path
+    that cannot be copied does not keep others from being copied. Raises InvalidRequest if nothing can be copied,
+    Unreachable when the connection is lost.
     """
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     paths = parse_copy_paths(sources, destination)
     sessions = _Sessions(connection)
-    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as is_open:
+    with Keepalive(connection, ping_after=PING_AFTER_S, deadline=DEADLINE_S) as keepalive:
         try:
-            done = _copy(sessions, paths, progress or (lambda _done, _total: None))
-            if done.failed and not connection.is_usable():
-                raise done.failed[0]
+            copied = _copy(sessions, paths, progress or (lambda _done, _total: None))
+            if copied.failed and not connection.is_usable():
+                raise copied.failed[0]
         except (InvalidRequest, *CONNECTION_ERRORS) as error:
             if connection.is_usable():
                 raise
-            raise (is_open.error or connection.lost_error()) from error
+            raise (keepalive.error or connection.lost_error()) from error
         finally:
             sessions.close()
-    if done.failed and not done.files:
-        raise done.failed[0]
-    return done
+    if copied.failed and not copied.files:
+        raise copied.failed[0]
+    return copied
 
 
 def _copy(sessions: _Sessions, paths: CopyPaths, progress: Progress) -> Copied:
     with sessions.session() as session:
         source, target = _source_and_target(session, paths)
-        layout = lay_out(source, paths.sources, target, paths.destination)
-        failed = list(layout.failed)
-        case_clashes = case_twins(layout.items)
-        directories, files = _prepare(target, layout.items, case_clashes, failed)
+        plan = plan_copy(source, paths.sources, target, paths.destination)
+        failed = list(plan.failed)
+        case_clashes = case_clashes_in(plan.items)
+        directories, files = _prepare(target, plan.items, case_clashes, failed)
         transfer = _Transfer(sessions, paths, progress, sum(item.entry.size for item in files), case_clashes)
-    missed = transfer.run(files)
+    path_errors = transfer.run(files)
     with sessions.session() as session:
         _, target = _source_and_target(session, paths)
-        for item in reversed(directories):  # from the inside out: writing into a directory changes its time
+        for item in reversed(directories):  # innermost first: writing into a directory changes its time
             with explain(target, item.target, "written"):
                 target.set_attributes(item.target, item.entry)
-    return Copied(len(files) - len(missed), transfer.done, layout.skipped, (*failed, *missed))
+    return Copied(len(files) - len(path_errors), transfer.bytes_done, plan.skipped, (*failed, *path_errors))
 
 
 def _prepare(
     target: Endpoint, items: Sequence[Item], case_clashes: frozenset[str], failed: list[PathFailed]
 ) -> tuple[list[Item], list[Item]]:
-    """Make the directories; return those that were made, and the files that have a place now."""
-    directories, files, closed = [], [], set()
+    """Make the directories; return the new ones, and the files whose directory exists."""
+    directories, files, unusable = [], [], set()
     for item in items:
-        if posixpath.dirname(item.target) in closed:
-            closed.add(item.target)
+        if posixpath.dirname(item.target) in unusable:
+            unusable.add(item.target)
         elif item.entry.file:
             files.append(item)
         else:
             try:
                 if item.target in case_clashes:
-                    check_twin(target, item.target)
+                    check_case_clash(target, item.target)
                 directories += [item] if _make_directory(target, item) else []
             except PathFailed as error:
                 failed.append(error)
-                closed.add(item.target)
+                unusable.add(item.target)
     return directories, files
 
 
@@ -213,7 +222,7 @@ def _source_and_target(machine_files: MachineFiles, paths: CopyPaths) -> tuple[E
 
 
 def _make_directory(target: Endpoint, item: Item) -> bool:
-    """Make the directory and return True; False where it is there already."""
+    """Make the directory and return True; False if it exists."""
     with explain(target, item.target, "written"):
         found = target.stat(item.target or ".")
         if found is not None and found.directory:
@@ -225,31 +234,31 @@ def _make_directory(target: Endpoint, item: Item) -> bool:
 
 
 def part_file_name(target: str) -> str:
-    """Return the name under which a file grows: beside its final place, hidden, the same at every try."""
+    """Return the part file of a target: hidden, in the same directory, the same at every try."""
     directory, name = posixpath.split(target)
     return posixpath.join(directory, f".cloudgpu-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.part")
 
 
 class _Transfer:
-    """Moves files, several at once; a fault of one path leaves out that one, any other ends all."""
+    """Copies files, several at once; an error of one path skips that path, any other error ends all."""
 
     def __init__(
-        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total: int, alike: frozenset[str]
+        self, sessions: _Sessions, paths: CopyPaths, progress: Progress, total: int, case_clashes: frozenset[str]
     ) -> None:
         self._sessions = sessions
         self._paths = paths
         self._progress = progress
         self._total = total
-        self._alike = alike
-        self._naming = threading.Lock()
+        self._case_clashes = case_clashes
+        self._rename_lock = threading.Lock()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._fault: Exception | None = None
-        self._missed: dict[str, PathFailed] = {}
-        self.done = 0
+        self._error: Exception | None = None
+        self._path_errors: dict[str, PathFailed] = {}
+        self.bytes_done = 0
 
     def run(self, files: Sequence[Item]) -> list[PathFailed]:
-        """Move them all; return why some could not be. Raises what the first one that ended all raised."""
+        """Copy all files; return the errors of single paths. Raises the first error that ended all."""
         with Pool(SESSIONS) as workers:
             moves = [workers.submit(self._try_copy, item) for item in files]
             try:
@@ -257,33 +266,33 @@ class _Transfer:
                     move.wait()
             except BaseException:
                 self._stopped.set()
-                tidied = monotonic() + CLEANUP_S
-                for move in moves:  # what has begun removes its unfinished file
-                    move.wait(max(0, tidied - monotonic()))
+                deadline = monotonic() + CLEANUP_S
+                for move in moves:  # each removes its part file
+                    move.wait(max(0, deadline - monotonic()))
                 raise
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
         self._advance(0)
-        return [self._missed[target] for target in sorted(self._missed)]
+        return [self._path_errors[target] for target in sorted(self._path_errors)]
 
     def _try_copy(self, item: Item) -> None:
         if self._stopped.is_set():
             return
         try:
             self._copy_file(item)
-        except Exception as met:  # noqa: BLE001  (told, or raised, by `run`)
+        except Exception as met:  # noqa: BLE001  (`run` returns or raises it)
             error = self._precise_error(item, met)
             with self._lock:
                 if isinstance(error, PathFailed) and self._sessions.is_open:
-                    self._missed[item.target] = error
+                    self._path_errors[item.target] = error
                     return
-                self._fault = self._fault or error
+                self._error = self._error or error
             self._stopped.set()
 
     def _precise_error(self, item: Item, error: Exception) -> Exception:
-        """Return the fault; PathFailed for a directory in the place of a file, of which SFTP 3 says nothing."""
+        """Return the error; PathFailed for a directory in place of a file, which SFTP 3 does not report."""
         if isinstance(error, InvalidRequest) and not isinstance(error, PathFailed):
-            with contextlib.suppress(Exception), self._sessions.session() as machine_files:  # the first fault counts
+            with contextlib.suppress(Exception), self._sessions.session() as machine_files:  # the first error counts
                 _, target = _source_and_target(machine_files, self._paths)
                 found = target.stat(item.target)
                 if found is not None and found.directory:
@@ -296,21 +305,21 @@ class _Transfer:
             part = part_file_name(item.target)
             try:
                 count = self._copy_content(source, target, item, part)
-                _check_whole(source, target, item, part, count)
+                _check_complete(source, target, item, part, count)
                 with explain(target, item.target, "written"):
                     target.set_attributes(part, item.entry)
-                    self._name(target, part, item.target)
+                    self._rename(target, part, item.target)
             except BaseException:
-                with contextlib.suppress(Exception):  # the first fault counts
+                with contextlib.suppress(Exception):  # the first error counts
                     target.remove(part)
                 raise
 
-    def _name(self, target: Endpoint, part: str, final: str) -> None:
-        if final not in self._alike:
+    def _rename(self, target: Endpoint, part: str, final: str) -> None:
+        if final not in self._case_clashes:
             target.rename(part, final)
             return
-        with self._naming:  # two of them are never looked for, and not found, at once
-            check_twin(target, final)
+        with self._rename_lock:  # so that two names that differ only in case are not checked at once
+            check_case_clash(target, final)
             target.rename(part, final)
 
     def _copy_content(self, source: Endpoint, target: Endpoint, item: Item, part: str) -> int:
@@ -330,8 +339,8 @@ class _Transfer:
 
     def _advance(self, count: int) -> None:
         with self._lock:
-            self.done += count
-            self._progress(self.done, self._total)
+            self.bytes_done += count
+            self._progress(self.bytes_done, self._total)
 
 
 def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
@@ -339,8 +348,8 @@ def _read(source: Endpoint, item: Item, reader: IO[bytes]) -> bytes:
         return reader.read(CHUNK)
 
 
-def _check_whole(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
-    """Raise InvalidRequest unless all of the file has arrived."""
+def _check_complete(source: Endpoint, target: Endpoint, item: Item, part: str, count: int) -> None:
+    """Raise InvalidRequest unless the file is complete."""
     with explain(target, item.target, "written"):
         written = target.stat(part)
         if written is None or written.size != count:
@@ -361,7 +370,7 @@ class _Sessions:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection stands, as far as is known."""
+        """Whether the connection is open, as far as known."""
         return self._connection.is_open
 
     @contextlib.contextmanager
@@ -377,11 +386,11 @@ class _Sessions:
             self._idle.put(machine_files)
 
     def _open(self) -> MachineFiles:
-        there = MachineFiles(self._connection.target.name, self._connection.sftp())
-        self._opened.append(there)
-        return there
+        machine_files = MachineFiles(self._connection.target.name, self._connection.sftp())
+        self._opened.append(machine_files)
+        return machine_files
 
     def close(self) -> None:
         """Close them all."""
-        for there in self._opened:
-            there.sftp.close()
+        for machine_files in self._opened:
+            machine_files.sftp.close()

@@ -1,4 +1,4 @@
-"""The two sides of a copy, seen alike: files here, and files on a machine over SFTP. Links are followed."""
+"""The two sides of a copy behind one interface: files here, and files on a machine over SFTP. Links are followed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from paramiko.sftp_attr import SFTPAttributes
     from paramiko.sftp_client import SFTPClient
 
-READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers whole
-WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server takes
-READ_AHEAD = 256  # read requests under way at once; paramiko looks every 10 ms whether it may send more
-PERMISSIONS = 0o777  # copied; set-uid and the like are not
+READ_BYTES = 64 * 1024  # bytes per request: the most that every OpenSSH server answers at once
+WRITE_BYTES = 128 * 1024  # half of what every OpenSSH server accepts
+READ_AHEAD = 256  # read requests in flight; paramiko checks every 10 ms whether it may send more
+PERMISSIONS = 0o777  # bits that are copied: not set-uid and the like
 MISSING_ERRORS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -41,16 +41,16 @@ class Entry:
 
 
 class Endpoint(Protocol):
-    """What copying needs of either side. Methods raise OSError about the path they were given."""
+    """One side of a copy. Methods raise OSError about their path."""
 
     def label(self, path: str) -> str:
-        """Return the path as a person would write it: no control character is in it."""
+        """Return the path for messages, without control characters."""
 
     def stat(self, path: str) -> Entry | None:
-        """Return what is there; None for nothing, and for a link that leads nowhere."""
+        """Return the entry at a path; None for none, and for a broken link."""
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None]]:
-        """Yield the name of everything in a directory and what it is, as `stat` returns it."""
+        """Yield the name and `stat` of each entry of a directory."""
 
     def absolute_path(self, path: str) -> str:
         """Return the absolute path without links."""
@@ -59,16 +59,16 @@ class Endpoint(Protocol):
         """Open a file of about `size` bytes to read all of it."""
 
     def write(self, path: str, *, private: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a new file, or one to be overwritten; `private`: nobody else may ever read it."""
+        """Open a file to overwrite; `private`: nobody else may read it at any moment."""
 
     def make_directory(self, path: str) -> None:
         """Make one directory."""
 
     def set_attributes(self, path: str, like: Entry) -> None:
-        """Give it the permissions and the time of `like`."""
+        """Set the permissions and the time of `like`."""
 
     def rename(self, path: str, final: str) -> None:
-        """Give a file its final name; what bore it is replaced."""
+        """Give a file its final name; an existing file is replaced."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -146,9 +146,9 @@ class MachineFiles:
     def stat(self, path: str) -> Entry | None:
         """See `Endpoint`."""
         try:
-            found = self.sftp.lstat(path)
-            linked = stat.S_ISLNK(found.st_mode or 0)
-            return _entry(self.sftp.stat(path) if linked else found, linked=linked)
+            attributes = self.sftp.lstat(path)
+            linked = stat.S_ISLNK(attributes.st_mode or 0)
+            return _entry(self.sftp.stat(path) if linked else attributes, linked=linked)
         except OSError as error:
             if error.errno not in MISSING_ERRORS:
                 raise
@@ -169,7 +169,7 @@ class MachineFiles:
     def read(self, path: str, size: int) -> Iterator[IO[bytes]]:
         """See `Endpoint`."""
         with self.sftp.open(path, "rb") as file:
-            if size:  # a file that says 0 may still have content (in /proc)
+            if size:  # a file of size 0 may still have content (in /proc)
                 _silence_prefetch(file)
                 _set_request_size(file, READ_BYTES)
                 file.prefetch(size, READ_AHEAD)
@@ -182,7 +182,7 @@ class MachineFiles:
             if private:
                 file.chmod(0o600)
             _set_request_size(file, WRITE_BYTES)
-            file.set_pipelined(True)  # no answer is waited for before the end
+            file.set_pipelined(True)  # do not wait for an answer before the end
             yield _as_file(file)
 
     def make_directory(self, path: str) -> None:
@@ -206,7 +206,7 @@ class MachineFiles:
 def checked_name(name: str, directory: str) -> str:
     """Return the name of a directory's entry; raise InvalidRequest for one that would lead elsewhere.
 
-    A machine that lies could otherwise have files written anywhere here (CVE-2019-6111 in scp).
+    A malicious machine could otherwise write files anywhere here (CVE-2019-6111 in scp).
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise InvalidRequest(
@@ -219,35 +219,35 @@ def checked_name(name: str, directory: str) -> str:
 
 
 def _set_request_size(file: Any, size: int) -> None:
-    """Move this many bytes with each request; paramiko's 32 KiB were measured at half the speed and less."""
+    """Set the bytes per request; with paramiko's 32 KiB half the speed or less was measured."""
     file.MAX_REQUEST_SIZE = size
 
 
 def _silence_prefetch(file: Any) -> None:
-    """Keep paramiko from printing a traceback when the connection is lost while it reads ahead: the reader says it."""
+    """Keep paramiko from printing a traceback when the connection is lost during prefetch: the reader raises it."""
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
-    ahead = file._prefetch_thread  # noqa: SLF001  (there is no door for it)
+    prefetch = file._prefetch_thread  # noqa: SLF001  (there is no public API)
 
     def quietly(*arguments: Any) -> None:
         with contextlib.suppress(*CONNECTION_ERRORS):
-            ahead(*arguments)
+            prefetch(*arguments)
 
     file._prefetch_thread = quietly  # noqa: SLF001
 
 
 def _as_file(file: Any) -> IO[bytes]:
-    taken: IO[bytes] = file  # paramiko's files have what is used of them, not the whole protocol
-    return taken
+    typed: IO[bytes] = file  # paramiko's files have the methods that are used, not the whole protocol
+    return typed
 
 
-def _entry(found: os.stat_result | SFTPAttributes, *, linked: bool) -> Entry:
-    mode = found.st_mode or 0
+def _entry(status: os.stat_result | SFTPAttributes, *, linked: bool) -> Entry:
+    mode = status.st_mode or 0
     return Entry(
         directory=stat.S_ISDIR(mode),
         file=stat.S_ISREG(mode),
-        size=found.st_size or 0,
+        size=status.st_size or 0,
         mode=mode & PERMISSIONS,
-        mtime=found.st_mtime or 0,
+        mtime=status.st_mtime or 0,
         linked=linked,
     )

@@ -1,4 +1,4 @@
-"""What a copy will do, before it does it: every file and directory with where it goes."""
+"""Plans a copy: every file and directory with its destination."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cloudgpu.access.copy.endpoints import Endpoint, Entry
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import InvalidRequest
 
-# Errors that keep one path from being written and not the others; a full disk, say, keeps all of them.
+# Errors that concern one path only; a full disk, for example, concerns all.
 PATH_ERRNOS = {
     getattr(errno, name)
     for name in "EACCES EPERM ENOENT EEXIST EISDIR ENOTDIR ELOOP EINVAL EILSEQ ENAMETOOLONG ENOTEMPTY".split()
 }
-BAD_NAME = "Bad message"  # OpenSSH's word for a name that is too long, or holds what no name there may
+BAD_NAME = "Bad message"  # OpenSSH's message for a name that is too long or not allowed
 
 
 class PathFailed(InvalidRequest):
@@ -27,7 +27,7 @@ class PathFailed(InvalidRequest):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file or directory to copy: its source, its destination, its kind."""
+    """One file or directory to copy: its source, its destination, and its entry."""
 
     source: str
     target: str
@@ -36,9 +36,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Everything to copy, each directory before what is in it; `skipped` is neither file nor directory.
+    """Everything to copy, each directory before its content.
 
-    `failed` says of each directory in it that cannot be listed why.
+    `skipped` are special files and broken links, `failed` the errors of directories that cannot be listed.
     """
 
     items: tuple[Item, ...]
@@ -46,10 +46,10 @@ class CopyPlan:
     failed: tuple[PathFailed, ...]
 
 
-def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> CopyPlan:
-    """Return what copying `paths` to `destination` means. Nothing is changed on either side.
+def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> CopyPlan:
+    """Return the plan to copy `paths` to `destination`. Nothing is changed on either side.
 
-    Raises InvalidRequest for a source that is missing or no file, a destination that cannot take it, links in a circle.
+    Raises InvalidRequest for a missing source, a special file, an unsuitable destination, or a circle of links.
     """
     is_directory = _destination(target, destination, several=len(paths) > 1)
     walk = _Walk(source, [], [])
@@ -66,10 +66,10 @@ def lay_out(source: Endpoint, paths: Sequence[str], target: Endpoint, destinatio
 
 
 @contextlib.contextmanager
-def explain(side: Endpoint, path: str, done: str) -> Iterator[None]:
-    """Turn an OSError about a path into InvalidRequest that names it; `done` is `read` or `written`.
+def explain(side: Endpoint, path: str, action: str) -> Iterator[None]:
+    """Turn an OSError about a path into InvalidRequest, or PathFailed if it concerns this path only.
 
-    It is PathFailed where other paths may fare better.
+    `action` is `read` or `written`.
     """
     from paramiko.sftp import SFTPError
 
@@ -77,13 +77,13 @@ def explain(side: Endpoint, path: str, done: str) -> Iterator[None]:
         yield
     except (OSError, SFTPError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if why == "Failure":  # all that SFTP 3 can say
+        if why == "Failure":  # SFTP 3 gives no reason
             why = "the machine gives no reason (perhaps its disk is full)"
-        field = "SOURCE" if done == "read" else "DESTINATION"
-        only_this = done == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
+        field = "SOURCE" if action == "read" else "DESTINATION"
+        is_path_error = action == "read" or why == BAD_NAME or getattr(error, "errno", None) in PATH_ERRNOS
         why = "its name is not taken there (perhaps it is too long)" if why == BAD_NAME else printable(why)
-        raise (PathFailed if only_this else InvalidRequest)(
-            f"{side.label(path)} cannot be {done}: {why[:1].lower()}{why[1:].rstrip('.')}.",
+        raise (PathFailed if is_path_error else InvalidRequest)(
+            f"{side.label(path)} cannot be {action}: {why[:1].lower()}{why[1:].rstrip('.')}.",
             field=field,
             value=side.label(path),
             next="Correct the path or its permissions, or make room there, and copy again.",
@@ -91,7 +91,7 @@ def explain(side: Endpoint, path: str, done: str) -> Iterator[None]:
 
 
 def already_exists(target: Endpoint, path: str, *, by: str) -> PathFailed:
-    """Return the error for a directory in place of a file, or the reverse; `by` is the existing one."""
+    """Return the error for a directory in place of a file, or the reverse; `by` is the existing kind."""
     label, other = target.label(path), "file" if by == "directory" else "directory"
     return PathFailed(
         f"{label} is a {by}, and a {other} is to go there.",
@@ -101,16 +101,16 @@ def already_exists(target: Endpoint, path: str, *, by: str) -> PathFailed:
     )
 
 
-def case_twins(items: Sequence[Item]) -> frozenset[str]:
-    """Return the targets that some file systems (macOS's, say) take for one and the same name."""
+def case_clashes_in(items: Sequence[Item]) -> frozenset[str]:
+    """Return the targets that a case-insensitive file system takes for the same name."""
     by_name: dict[str, list[str]] = {}
     for item in items:
         by_name.setdefault(normalize("NFC", item.target).casefold(), []).append(item.target)
-    return frozenset(target for one in by_name.values() if len(one) > 1 for target in one)
+    return frozenset(target for targets in by_name.values() if len(targets) > 1 for target in targets)
 
 
-def check_twin(target: Endpoint, path: str) -> None:
-    """Raise PathFailed where something stands under this name that bears another: it would be lost."""
+def check_case_clash(target: Endpoint, path: str) -> None:
+    """Raise PathFailed if the file system takes this name for an existing, different one, which would be lost."""
     directory, name = posixpath.split(path)
     if target.stat(path) is None or name in (found for found, _ in target.children(directory or ".")):
         return
@@ -124,14 +124,14 @@ def check_twin(target: Endpoint, path: str) -> None:
 
 
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
-    """Tell whether the destination is a directory that takes the sources under their own names."""
+    """Tell whether the destination is a directory, into which the sources are copied under their own names."""
     with explain(target, destination, "written"):
-        found = target.stat(destination or ".")
-    if found is not None and found.directory:
+        entry = target.stat(destination or ".")
+    if entry is not None and entry.directory:
         return True
-    if found is not None and (several or destination.endswith("/")):
+    if entry is not None and (several or destination.endswith("/")):
         raise _path_error(target, destination, "is not a directory", "Name a directory.", field="DESTINATION")
-    if found is None and (several or destination.endswith("/")):
+    if entry is None and (several or destination.endswith("/")):
         raise _path_error(target, destination, "does not exist", "Make that directory first.", field="DESTINATION")
     return False
 
@@ -139,18 +139,18 @@ def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:
 def _final(target: Endpoint, destination: str, path: str, entry: Entry, *, is_directory: bool) -> str:
     if not is_directory:
         with explain(target, destination, "written"):
-            there = target.stat(destination)
-        if there is not None and entry.directory:
+            existing = target.stat(destination)
+        if existing is not None and entry.directory:
             raise _path_error(target, destination, "is a file", "Name a directory.", field="DESTINATION")
         return destination
     name = posixpath.basename(path.rstrip("/"))
-    # `.`, `..` and `/` have no name of their own: what is in them goes right there, as with cp.
+    # `.`, `..` and `/` have no name: their content is copied, as with cp.
     return destination if name in ("", ".", "..") else posixpath.join(destination, name)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """A walk through what is to be copied; what is left out on the way is added to `skipped` and `failed`."""
+    """A walk through a source; adds to `skipped` and `failed`."""
 
     source: Endpoint
     skipped: list[str]
@@ -189,7 +189,7 @@ class _Walk:
 
 
 def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the real paths of a directory and all above it."""
+    """Return the real paths of a directory and all above it; raise InvalidRequest for a circle."""
     if not item.entry.linked:
         return (*above, posixpath.join(above[-1], name))
     with explain(source, item.source, "read"):
@@ -201,5 +201,5 @@ def _chain(source: Endpoint, item: Item, name: str, above: tuple[str, ...]) -> t
     return (*above, real)
 
 
-def _path_error(side: Endpoint, path: str, what: str, way_out: str, *, field: str = "SOURCE") -> InvalidRequest:
-    return InvalidRequest(f"{side.label(path)} {what}.", field=field, value=side.label(path), next=way_out)
+def _path_error(side: Endpoint, path: str, what: str, remedy: str, *, field: str = "SOURCE") -> InvalidRequest:
+    return InvalidRequest(f"{side.label(path)} {what}.", field=field, value=side.label(path), next=remedy)

@@ -1,10 +1,10 @@
-"""Files of jobs on the machine it runs on: kept by content, built into trees, listed with hashes, sent back, removed.
+"""Files of jobs on the machine it runs on: stored by content, copied into working directories, listed, sent back.
 
-This file's text is sent over SSH before that of `remote_job.py` and run there by the agent's interpreter
-(`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+`access/jobs/program.py` sends this text over SSH, before `remote_job.py`; the agent's interpreter runs it. Standard
+library only, Python 3.8+.
 
-`~/.cloudgpu/blobs/SHA256` holds each file once. A name there is whole and on the disk: what arrives is written beside,
-hashed, synchronised and only then renamed. Trees are copies, because a command may change its files in place.
+`~/.cloudgpu/blobs/SHA256` holds each file once. An upload is written to a part file, hashed, synced, and then renamed.
+Working directories are copies, because a command may change its files in place.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 CHUNK = 256 * 1024
-SYNC_BYTES = 1 << 29  # so much arrives before it is synchronised and named
-RACY_NS = 2 * 10**9  # a file that changed a moment ago may change again within the same tick of its clock
-ANSWER_PREFIX = b"\x1ecloudgpu "  # what an answer begins with: a login shell may have printed something before it
+SYNC_BYTES = 1 << 29  # so many bytes arrive before they are synced and renamed
+RACY_NS = 2 * 10**9  # a file may change again within one tick of the file system's clock
+ANSWER_PREFIX = b"\x1ecloudgpu "  # begins an answer: a login shell may have printed something before
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Fault(Exception):
-    """Something that the caller is told: a kind for the program and a sentence for a person."""
+    """An error that is answered: a kind for the program and a sentence for a person."""
 
-    def __init__(self, kind: str, message: str, **more: Any) -> None:
+    def __init__(self, kind: str, message: str, **values: Any) -> None:
         super().__init__(message)
-        self.answer = {"error": kind, "message": message, **more}
+        self.answer = {"error": kind, "message": message, **values}
 
 
 class Entry(NamedTuple):
-    """One file of a tree, by its path below the root."""
+    """One file, by its path below the root."""
 
     path: str
     size: int
@@ -48,14 +48,14 @@ class Entry(NamedTuple):
     sha256: str
 
 
-def fault_of(error: OSError) -> Fault:
-    """Return the fault for what the system refused; a full disk has a kind of its own."""
-    where = f" ({error.filename})" if error.filename else ""
-    return Fault("disk_full" if error.errno in DISK_FULL else "failed", f"{error.strerror or error}{where}")
+def fault_from(error: OSError) -> Fault:
+    """Return the Fault of an OSError; a full disk has its own kind."""
+    file_text = f" ({error.filename})" if error.filename else ""
+    return Fault("disk_full" if error.errno in DISK_FULL else "failed", f"{error.strerror or error}{file_text}")
 
 
 def answer(value: dict[str, Any]) -> None:
-    """Write the head of an answer: one line of JSON."""
+    """Write the header of an answer: one line of JSON."""
     sys.stdout.buffer.write(ANSWER_PREFIX + json.dumps(value).encode() + b"\n")
     sys.stdout.buffer.flush()
 
@@ -64,28 +64,28 @@ def answer(value: dict[str, Any]) -> None:
 
 
 def create(path: Path, flags: int = os.O_RDWR) -> int:
-    """Open a file that only we may read; no program that is started inherits it."""
+    """Open a file, created with mode 0600; started programs do not inherit it."""
     return os.open(str(path), flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def save(path: Path, value: Any) -> None:
-    """Write a JSON file whole and on the disk: a reader, or a crash, finds the old or the new."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace a JSON file atomically, synced to disk."""
+    new_file = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(create(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
+        with os.fdopen(create(new_file, os.O_WRONLY | os.O_TRUNC), "w") as file:
             json.dump(value, file)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        new_file.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            fresh.unlink()
+            new_file.unlink()
         raise
     sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory outlive a loss of power."""
+    """Sync a directory, so that its names survive a power cut."""
     handle = os.open(str(path), os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -94,7 +94,7 @@ def sync_directory(path: Path) -> None:
 
 
 def load(path: Path, limit: int = 1 << 28) -> Any:
-    """Return a file's JSON, None where there is none, or it is cut short or too large."""
+    """Return a file's JSON; None if it is missing, truncated or larger than `limit` bytes."""
     try:
         with path.open("rb") as file:
             text = file.read(limit + 1)
@@ -104,27 +104,27 @@ def load(path: Path, limit: int = 1 << 28) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone."""
+    """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
 
-def take_lock(path: Path, how: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
-    """Return a descriptor that holds the lock, -1 where another has it. Who only looks holds it for a moment."""
-    handle, end = create(path), time.monotonic() + wait
+def take_lock(path: Path, operation: int = fcntl.LOCK_EX, wait: float = 0.3) -> int:
+    """Return a descriptor that holds the lock, -1 if another process holds it for longer than `wait` seconds."""
+    handle, deadline = create(path), time.monotonic() + wait
     while True:
         try:
-            fcntl.flock(handle, how | fcntl.LOCK_NB)
+            fcntl.flock(handle, operation | fcntl.LOCK_NB)
             return handle  # noqa: TRY300
         except BlockingIOError:
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 os.close(handle)
                 return -1
         time.sleep(0.01)
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a living process holds the lock for itself."""
+    """Tell whether a process holds the lock exclusively."""
     if not path.exists():
         return False
     handle = take_lock(path, fcntl.LOCK_SH, 0.0)
@@ -134,11 +134,11 @@ def is_locked(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold a lock that is never held for long."""
+def locked(path: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a lock, waiting for it."""
     handle = create(path)
     try:
-        fcntl.flock(handle, how)
+        fcntl.flock(handle, operation)
         yield
     finally:
         os.close(handle)
@@ -148,7 +148,7 @@ def safe_path(path: str) -> str:
     """Return a relative path that stays below its root. Raises Fault."""
     parts = path.split("/")
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in path:
-        raise Fault("invalid", f"{path!r} is no path below the directory")
+        raise Fault("invalid", f"{path!r} is not a path below the directory")
     return path
 
 
@@ -156,21 +156,21 @@ def safe_path(path: str) -> str:
 
 
 class Blobs:
-    """Files by their content, shared by all jobs of this user."""
+    """Files stored by content, shared by all jobs of this user."""
 
     def __init__(self, home: Path) -> None:
         self.base = home / "blobs"
         self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, digest: str) -> Path:
-        """Return where the file with this content is. Raises Fault for what is no sha256."""
+        """Return the path of a file by its sha256. Raises Fault for anything else."""
         if len(digest) != 64 or set(digest) - set("0123456789abcdef"):  # noqa: PLR2004
-            raise Fault("invalid", f"{digest[:80]!r} is no sha256")
+            raise Fault("invalid", f"{digest[:80]!r} is not a sha256")
         return self.base / digest
 
     def missing(self, sizes: Iterable[tuple[str, int]]) -> list[str]:
-        """Return those that are not here, or are not as large as they should be."""
-        gone = []
+        """Return the hashes of files that are missing or have another size."""
+        missing_hashes = []
         for digest, size in dict(sizes).items():
             path = self.path(digest)
             try:
@@ -178,65 +178,65 @@ class Blobs:
                     continue
             except OSError:
                 pass
-            gone.append(digest)
-        return gone
+            missing_hashes.append(digest)
+        return missing_hashes
 
     def receive(self, stream: BinaryIO, files: list[tuple[str, int]]) -> int:
-        """Take these files from a stream, one after the other; return their bytes.
+        """Receive these files from a stream, one after the other; return their bytes.
 
-        Raises Fault; the files that were whole by then are kept, so that the next try sends less.
+        Raises Fault; the complete files are retained, so that the next try sends less.
         """
-        part, total, since = self.base / f".in-{os.getpid()}", 0, 0
-        waiting: list[tuple[Path, Path]] = []
-        self.sweep()
+        part, total, unsynced = self.base / f".in-{os.getpid()}", 0, 0
+        parts: list[tuple[Path, Path]] = []
+        self.remove_part_files()
         try:
             for digest, size in files:
-                path = part.with_name(f"{part.name}-{len(waiting)}")
-                waiting.append((path, self.path(digest)))
-                self.one(stream, path, digest, size)
-                total, since = total + size, since + size
-                if since >= SYNC_BYTES:
-                    self.name(waiting)
-                    since = 0
+                path = part.with_name(f"{part.name}-{len(parts)}")
+                parts.append((path, self.path(digest)))
+                self.receive_file(stream, path, digest, size)
+                total, unsynced = total + size, unsynced + size
+                if unsynced >= SYNC_BYTES:
+                    self.rename_parts(parts)
+                    unsynced = 0
         except BaseException as error:
-            if waiting:
-                remove(waiting.pop()[0])
-            self.name(waiting)
+            if parts:
+                remove(parts.pop()[0])
+            self.rename_parts(parts)
             if isinstance(error, OSError):
-                raise fault_of(error) from None
+                raise fault_from(error) from None
             raise
-        self.name(waiting)
+        self.rename_parts(parts)
         return total
 
     @staticmethod
-    def one(stream: BinaryIO, path: Path, digest: str, size: int) -> None:
-        """Write one file beside its place. Raises Fault, OSError."""
-        seen, left = hashlib.sha256(), size
+    def receive_file(stream: BinaryIO, path: Path, digest: str, size: int) -> None:
+        """Receive one file into its part file. Raises Fault, OSError."""
+        hasher, bytes_left = hashlib.sha256(), size
         with os.fdopen(create(path, os.O_WRONLY | os.O_TRUNC), "wb", 0) as file:
-            while left:
-                data = stream.read(min(CHUNK, left))
+            while bytes_left:
+                data = stream.read(min(CHUNK, bytes_left))
                 if not data:
                     raise Fault("cut", "the upload was cut short")
-                seen.update(data)
-                left -= len(data)
+                hasher.update(data)
+                bytes_left -= len(data)
                 while data:
                     data = data[file.write(data) :]
-        if seen.hexdigest() != digest:
-            raise Fault("damaged", "a file arrived with another content than it was sent with")
+        if hasher.hexdigest() != digest:
+            raise Fault("damaged", "a file has another content than it was sent with")
 
-    def name(self, waiting: list[tuple[Path, Path]]) -> None:
-        """Synchronise all that was written, once, and give it its names."""
-        if not waiting:
+    def rename_parts(self, parts: list[tuple[Path, Path]]) -> None:
+        """Sync the part files at once, and rename them."""
+        if not parts:
             return
-        sync(self.base)
-        while waiting:
-            path, final = waiting[0]
+        sync_file_system(self.base)
+        while parts:
+            path, final = parts[0]
             path.replace(final)
-            del waiting[0]
+            del parts[0]
         sync_directory(self.base)
 
-    def sweep(self) -> None:
-        """Remove what uploads left behind that were killed."""
+    def remove_part_files(self) -> None:
+        """Remove part files of killed processes."""
         for path in self.base.glob(".in-*"):
             with contextlib.suppress(OSError, ValueError):
                 pid = int(path.name.split("-")[1])
@@ -245,10 +245,10 @@ class Blobs:
                 except ProcessLookupError:
                     path.unlink()
 
-    def clean(self, mine: Iterable[str], needed: Iterable[str]) -> int:
-        """Remove those of mine that nobody else needs; return their bytes."""
+    def clean(self, own: Iterable[str], needed: Iterable[str]) -> int:
+        """Remove the files of `own` that are not in `needed`; return the bytes freed."""
         freed = 0
-        for digest in set(mine) - set(needed):
+        for digest in set(own) - set(needed):
             with contextlib.suppress(OSError):
                 path = self.path(digest)
                 size = path.stat().st_size
@@ -257,8 +257,8 @@ class Blobs:
         return freed
 
 
-def sync(path: Path) -> None:
-    """Have all that was written to this file system reach its disk: once for thousands of files."""
+def sync_file_system(path: Path) -> None:
+    """Sync the file system of `path`: one call for thousands of files."""
     handle = os.open(str(path), os.O_RDONLY)
     try:
         if ctypes.CDLL(None).syncfs(handle) != 0:
@@ -269,15 +269,15 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def build(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str]] = ()) -> None:  # type: ignore[assignment]
-    """Copy files into a tree and make its links. Raises Fault, OSError."""
-    made = set()
-    for one in files:
-        entry = Entry(*one)
+def build_tree(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str]] = ()) -> None:  # type: ignore[assignment]
+    """Copy files below `root` and make links there. Raises Fault, OSError."""
+    created = set()
+    for row in files:
+        entry = Entry(*row)
         path = root / safe_path(entry.path)
-        if path.parent not in made:
+        if path.parent not in created:
             path.parent.mkdir(parents=True, exist_ok=True)
-            made.add(path.parent)
+            created.add(path.parent)
         source = blobs.path(entry.sha256)
         if source.stat().st_size != entry.size:
             raise Fault("failed", f"{source} is not as large as it was")
@@ -291,16 +291,19 @@ def build(blobs: Blobs, root: Path, files: list[list[Any]], links: list[list[str
         path.symlink_to(target)
 
 
-# -- what came out
+# -- results
 
 
-class Tree:
-    """What lies below a directory: files with sizes and hashes, links that stay inside, and what cannot be taken."""
+class TreeListing:
+    """Lists a directory: files with sizes and hashes, links that stay inside, and what is skipped, with the reason.
+
+    `cache` is a file with known hashes.
+    """
 
     def __init__(self, root: Path, cache: Path) -> None:
         self.root, self.cache = root, cache
-        known = load(cache)
-        self.known: dict[str, list[Any]] = known if isinstance(known, dict) else {}
+        cached = load(cache)
+        self.cached_hashes: dict[str, list[Any]] = cached if isinstance(cached, dict) else {}
         self.files: list[dict[str, Any]] = []
         self.links: list[list[str]] = []
         self.skipped: list[list[str]] = []
@@ -308,27 +311,27 @@ class Tree:
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the manifest of these entries of the root."""
-        seen: dict[str, list[Any]] = {}
+        hashes: dict[str, list[Any]] = {}
         for name in sorted(names):
-            self.walk(safe_path(name), seen)
-        with contextlib.suppress(OSError):  # a full disk costs hashing again
-            save(self.cache, {**self.known, **seen})
+            self.walk(safe_path(name), hashes)
+        with contextlib.suppress(OSError):  # without the cache files are hashed again
+            save(self.cache, {**self.cached_hashes, **hashes})
         return {"files": self.files, "links": self.links, "skipped": self.skipped, "directories": self.directories}
 
-    def walk(self, name: str, seen: dict[str, list[Any]]) -> None:
-        """Take one entry, and all below it."""
+    def walk(self, name: str, hashes: dict[str, list[Any]]) -> None:
+        """List one entry, and all below it."""
         path = self.root / name
         try:
-            facts = path.lstat()
-            if stat.S_ISDIR(facts.st_mode):
-                below = sorted(os.listdir(str(path)))  # noqa: PTH208
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                names = sorted(os.listdir(str(path)))  # noqa: PTH208
                 self.directories += [name]
-                for one in below:
-                    self.walk(f"{name}/{one}", seen)
-            elif stat.S_ISLNK(facts.st_mode):
+                for entry in names:
+                    self.walk(f"{name}/{entry}", hashes)
+            elif stat.S_ISLNK(status.st_mode):
                 self.link(path, name)
-            elif stat.S_ISREG(facts.st_mode):
-                self.files.append(self.file(path, name, facts, seen))
+            elif stat.S_ISREG(status.st_mode):
+                self.files.append(self.file(path, name, status, hashes))
             else:
                 self.skipped.append([name, "it is neither file nor directory"])
         except FileNotFoundError:
@@ -337,81 +340,81 @@ class Tree:
             self.skipped.append([name, error.strerror or str(error)])
 
     def link(self, path: Path, name: str) -> None:
-        """Take a link that leads to something inside, as one that is relative; name any other."""
+        """List a link as a relative one if it leads to an entry inside; else skip it."""
         target, root = os.path.realpath(str(path)), os.path.realpath(str(self.root))
         if not target.startswith(root + os.sep):
             self.skipped.append([name, f"it is a link out of the directory, to {os.readlink(str(path))}"])
         elif os.path.exists(target):  # noqa: PTH110
             self.links.append([name, os.path.relpath(target, os.path.realpath(str(path.parent)))])
         else:
-            self.skipped.append([name, "it is a link to something that is not there"])
+            self.skipped.append([name, "it is a broken link"])
 
-    def file(self, path: Path, name: str, facts: os.stat_result, seen: dict[str, list[Any]]) -> dict[str, Any]:
-        """Return a file with its hash, the known one where neither size nor time has changed."""
-        key = [facts.st_ino, facts.st_size, facts.st_mtime_ns]
-        known = self.known.get(name)
+    def file(self, path: Path, name: str, status: os.stat_result, hashes: dict[str, list[Any]]) -> dict[str, Any]:
+        """Return a file with its hash: the cached one if size and time are the same."""
+        key = [status.st_ino, status.st_size, status.st_mtime_ns]
+        cached = self.cached_hashes.get(name)
         changed = False
-        if isinstance(known, list) and known[:3] == key:
-            digest = known[3]
+        if isinstance(cached, list) and cached[:3] == key:
+            digest = cached[3]
         else:
-            digest, after = hashed(path)
-            changed = [after.st_ino, after.st_size, after.st_mtime_ns] != key
-            facts = after
-        if not changed and abs(time.time_ns() - facts.st_mtime_ns) > RACY_NS:
-            seen[name] = [*key, digest]
-        mode = stat.S_IMODE(facts.st_mode)
+            digest, status_after = hash_file(path)
+            changed = [status_after.st_ino, status_after.st_size, status_after.st_mtime_ns] != key
+            status = status_after
+        if not changed and abs(time.time_ns() - status.st_mtime_ns) > RACY_NS:
+            hashes[name] = [*key, digest]
+        mode = stat.S_IMODE(status.st_mode)
         return {
             "path": name,
-            "size": facts.st_size,
+            "size": status.st_size,
             "mode": mode,
             "sha256": digest,
-            "mtime": facts.st_mtime,
+            "mtime": status.st_mtime,
             "changed": changed,
         }
 
 
-def hashed(path: Path) -> tuple[str, os.stat_result]:
-    """Return a file's sha256 and what it was when its end was read."""
-    seen = hashlib.sha256()
+def hash_file(path: Path) -> tuple[str, os.stat_result]:
+    """Return a file's sha256, and its status after reading."""
+    hasher = hashlib.sha256()
     with os.fdopen(os.open(str(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb", 0) as file:
         while True:
             data = file.read(CHUNK)
             if not data:
-                return seen.hexdigest(), os.fstat(file.fileno())
-            seen.update(data)
+                return hasher.hexdigest(), os.fstat(file.fileno())
+            hasher.update(data)
 
 
-def send(root: Path, files: list[list[Any]], stream: BinaryIO) -> None:
-    """Write each file, exactly as long as it was announced; whoever takes it compares its hash.
+def send_files(root: Path, files: list[list[Any]], stream: BinaryIO) -> None:
+    """Write each file (name, size) to a stream; the receiver compares its hash.
 
-    A file that is gone, shorter or leads out of the root is filled with zeros: it fails that comparison.
+    A missing or shorter file, or one outside of the root, is padded with zeros: its hash will differ.
     """
-    real = os.path.realpath(str(root))
+    real_root = os.path.realpath(str(root))
     for name, size in files:
-        left = size
+        bytes_left = size
         with contextlib.suppress(OSError):
             path = os.path.realpath(str(root / safe_path(name)))
-            if path.startswith(real + os.sep):
+            if path.startswith(real_root + os.sep):
                 with open(path, "rb", 0) as file:  # noqa: PTH123
-                    while left:
-                        data = file.read(min(CHUNK, left))
+                    while bytes_left:
+                        data = file.read(min(CHUNK, bytes_left))
                         if not data:
                             break
                         stream.write(data)
-                        left -= len(data)
-        while left:
-            left -= stream.write(bytes(min(CHUNK, left)))
+                        bytes_left -= len(data)
+        while bytes_left:
+            bytes_left -= stream.write(bytes(min(CHUNK, bytes_left)))
     stream.flush()
 
 
 def size_below(root: Path, limit: int = 100_000) -> int:
-    """Return the bytes of all files below a directory, of the first hundred thousand at most."""
-    total = seen = 0
+    """Return the bytes of the files below a directory; counting stops after `limit` files."""
+    total = count = 0
     for base, _, names in os.walk(str(root)):
         for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118
-        seen += len(names)
-        if seen > limit:
+        count += len(names)
+        if count > limit:
             break
     return total

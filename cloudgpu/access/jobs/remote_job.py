@@ -1,16 +1,16 @@
-"""Runs a job's command on the machine it runs on, so that it outlives every connection and its end is known.
+"""Runs a job's command on the machine it runs on, independent of any connection, and records how it ends.
 
-This file's text is sent over SSH behind those of the other modules `remote_*` that it imports, and run there by the
-agent's interpreter (`access/jobs/program.py` does it). Standard library only, Python 3.8+.
+`access/jobs/program.py` sends this text over SSH, after the modules `remote_*` that it imports; the agent's interpreter
+runs it. Standard library only, Python 3.8+.
 
-Two processes watch a command. The keeper is its parent: it builds the tree, runs the setup, starts the command, waits
-and writes exit.json. The supervisor is the keeper's parent and adopts what that leaves behind when it is killed. It
-ends the command by its timeout or when asked, and notes the times of output. When the supervisor is killed, the next
-look makes another; nothing ever starts the same attempt twice.
+Two processes watch a command. The keeper is its parent: it creates the working directory, runs the setup, starts the
+command, waits for it and writes exit.json. The supervisor is the keeper's parent, and takes over when the keeper is
+killed. It ends the command at its timeout or on request, and indexes the times of output. When the supervisor is
+killed, the next request for the status starts another. The same attempt is never started twice.
 
-A request is JSON on standard input, with files behind it; an answer a line of JSON on standard output, with files
-behind it, in frames. One follows the other until standard input ends. Each is carried out by a process of its own, so
-what it locks, opens or remembers ends with it. Secrets come in the request alone and stay in the memory of the keeper.
+A request is JSON on standard input, files may follow; an answer is a line of JSON on standard output, files may follow,
+all in frames. Requests follow each other until standard input ends. Each runs in its own process, so its locks and open
+files end with it. Secrets are only in the request and in the memory of the keeper.
 """
 
 from __future__ import annotations
@@ -30,92 +30,105 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, detached, root_dir, size_of, write_role, written_until
-from cloudgpu.access.jobs.remote_download import forget_data
+from cloudgpu.access.jobs.remote_attempt import (
+    Attempt,
+    output_sizes_at,
+    root_dir,
+    run_detached,
+    size_of,
+    write_lock_holder,
+)
+from cloudgpu.access.jobs.remote_download import remove_unused_data
 from cloudgpu.access.jobs.remote_files import (
     ANSWER_PREFIX,
     CHUNK,
     Blobs,
     Fault,
-    Tree,
+    TreeListing,
     answer,
-    fault_of,
+    fault_from,
     is_locked,
     load,
     locked,
     remove,
     safe_path,
     save,
-    send,
+    send_files,
     take_lock,
 )
-from cloudgpu.access.jobs.remote_keeper import environment_of, keep, lacks_command, no_command, pause_at_shutdown
+from cloudgpu.access.jobs.remote_keeper import (
+    environment_of,
+    lacks_command,
+    pause_at_shutdown,
+    record_missing_command,
+    run_keeper,
+)
 from cloudgpu.access.jobs.remote_upload import state_with_uploads, stop_earlier_uploads, store, sync_results
 
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, of linux/prctl.h
 POLL_S = 0.1
-BEGIN_S = 2.0  # how long a start waits to say that the command has begun
-SWEEP_S = 2.0  # what a command left has so long to end
+BEGIN_S = 2.0  # how long `start` waits for the command to begin
+SWEEP_S = 2.0  # how long left-over processes may take to end
 HEARTBEAT_S = 10.0
-MAX_CHUNKS = 16  # chunks of one stream before the other has its turn
-FOLLOW_S, PIECE_S = 0.05, 0.01  # how long it waits for more output, and for more of what comes piece by piece
-INDEX = 1024 * 1024  # bytes of the index of times in one answer
-PHASE_S = 0.2  # how often it looks whether there will be more
-UNREAD_STATUS = 3  # the status of a process that has answered, but not read all that came with its request
+MAX_CHUNKS = 16  # of one stream, before the other is read
+FOLLOW_S, MORE_S = 0.05, 0.01  # pause for more output, and pause while output arrives
+MAX_INDEX_BYTES = 1024 * 1024  # bytes of the index in one answer
+PHASE_S = 0.2  # how often `tail` checks whether the attempt has ended
+UNREAD_STATUS = 3  # exit status after an answer without reading all input
 
 
 # -- start
 
 
 def start(request: dict[str, Any]) -> None:
-    """Begin an attempt, once; answer with what it looks like. `claimed` tells whether this call began it."""
+    """Start an attempt, once; answer with its state. `claimed` tells whether this request started it."""
     attempt = Attempt(request["job"], request["attempt"])
     attempt.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    keeper = take_lock(attempt.keeper)
+    keeper = take_lock(attempt.keeper_lock)
     if keeper < 0 or attempt.process() or attempt.exit():
-        watch(attempt)
+        ensure_supervisor(attempt)
         return answer({"claimed": False, **state_with_uploads(attempt)})
     stop_earlier_uploads(attempt)
-    write_role(keeper, "keeper")
-    if lacks_command(request):  # known before anything travels
-        attempt.reserve()
+    write_lock_holder(keeper, "keeper")
+    if lacks_command(request):  # known before any file is sent
+        attempt.reserve_disk()
         save(attempt.dir / "spec.json", request["spec"])
-        no_command(attempt, environment_of(request))
+        record_missing_command(attempt, environment_of(request))
         os.close(keeper)
         return answer({"claimed": True, **state_with_uploads(attempt)})
     blobs = Blobs(root_dir())
-    with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # nobody removes them before it is written that they are needed
+    with locked(blobs.base / ".lock", fcntl.LOCK_SH):  # no file is removed before files.json says that it is needed
         parts = [request["files"], *(part["files"] for part in request["restore"].values())]
         fetched = {one["name"] for one in (request.get("download") or {"files": ()})["files"]}
-        wanted = [(one[3], one[1]) for part in parts for one in part if one[3] not in fetched]
-        gone = blobs.missing(wanted)
-        if gone:
-            raise Fault("missing", f"{len(gone)} files of the job are not on the machine", hashes=gone)
-        attempt.reserve()
+        needed = [(one[3], one[1]) for part in parts for one in part if one[3] not in fetched]
+        absent = blobs.missing(needed)
+        if absent:
+            raise Fault("missing", f"{len(absent)} files of the job are not on the machine", hashes=absent)
+        attempt.reserve_disk()
         remove(attempt.dir / "setup.json")
-        save(attempt.dir / "files.json", sorted({*dict(wanted), *fetched}))
+        save(attempt.dir / "files.json", sorted({*dict(needed), *fetched}))
         save(attempt.dir / "spec.json", request["spec"])
-    supervisor = take_lock(attempt.supervisor, wait=SWEEP_S)
+    supervisor = take_lock(attempt.supervisor_lock, wait=SWEEP_S)
     if supervisor < 0:
         raise Fault("failed", "an earlier start of this attempt has not ended yet")
-    detached(lambda: first_supervisor(attempt, request, keeper, supervisor))
+    run_detached(lambda: run_supervisor(attempt, request, keeper, supervisor))
     os.close(keeper)
     os.close(supervisor)
     end = time.monotonic() + BEGIN_S
-    while not attempt.process() and not attempt.exit() and is_locked(attempt.keeper) and time.monotonic() < end:
+    while not attempt.process() and not attempt.exit() and is_locked(attempt.keeper_lock) and time.monotonic() < end:
         time.sleep(0.005)
     return answer({"claimed": True, **state_with_uploads(attempt)})
 
 
-def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
-    """Start the keeper and watch."""
-    with contextlib.suppress(AttributeError, OSError):  # macOS has none: a killed keeper's command is an orphan there
+def run_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, lock: int) -> None:
+    """Start the keeper, then supervise."""
+    with contextlib.suppress(AttributeError, OSError):  # not on macOS: there a killed keeper's command is an orphan
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     if not os.fork():
         try:
             os.setsid()
             os.close(lock)
-            keep(attempt, request)
+            run_keeper(attempt, request)
         finally:
             os._exit(0)
     os.close(keeper)
@@ -126,51 +139,51 @@ def first_supervisor(attempt: Attempt, request: dict[str, Any], keeper: int, loc
 # -- the supervisor
 
 
-def watch(attempt: Attempt) -> None:
-    """Have a living attempt supervised, where nobody does; what is lost is written down."""
-    lock = attempt.adopt()
+def ensure_supervisor(attempt: Attempt) -> None:
+    """Start a supervisor for a running attempt that has none; record a lost one."""
+    lock = attempt.lock_as_supervisor()
     if lock >= 0:
-        detached(lambda: supervise(attempt, lock, "other"))
+        run_detached(lambda: supervise(attempt, lock, "other"))
         os.close(lock)
 
 
-def supervise(attempt: Attempt, lock: int, role: str) -> None:
-    """Watch an attempt to its end, and end what it left behind in its process group."""
-    write_role(lock, role)
+def supervise(attempt: Attempt, lock: int, holder: str) -> None:
+    """Watch an attempt to its end, then end its left-over processes."""
+    write_lock_holder(lock, holder)
     statuses: dict[int, int] = {}
     keeper = -1
     while not attempt.exit():
-        with contextlib.suppress(OSError):  # a full disk, say: it may pass, and the command must be watched
-            reap(statuses)
-            if keeper < 0 <= (keeper := take_lock(attempt.keeper, wait=0.0)):
-                write_role(keeper, role)
+        with contextlib.suppress(OSError):  # a full disk may have space again, and the command must be watched
+            collect_statuses(statuses)
+            if keeper < 0 <= (keeper := take_lock(attempt.keeper_lock, wait=0.0)):
+                write_lock_holder(keeper, holder)
             process = attempt.process()
             if keeper >= 0 and not attempt.exit() and take_over(attempt, process, statuses):
                 break
             if process:
                 attempt.enforce(process)
-                attempt.index()
+                attempt.index_output()
         time.sleep(POLL_S)
-    attempt.index(now=True)
-    sweep(attempt)
+    attempt.index_output(now=True)
+    end_leftovers(attempt)
 
 
 def take_over(attempt: Attempt, process: dict[str, Any], statuses: dict[int, int]) -> bool:
-    """Do what a killed keeper cannot do any more; return whether that was the end."""
+    """Act for a killed keeper: record the exit of the command; return whether it has ended."""
     if not process:
         attempt.kill_setup()
         return True
-    if process["pid"] not in statuses and attempt.lives(process):
+    if process["pid"] not in statuses and attempt.is_running(process):
         return False
-    reap(statuses)
+    collect_statuses(statuses)
     status = statuses.get(process["pid"])
     pause_at_shutdown(status)
-    attempt.record(status, "lost" if status is None else "exited")
+    attempt.record_exit(status, "lost" if status is None else "exited")
     return True
 
 
-def reap(statuses: dict[int, int]) -> None:
-    """Note how children ended: the keeper, and what it left to us."""
+def collect_statuses(statuses: dict[int, int]) -> None:
+    """Collect the exit statuses of children: the keeper, and processes that it left."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -179,117 +192,117 @@ def reap(statuses: dict[int, int]) -> None:
             statuses[pid] = status
 
 
-def sweep(attempt: Attempt) -> None:
-    """End what the command left, in its group and outside: it would keep a machine busy."""
+def end_leftovers(attempt: Attempt) -> None:
+    """End all processes that the command left: they would count as activity of the machine."""
     process, end = attempt.process(), time.monotonic() + SWEEP_S
-    if process and (attempt.lives(process) or attempt.outside_group()):
+    if process and (attempt.is_running(process) or attempt.processes_outside_group()):
         attempt.signal_all(process, signal.SIGTERM)
         attempt.signal_all(process, signal.SIGCONT)
-        while (attempt.lives(process) or attempt.outside_group()) and time.monotonic() < end:
-            reap({})
+        while (attempt.is_running(process) or attempt.processes_outside_group()) and time.monotonic() < end:
+            collect_statuses({})
             time.sleep(0.05)
         attempt.kill(process)
 
 
-# -- what is asked of an attempt
+# -- requests
 
 
 def status(request: dict[str, Any]) -> None:
-    """Answer with what an attempt looks like."""
+    """Answer with an attempt's state."""
     attempt = Attempt(request["job"], request["attempt"])
-    watch(attempt)
+    ensure_supervisor(attempt)
     answer(state_with_uploads(attempt))
 
 
 def cancel(request: dict[str, Any]) -> None:
-    """Have an attempt ended; answer with what it looks like now."""
+    """Request the end of an attempt; answer with its state."""
     attempt = Attempt(request["job"], request["attempt"])
     if attempt.dir.exists() and not attempt.exit():
-        attempt.ask_to_stop(str(request["reason"]), float(request["grace"]))
-    watch(attempt)
-    keeper = take_lock(attempt.keeper) if attempt.dir.exists() else -1
+        attempt.request_stop(str(request["reason"]), float(request["grace"]))
+    ensure_supervisor(attempt)
+    keeper = take_lock(attempt.keeper_lock) if attempt.dir.exists() else -1
     if keeper >= 0 and not attempt.process():
-        attempt.record(None, "cancelled")
+        attempt.record_exit(None, "cancelled")
     answer(state_with_uploads(attempt))
 
 
 def tail(request: dict[str, Any]) -> None:
-    """Write frames: number of the stream (1 out, 2 err, 0 nothing, 3 the end as JSON), length, bytes."""
+    """Write output as frames: stream (1 stdout, 2 stderr, 0 keepalive, 3 end as JSON), length, bytes."""
     attempt = Attempt(request["job"], request["attempt"])
-    watch(attempt)
-    at = [0, int(request["out"]), int(request["err"])]
+    ensure_supervisor(attempt)
+    offsets = [0, int(request["out"]), int(request["err"])]
     if request.get("since") is not None:
-        at[1:] = map(max, at[1:], written_until(attempt.times, float(request["since"])))
-    answer({"out": at[1], "err": at[2]})
-    stream, last_sent, checked, over = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
+        offsets[1:] = map(max, offsets[1:], output_sizes_at(attempt.times_file, float(request["since"])))
+    answer({"out": offsets[1], "err": offsets[2]})
+    stream, sent_at, checked_at, has_ended = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:
-        if not over and (time.monotonic() - checked > PHASE_S or attempt.exit()):
-            over, checked = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
-        sent = sum([pump(attempt.out, at, 1, stream), pump(attempt.err, at, 2, stream)])
+        if not has_ended and (time.monotonic() - checked_at > PHASE_S or attempt.exit()):
+            has_ended, checked_at = attempt.phase() in ("absent", "exited", "lost"), time.monotonic()
+        sent = sum([send_output(attempt.out, offsets, 1, stream), send_output(attempt.err, offsets, 2, stream)])
         if sent:
             stream.flush()
-            last_sent = time.monotonic()
-            if over or sent > CHUNK:
+            sent_at = time.monotonic()
+            if has_ended or sent > CHUNK:
                 continue
-        if over or hung_up(PIECE_S if sent else FOLLOW_S):
+        if has_ended or is_reader_gone(MORE_S if sent else FOLLOW_S):
             break
-        if time.monotonic() - last_sent > HEARTBEAT_S:
-            last_sent = time.monotonic()
+        if time.monotonic() - sent_at > HEARTBEAT_S:
+            sent_at = time.monotonic()
             stream.write(struct.pack(">BI", 0, 0))
             stream.flush()
-    end = json.dumps({"phase": attempt.phase(), "out": at[1], "err": at[2]}).encode()
+    end = json.dumps({"phase": attempt.phase(), "out": offsets[1], "err": offsets[2]}).encode()
     stream.write(struct.pack(">BI", 3, len(end)) + end)
     stream.flush()
 
 
 def written(request: dict[str, Any]) -> None:
-    """Answer with how much of each stream had been written by then."""
-    out, err = written_until(Attempt(request["job"], request["attempt"]).times, float(request["since"]))
+    """Answer with the bytes of each stream that were written until `since`."""
+    out, err = output_sizes_at(Attempt(request["job"], request["attempt"]).times_file, float(request["since"]))
     answer({"out": out, "err": err})
 
 
 def times(request: dict[str, Any]) -> None:
-    """Answer with what the index of times has from this byte on: whole lines, and one of now if there was output."""
+    """Answer with the index of output times from byte `offset` on, in complete lines, up to now."""
     attempt, text = Attempt(request["job"], request["attempt"]), b""
     if attempt.dir.exists():
-        attempt.index_rest()
-    with contextlib.suppress(FileNotFoundError), attempt.times.open("rb") as file:
+        attempt.index_last_output()
+    with contextlib.suppress(FileNotFoundError), attempt.times_file.open("rb") as file:
         file.seek(int(request["offset"]))
-        text = file.read(INDEX)
+        text = file.read(MAX_INDEX_BYTES)
     answer({"times": text[: text.rfind(b"\n") + 1].decode()})
 
 
-def pump(path: Path, at: list[int], number: int, stream: Any) -> int:
-    """Write what is new of a stream, a few chunks of it; return how much."""
-    before = at[number]
-    if size_of(path) > before:
+def send_output(path: Path, offsets: list[int], number: int, stream: Any) -> int:
+    """Write a few chunks of new output of a stream; return their bytes."""
+    start = offsets[number]
+    if size_of(path) > start:
         with path.open("rb", 0) as file:
-            file.seek(before)
+            file.seek(start)
             for _ in range(MAX_CHUNKS):
                 data = file.read(CHUNK)
                 if not data:
                     break
                 stream.write(struct.pack(">BI", number, len(data)))
                 stream.write(data)
-                at[number] += len(data)
-    return at[number] - before
+                offsets[number] += len(data)
+    return offsets[number] - start
 
 
-def hung_up(wait: float) -> bool:
-    """Wait a moment; tell whether nobody reads what we write any more."""
+def is_reader_gone(wait: float) -> bool:
+    """Wait `wait` seconds; tell whether the reader of our output is gone."""
     poll = select.poll()
     poll.register(1, 0)
     return bool(poll.poll(wait * 1000))
 
 
 def attempt_and_root(request: dict[str, Any]) -> tuple[Attempt, Path]:
-    """Return the attempt and the directory that is asked for."""
+    """Return the attempt and its directory of results or checkpoints."""
     attempt = Attempt(request["job"], request["attempt"])
     return attempt, attempt.checkpoint if request["which"] == "checkpoint" else attempt.results
 
 
 def manifest(request: dict[str, Any]) -> None:
-    """Answer with the files below the results or of some checkpoints."""
+    """Answer with the manifest of the results or of some checkpoints."""
     attempt, root = attempt_and_root(request)
     names = request.get("names")
     if names is None:
@@ -299,61 +312,63 @@ def manifest(request: dict[str, Any]) -> None:
             names = []
     if request["which"] == "checkpoint":
         names = attempt.with_links(names)
-    answer(Tree(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
+    answer(TreeListing(root, attempt.dir / f"hashes-{request['which']}.json").read(names))
 
 
 def fetch(request: dict[str, Any]) -> None:
-    """Write files of the results or of checkpoints."""
+    """Send files of the results or of checkpoints."""
     _, root = attempt_and_root(request)
     for name, _ in request["files"]:
         safe_path(name)
     answer({})
-    send(root, request["files"], sys.stdout.buffer)
+    send_files(root, request["files"], sys.stdout.buffer)
 
 
 def missing(request: dict[str, Any]) -> None:
-    """Answer with the files that are not here."""
+    """Answer with the hashes of files that are not here."""
     answer({"missing": Blobs(root_dir()).missing((one[0], one[1]) for one in request["files"])})
 
 
 def receive(request: dict[str, Any]) -> None:
-    """Take files."""
+    """Receive files into the blobs."""
     answer({"bytes": Blobs(root_dir()).receive(sys.stdin.buffer, [(one[0], one[1]) for one in request["files"]])})
 
 
 def busy(_request: dict[str, Any]) -> None:
-    """Answer with the attempts that live here."""
-    found = []
+    """Answer with the attempts that run here."""
+    running = []
     for lock in (root_dir() / "jobs").glob("*/*/keeper.lock"):
         with contextlib.suppress(Fault, ValueError):
             attempt = Attempt(lock.parent.parent.name, int(lock.parent.name))
             if attempt.phase() in ("claimed", "setup", "running", "orphaned"):
-                found.append([attempt.job, attempt.number])
-    answer({"busy": sorted(found)})
+                running.append([attempt.job, attempt.number])
+    answer({"busy": sorted(running)})
 
 
 def clean(request: dict[str, Any]) -> None:
     """Remove a job's attempts, and the files that no other job needs."""
-    blobs, here = Blobs(root_dir()), Attempt(request["job"], 1).dir.parent
-    numbers = [int(path.name) for path in here.glob("[0-9]*")]
+    blobs, job_dir = Blobs(root_dir()), Attempt(request["job"], 1).dir.parent
+    numbers = [int(path.name) for path in job_dir.glob("[0-9]*")]
     for number in numbers:
         attempt = Attempt(request["job"], number)
-        over = attempt.phase() in ("absent", "exited", "lost")
-        if not over or take_lock(attempt.supervisor, wait=2 * SWEEP_S) < 0:  # which still ends what the command left
+        has_ended = attempt.phase() in ("absent", "exited", "lost")
+        if (
+            not has_ended or take_lock(attempt.supervisor_lock, wait=2 * SWEEP_S) < 0
+        ):  # the supervisor may still end left-over processes
             raise Fault("busy", f"attempt {number} of {request['job']} still runs")
-        attempt.kill(attempt.process())  # what a supervisor that was killed did not end
+        attempt.kill(attempt.process())  # left by a killed supervisor
     with locked(blobs.base / ".lock"):
-        mine = [one for number in numbers for one in load(here / str(number) / "files.json") or []]
-        others = [path for path in here.parent.glob("*/*/files.json") if path.parent.parent != here]
+        own = [one for number in numbers for one in load(job_dir / str(number) / "files.json") or []]
+        others = [path for path in job_dir.parent.glob("*/*/files.json") if path.parent.parent != job_dir]
         needed = [one for path in others for one in load(path) or []]
-        freed = blobs.clean(mine, needed) + forget_data({*mine, *needed})
-        shutil.rmtree(str(here), ignore_errors=True)
-    answer({"freed": freed, "removed": not here.exists()})
+        freed = blobs.clean(own, needed) + remove_unused_data({*own, *needed})
+        shutil.rmtree(str(job_dir), ignore_errors=True)
+    answer({"freed": freed, "removed": not job_dir.exists()})
 
 
 VERBS = {
-    one.__name__: one
-    for one in (
+    verb.__name__: verb
+    for verb in (
         start,
         status,
         store,
@@ -372,11 +387,11 @@ VERBS = {
 }
 
 
-def main(take: Callable[[int], bytes]) -> int:
-    """Carry out requests until standard input ends; `take` reads so many bytes of it, and ends us at its end."""
+def main(read: Callable[[int], bytes]) -> int:
+    """Handle requests until standard input ends; `read(size)` reads from it, and exits at its end."""
     os.write(1, ANSWER_PREFIX)
     while True:
-        child = in_child(take(int(take(8))))
+        child = handle_in_child(read(int(read(8))))
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) in (0, UNREAD_STATUS):
             os.write(1, struct.pack(">I", 0))
@@ -384,17 +399,17 @@ def main(take: Callable[[int], bytes]) -> int:
             return 1
 
 
-def in_child(text: bytes) -> int:
-    """Have a process carry out a request; return its number."""
+def handle_in_child(text: bytes) -> int:
+    """Handle a request in a child process; return its process id."""
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        status = carry_out(text)
+        status = handle_request(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        pass  # nobody listens
+        pass  # the connection is closed
     except Exception:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
@@ -402,8 +417,8 @@ def in_child(text: bytes) -> int:
         os._exit(status)
 
 
-def carry_out(text: bytes) -> int:
-    """Carry out a request; return 0, or UNREAD_STATUS where some of its input may still come."""
+def handle_request(text: bytes) -> int:
+    """Handle a request; return 0, or UNREAD_STATUS if some of its input was not read."""
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(Frames(), CHUNK))
     request = json.loads(text)
     try:
@@ -413,23 +428,23 @@ def carry_out(text: bytes) -> int:
     except Fault as fault:
         answer(fault.answer)
     except OSError as error:
-        answer(fault_of(error).answer)
+        answer(fault_from(error).answer)
     else:
         return 0
     return UNREAD_STATUS if request["verb"] == "receive" else 0
 
 
 class Frames(io.RawIOBase):
-    """Standard output in frames: the length, the bytes. One of length 0, which `main` writes, ends an answer."""
+    """Standard output in frames: length, bytes. `main` ends an answer with an empty frame."""
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write all of it as one frame."""
+        """Write the data as one frame."""
         size = len(data)
-        rest = memoryview(struct.pack(">I", size) + bytes(data) if size else b"")
-        while rest:
-            rest = rest[os.write(1, rest) :]
+        unwritten = memoryview(struct.pack(">I", size) + bytes(data) if size else b"")
+        while unwritten:
+            unwritten = unwritten[os.write(1, unwritten) :]
         return size

@@ -1,18 +1,16 @@
-"""Copies what a job writes from the machine it runs on into a bucket, by a form that was signed elsewhere for hours.
+"""Uploads what a job writes from the machine it runs on to a bucket, by a presigned POST form.
 
-This file's text is sent over SSH behind that of `remote_download.py` (`access/jobs/program.py` does it). Standard
-library only, Python 3.8+. No SDK, no key: the form allows objects to be made under the prefix of this one job, and
-stays in the memory of the process that uploads.
+`access/jobs/program.py` sends this text over SSH, after `remote_download.py`. Standard library only, Python 3.8+. No
+SDK and no key: the form allows creating objects under the prefix of this job. It stays in the memory of the uploading
+process.
 
-What is under the prefix (`core/jobs/stored.py` reads it):
+Objects under the prefix (`core/jobs/stored.py` reads them):
 
-    state/NUMBER.json       what attempt NUMBER has written so far: results and the newest complete checkpoints
-    state/NUMBER-COUNT/N    their files; none is ever overwritten
-    results/PATH            the results of a command that is over
-    output/NUMBER/out, err  what it wrote
-    results.json            sizes and sha256 of all that, and how the command ended; written last
+state/NUMBER.json what attempt NUMBER has written so far: results and the newest complete checkpoints
+state/NUMBER-COUNT/N their files; none is ever overwritten results/PATH the results of a command that is over
+output/NUMBER/out, err what it wrote results.json sizes and sha256 of all that, and how the command ended; written last
 
-An object appears whole or not at all, and a list after all that it names: where the list is, the files are.
+Objects are created atomically, and a manifest after all files that it lists.
 """
 
 from __future__ import annotations
@@ -28,28 +26,39 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
-from cloudgpu.access.jobs.remote_attempt import Attempt, detached, root_dir
+from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, run_detached
 from cloudgpu.access.jobs.remote_download import read_refusal, take_next
-from cloudgpu.access.jobs.remote_files import CHUNK, Fault, Tree, answer, is_locked, load, save, sync, take_lock
+from cloudgpu.access.jobs.remote_files import (
+    CHUNK,
+    Fault,
+    TreeListing,
+    answer,
+    hash_file,
+    is_locked,
+    load,
+    save,
+    sync_file_system,
+    take_lock,
+)
 
 VERSION = 1
 MAX_PARALLEL = 4
 TRIES, PAUSE_S = 5, 0.5  # of one object; the pause doubles
 SEND_TIMEOUT_S = 60.0
-NOTICED_S = 5.0
-RETRY_S = 10.0  # after a round that failed
+SPOT_NOTICE_S = 5.0
+RETRY_S = 10.0  # after a failed round
 POLL_S = 0.1
-ROUNDS = 3  # of results that change, though their command is over
-MAX_CHECKPOINTS = 2  # checkpoints
-CONTINUED_REASONS = ("lost", "moved")  # how a command ended that another attempt continues: these are no results
+ROUNDS = 3  # for results that still change after their command has ended
+MAX_CHECKPOINTS = 2
+CONTINUED_REASONS = ("lost", "moved")  # after these another attempt continues: there are no final results
 
 
-class Refused(Exception):
-    """The bucket does not accept the form any more, or never did: another one is needed."""
+class FormRefused(Exception):
+    """The bucket does not accept the form: a new one is needed."""
 
 
 class Replaced(Exception):
-    """Another process uploads from now on."""
+    """Another process has taken over the uploads."""
 
 
 class Changed(Exception):
@@ -57,135 +66,144 @@ class Changed(Exception):
 
 
 class Upload:
-    """What one process uploads of one attempt."""
+    """The uploads of one attempt by one process."""
 
     def __init__(self, attempt: Attempt, request: dict[str, Any]) -> None:
         self.attempt, self.form, self.claim = attempt, request["form"], request["claim"]
-        self.every, self.part = float(request["every"]), int(request["part"])
+        self.interval_s, self.part_bytes = float(request["every"]), int(request["part"])
         self.progress: dict[str, Any] = load(attempt.dir / "store.json") or {}
         known = load(attempt.dir / "state.json") or request.get("known") or {}
-        self.last: dict[str, Any] = {"results": {"files": [], "links": []}, "checkpoints": [], **known}
-        self.done: dict[str, dict[str, Any]] = {}  # results of a command that is over, by path
-        self.note(until=request["until"], error="")
+        self.last_manifest: dict[str, Any] = {"results": {"files": [], "links": []}, "checkpoints": [], **known}
+        self.uploaded_results: dict[str, dict[str, Any]] = {}  # results of a command that has ended, by path
+        self.save_progress(until=request["until"], error="")
 
-    def note(self, **facts: Any) -> None:
-        """Write how far it is, for the next look. No address is in it."""
-        self.progress.update(facts)
+    def save_progress(self, **values: Any) -> None:
+        """Write the progress, for `upload_progress`. It contains no URL."""
+        self.progress.update(values)
         save(self.attempt.dir / "store.json", self.progress)
 
     def run(self) -> None:
-        """Upload at the interval, and all of it when the command is over."""
-        due = time.monotonic() + self.every
+        """Upload at every interval, and everything when the command has ended."""
+        due = time.monotonic() + self.interval_s
         while True:
             pause = POLL_S
             try:
-                ended = self.attempt.exit()
-                if ended or time.monotonic() >= due:
-                    self.upload_round(ended)
-                    due = time.monotonic() + self.pause()
-                due = min(due, time.monotonic() + self.pause())  # a notice comes between two rounds
-                if ended:
+                exit_record = self.attempt.exit()
+                if exit_record or time.monotonic() >= due:
+                    self.upload_round(exit_record)
+                    due = time.monotonic() + self.round_pause()
+                due = min(due, time.monotonic() + self.round_pause())  # a spot notice may come between two rounds
+                if exit_record:
                     return
-            except (Refused, Replaced) as end:
-                self.note(error=str(end))
+            except (FormRefused, Replaced) as end:
+                self.save_progress(error=str(end))
                 return
-            except (OSError, Fault, Changed, http.client.HTTPException) as error:  # may pass: a full disk, the network
-                self.note(error=str(error)[:300] or type(error).__name__)
+            except (
+                OSError,
+                Fault,
+                Changed,
+                http.client.HTTPException,
+            ) as error:  # may be temporary: a full disk, the network
+                self.save_progress(error=str(error)[:300] or type(error).__name__)
                 pause, due = RETRY_S, time.monotonic()
             self.check_claim()
             time.sleep(pause)
 
-    def pause(self) -> float:
-        """Return the seconds to the next round: few where the provider has given notice that it takes the machine."""
-        return min(self.every, NOTICED_S) if (root_dir() / "notice").exists() else self.every
+    def round_pause(self) -> float:
+        """Return the seconds to the next round: few after a spot notice."""
+        return min(self.interval_s, SPOT_NOTICE_S) if (root_dir() / "notice").exists() else self.interval_s
 
-    def upload_round(self, ended: dict[str, Any]) -> None:
-        """Upload what there is now. What another attempt may begin with is not needed of one that succeeded."""
-        succeeded = ended and ended["status"] == 0 and ended["reason"] == "exited"
+    def upload_round(self, exit_record: dict[str, Any]) -> None:
+        """Upload what is new. State for another attempt is not uploaded after a success."""
+        succeeded = exit_record and exit_record["status"] == 0 and exit_record["reason"] == "exited"
         if not succeeded:
-            self.state()
-        if ended and ended["reason"] not in CONTINUED_REASONS:
-            self.upload_results(ended)
-        if ended:
-            self.note(final=True)
+            self.upload_state()
+        if exit_record and exit_record["reason"] not in CONTINUED_REASONS:
+            self.upload_results(exit_record)
+        if exit_record:
+            self.save_progress(final=True)
 
     def check_claim(self) -> None:
-        """Raise Replaced where another process was begun after this one."""
+        """Raise Replaced if another process has taken over."""
         if load(self.attempt.dir / "store.turn") != self.claim:
             raise Replaced("another form is used")
 
     # -- while it runs
 
-    def state(self) -> None:
-        """Upload results and complete checkpoints, then the list of them, where anything is new."""
-        self.note(count=int(self.progress.get("count", 0)) + 1)  # before anything is there by this number
-        place = f"state/{self.attempt.number}-{self.progress['count']:06}/"
+    def upload_state(self) -> None:
+        """Upload new results and complete checkpoints, then the manifest of the state."""
+        self.save_progress(count=int(self.progress.get("count", 0)) + 1)  # before any object has this number
+        directory = f"state/{self.attempt.number}-{self.progress['count']:06}/"
         names = iter(range(10**9))
-        known = {one["sha256"]: one["parts"] for one in self.files_of(self.last)}
+        parts_by_hash = {one["sha256"]: one["parts"] for one in self.files_of(self.last_manifest)}
 
         def put(root: Path, file: dict[str, Any]) -> dict[str, Any]:
-            if file["sha256"] not in known:
-                known[file["sha256"]] = self.file(root / file["path"], file, f"{place}{next(names)}")
-            return entry(file, known[file["sha256"]])
+            if file["sha256"] not in parts_by_hash:
+                parts_by_hash[file["sha256"]] = self.upload_file(root / file["path"], file, f"{directory}{next(names)}")
+            return entry(file, parts_by_hash[file["sha256"]])
 
-        manifest = {"version": VERSION, "results": self.results(put), "checkpoints": self.checkpoints(put)}
-        if {**self.last, "version": VERSION} != manifest or not self.progress.get("at"):
-            self.json(f"state/{self.attempt.number}.json", manifest)
+        manifest = {
+            "version": VERSION,
+            "results": self.upload_results_so_far(put),
+            "checkpoints": self.upload_checkpoints(put),
+        }
+        if {**self.last_manifest, "version": VERSION} != manifest or not self.progress.get("at"):
+            self.upload_json(f"state/{self.attempt.number}.json", manifest)
             save(self.attempt.dir / "state.json", manifest)
-            self.last = manifest
-        self.note(at=time.time(), error="")
+            self.last_manifest = manifest
+        self.save_progress(at=time.time(), error="")
 
     @staticmethod
     def files_of(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield all files of a list."""
+        """Yield all files of a manifest."""
         for part in (manifest["results"], *manifest["checkpoints"]):
             yield from part["files"]
 
-    def results(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        """Upload the results so far; of a file that changes meanwhile, the copy before it stays."""
+    def upload_results_so_far(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+        """Upload the results so far; of a file that changes meanwhile, the earlier copy counts."""
         root = self.attempt.results
         found = self.list_files("results", names_in(root))
-        before = {one["path"]: one for one in self.last["results"]["files"]}
+        before = {one["path"]: one for one in self.last_manifest["results"]["files"]}
         files, changed = self.upload_files(root, found["files"], put)
         files += [before[path] for path in changed if path in before]
         return {"files": sorted(files, key=lambda one: one["path"]), "links": found["links"]}
 
-    def checkpoints(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
-        """Upload the newest complete checkpoints; one that changes meanwhile is left out, and the older ones stay."""
-        root, listed = self.attempt.checkpoint, {one["name"]: one for one in self.last["checkpoints"]}
-        for changed_ns, name in reversed(self.attempt.finished()[:MAX_CHECKPOINTS]):
-            found = self.list_files("checkpoint", [name])
-            files, changed = self.upload_files(root, found["files"], put)
-            if files and not changed and self.list_files("checkpoint", [name]) == found:
-                listed.pop(name, None)
+    def upload_checkpoints(self, put: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Upload the newest complete checkpoints; one that changes meanwhile is left out, and older ones stay."""
+        root, checkpoints = self.attempt.checkpoint, {one["name"]: one for one in self.last_manifest["checkpoints"]}
+        for changed_ns, name in reversed(self.attempt.finished_checkpoints()[:MAX_CHECKPOINTS]):
+            manifest = self.list_files("checkpoint", [name])
+            files, changed = self.upload_files(root, manifest["files"], put)
+            if files and not changed and self.list_files("checkpoint", [name]) == manifest:
+                checkpoints.pop(name, None)
                 files.sort(key=lambda one: one["path"])
-                held = {"attempt": self.attempt.number, "work_s": self.work_until(changed_ns)}
-                listed[name] = {"name": name, "files": files, "links": found["links"], **held}
-        return [*listed.values()][-MAX_CHECKPOINTS:]
+                origin = {"attempt": self.attempt.number, "work_s": self.work_until(changed_ns)}
+                checkpoints[name] = {"name": name, "files": files, "links": manifest["links"], **origin}
+        return [*checkpoints.values()][-MAX_CHECKPOINTS:]
 
     def work_until(self, moment_ns: int) -> float | None:
-        """Return how long the command of this attempt had run by then, in seconds; None before it began."""
+        """Return how many seconds the command had run at `moment_ns`; None before it began."""
         started = self.attempt.process().get("epoch")
         return None if started is None else max(0.0, moment_ns / 1e9 - started)
 
     def list_files(self, which: str, names: Iterable[str]) -> dict[str, Any]:
-        """Return what lies below the results or these checkpoints; what no form can name is left out."""
+        """Return the manifest of the results or of these checkpoints, without names that a form cannot contain."""
         root = self.attempt.checkpoint if which == "checkpoint" else self.attempt.results
         names = self.attempt.with_links(names) if which == "checkpoint" else names
-        found = Tree(root, self.attempt.dir / f"hashes-{which}.json").read(names)
-        plain = [one for one in found["files"] if one["path"].isprintable()]
-        others = (one["path"] for one in found["files"] if not one["path"].isprintable())
+        listing = TreeListing(root, self.attempt.dir / f"hashes-{which}.json").read(names)
+        printable = [one for one in listing["files"] if one["path"].isprintable()]
+        others = (one["path"] for one in listing["files"] if not one["path"].isprintable())
         skipped = [[path, "its name is not printable"] for path in others]
-        return {**found, "files": plain, "skipped": [*found["skipped"], *skipped]}
+        return {**listing, "files": printable, "skipped": [*listing["skipped"], *skipped]}
 
     def upload_files(
         self, root: Path, files: list[dict[str, Any]], put: Callable[[Path, dict[str, Any]], dict[str, Any]]
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Upload files side by side; return those that are there, and the paths of those that changed meanwhile."""
-        left = list(files)
+        """Upload files in parallel; return the uploaded ones, and the paths of those that changed meanwhile."""
+        pending = list(files)
         uploaded: list[dict[str, Any]] = []
         changed: list[str] = []
-        faults: list[Exception] = []
+        errors: list[Exception] = []
 
         def upload_each(file: dict[str, Any]) -> None:
             try:
@@ -195,128 +213,122 @@ class Upload:
 
         def work() -> None:
             try:
-                file = take_next(left)
-                while file is not None and not faults:
+                file = take_next(pending)
+                while file is not None and not errors:
                     upload_each(file)
-                    file = take_next(left)
+                    file = take_next(pending)
             except Exception as error:  # noqa: BLE001  (raised where the threads are waited for)
-                faults.append(error)
+                errors.append(error)
 
         workers = [threading.Thread(target=work) for _ in range(min(MAX_PARALLEL, len(files)))]
         for one in workers:
             one.start()
         for one in workers:
             one.join()
-        if faults:
-            raise faults[0]
+        if errors:
+            raise errors[0]
         return uploaded, changed
 
-    # -- when the command is over
+    # -- when the command has ended
 
-    def upload_results(self, ended: dict[str, Any]) -> None:
-        """Upload the results under their own names, the output, and last the list of all. Raises Changed."""
-        found = self.list_files("results", names_in(self.attempt.results))
+    def upload_results(self, exit_record: dict[str, Any]) -> None:
+        """Upload the results under their own names, the output, and last the manifest. Raises Changed."""
+        listing = self.list_files("results", names_in(self.attempt.results))
         for _ in range(ROUNDS):
-            files, changed = self.upload_files(self.attempt.results, found["files"], self.upload_result)
-            before, found = found, self.list_files("results", names_in(self.attempt.results))
-            if not changed and found == before:
+            files, changed = self.upload_files(self.attempt.results, listing["files"], self.upload_result)
+            previous, listing = listing, self.list_files("results", names_in(self.attempt.results))
+            if not changed and listing == previous:
                 break
         else:
-            raise Changed("the results change, though their command is over")
+            raise Changed("the results still change after their command has ended")
         process, setup = self.attempt.process(), load(self.attempt.dir / "setup.json") or {}
         manifest = {
             "version": VERSION,
             "attempt": self.attempt.number,
-            "exit": ended,
+            "exit": exit_record,
             "started": process.get("epoch"),
             "setup_s": setup.get("s"),
             "files": sorted(files, key=lambda one: one["path"]),
-            "links": found["links"],
-            "skipped": found["skipped"],
-            "output": [self.output(path) for path in (self.attempt.out, self.attempt.err) if path.exists()],
+            "links": listing["links"],
+            "skipped": listing["skipped"],
+            "output": [self.upload_output(path) for path in (self.attempt.out, self.attempt.err) if path.exists()],
         }
-        self.json("results.json", manifest)
-        self.note(at=time.time(), error="")
+        self.upload_json("results.json", manifest)
+        self.save_progress(at=time.time(), error="")
 
     def upload_result(self, root: Path, file: dict[str, Any]) -> dict[str, Any]:
         """Upload one result under its own name, once."""
-        done = self.done.get(file["path"])
-        if done is None or done["sha256"] != file["sha256"]:
-            done = entry(file, self.file(root / file["path"], file, f"results/{file['path']}"))
-            self.done[file["path"]] = done
-        return done
+        uploaded = self.uploaded_results.get(file["path"])
+        if uploaded is None or uploaded["sha256"] != file["sha256"]:
+            uploaded = entry(file, self.upload_file(root / file["path"], file, f"results/{file['path']}"))
+            self.uploaded_results[file["path"]] = uploaded
+        return uploaded
 
-    def output(self, path: Path) -> dict[str, Any]:
+    def upload_output(self, path: Path) -> dict[str, Any]:
         """Upload one stream of the command's output."""
-        hasher = hashlib.sha256()
-        with path.open("rb", 0) as file:
-            while True:
-                data = file.read(CHUNK)
-                if not data:
-                    break
-                hasher.update(data)
-        file_ = {"path": path.name, "size": path.stat().st_size, "mode": 0o600, "sha256": hasher.hexdigest()}
-        return entry(file_, self.file(path, file_, f"output/{self.attempt.number}/{path.name}"))
+        sha256, status = hash_file(path)
+        row = {"path": path.name, "size": status.st_size, "mode": 0o600, "sha256": sha256}
+        return entry(row, self.upload_file(path, row, f"output/{self.attempt.number}/{path.name}"))
 
     # -- objects
 
-    def file(self, path: Path, file: dict[str, Any], key: str) -> list[list[Any]]:
-        """Upload a file, a large one in parts; return the key and size of each. Raises Changed where it has changed."""
+    def upload_file(self, path: Path, file: dict[str, Any], key: str) -> list[list[Any]]:
+        """Upload a file, a large one in parts; return the key and size of each part. Raises Changed."""
         size, hasher, parts = file["size"], hashlib.sha256(), []
-        for at in range(0, max(size, 1), self.part):
-            length = min(self.part, size - at)
-            name = key if size <= self.part else f"{key}.part-{at // self.part:04}"
-            hasher = self.put(name, length, path, at, hasher)
+        for at in range(0, max(size, 1), self.part_bytes):
+            length = min(self.part_bytes, size - at)
+            name = key if size <= self.part_bytes else f"{key}.part-{at // self.part_bytes:04}"
+            hasher = self.upload_part(name, length, path, at, hasher)
             parts.append([name, length])
         if hasher.hexdigest() != file["sha256"]:
             raise Changed(file["path"])
         return parts
 
-    def json(self, key: str, value: dict[str, Any]) -> None:
-        """Upload a list: it names nothing that is not there."""
+    def upload_json(self, key: str, value: dict[str, Any]) -> None:
+        """Upload a manifest."""
         text = json.dumps(value).encode()
         self.check_claim()
         self.post(key, len(text), lambda: iter([text]))
 
-    def put(self, key: str, size: int, path: Path, at: int, hasher: Any) -> Any:
-        """Upload a part of a file; return the hash of the file up to its end."""
+    def upload_part(self, key: str, size: int, path: Path, at: int, hasher: Any) -> Any:
+        """Upload a part of a file; return the hasher of the file up to the end of the part."""
         self.check_claim()
         hashes: list[Any] = []
 
-        def pieces() -> Iterator[bytes]:
+        def chunks() -> Iterator[bytes]:
             hashes.append(hasher.copy())
             yield from read_part(path, at, size, hashes[-1])
 
-        self.post(key, size, pieces)
+        self.post(key, size, chunks)
         return hashes[-1]
 
-    def post(self, key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
-        """Make one object. A bucket that is busy is asked again. Raises Refused, Replaced, Changed, OSError."""
+    def post(self, key: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
+        """Create one object; retry while the bucket is busy. Raises Refused, Replaced, Changed, OSError."""
         why, wait = "", 0.0
-        for again in range(TRIES):
-            if again:
-                self.wait(max(PAUSE_S * 2**again, wait))
+        for retries in range(TRIES):
+            if retries:
+                self.wait(max(PAUSE_S * 2**retries, wait))
             try:
-                return post_form(self.form, key, size, pieces)
+                return post_form(self.form, key, size, chunks)
             except urllib.error.HTTPError as error:
                 refusal = read_refusal(error)
                 if not refusal.is_busy:
-                    raise Refused(f"the bucket refuses {key.partition('/')[0]}: it answers {refusal}") from None
+                    raise FormRefused(f"the bucket refuses {key.partition('/')[0]}: it answers {refusal}") from None
                 why, wait = f"the bucket does not take what is sent: it answers {refusal}", refusal.wait_s
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 why, wait = f"the bucket cannot be reached: {type(error).__name__}", 0.0
         raise OSError(why)
 
     def wait(self, seconds: float) -> None:
-        """Wait before the next try. Raises Replaced as soon as another process uploads."""
+        """Wait before the next try. Raises Replaced as soon as another process takes over."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(max(0.0, min(1.0, end - time.monotonic())))
             self.check_claim()
 
 
-def post_form(form: dict[str, Any], key: str, size: int, pieces: Callable[[], Iterator[bytes]]) -> None:
-    """Send the form with one file in it."""
+def post_form(form: dict[str, Any], key: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
+    """Post the form with one file."""
     boundary = os.urandom(16).hex()
     fields = {**form["fields"], "key": form["prefix"] + key}
     texts = [
@@ -328,18 +340,18 @@ def post_form(form: dict[str, Any], key: str, size: int, pieces: Callable[[], It
 
     def body() -> Iterator[bytes]:
         yield head
-        yield from pieces()
+        yield from chunks()
         yield end
 
     length = str(len(head) + size + len(end))
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}", "Content-Length": length}
     post = urllib.request.Request(form["url"], data=body(), headers=headers, method="POST")  # noqa: S310
-    with urllib.request.urlopen(post, timeout=SEND_TIMEOUT_S) as answer:  # noqa: S310
-        answer.read()
+    with urllib.request.urlopen(post, timeout=SEND_TIMEOUT_S) as response:  # noqa: S310
+        response.read()
 
 
 def read_part(path: Path, at: int, size: int, hasher: Any) -> Iterator[bytes]:
-    """Yield a part of a file, exactly so long, and hash it. Raises Changed for one that has become shorter."""
+    """Yield `size` bytes of a file from offset `at`, and hash them. Raises Changed if the file is shorter."""
     with path.open("rb", 0) as file:
         file.seek(at)
         while size:
@@ -352,30 +364,30 @@ def read_part(path: Path, at: int, size: int, hasher: Any) -> Iterator[bytes]:
 
 
 def entry(file: dict[str, Any], parts: list[list[Any]]) -> dict[str, Any]:
-    """Return a file as lists name it: `parts` are the objects that it is made of, in order."""
+    """Return a file as in manifests: `parts` are its objects, in order."""
     return {**{name: file[name] for name in ("path", "size", "mode", "sha256")}, "parts": parts}
 
 
 def names_in(root: Path) -> list[str]:
-    """Return the names in a directory, none where there is none."""
+    """Return the names in a directory; none if it does not exist."""
     try:
         return os.listdir(str(root))  # noqa: PTH208
     except FileNotFoundError:
         return []
 
 
-# -- whose turn it is
+# -- which process uploads
 
 
 def claim_uploads(attempt: Attempt) -> str:
-    """Have whoever uploads of this attempt stop at its next object; return what tells our own process."""
+    """Stop the process that uploads for this attempt at its next object; return the id of the new claim."""
     claim = os.urandom(8).hex()
     save(attempt.dir / "store.turn", claim)
     return claim
 
 
 def stop_earlier_uploads(attempt: Attempt) -> None:
-    """Have the uploads of the job's earlier attempts on this machine stop."""
+    """Stop the uploads of the job's earlier attempts on this machine."""
     for number in range(1, attempt.number):
         earlier = Attempt(attempt.job, number)
         if earlier.dir.exists():
@@ -383,55 +395,56 @@ def stop_earlier_uploads(attempt: Attempt) -> None:
 
 
 def upload(attempt: Attempt, request: dict[str, Any]) -> None:
-    """Upload, once nobody else does for this job here; the lock tells that somebody does, and that a job is at work."""
+    """Upload, after all other processes that upload for this job here have stopped; hold store.lock meanwhile."""
     numbers = range(1, attempt.number + 1)
-    for one in (Attempt(attempt.job, number) for number in numbers):
-        if not one.dir.exists():
+    for earlier in (Attempt(attempt.job, number) for number in numbers):
+        if not earlier.dir.exists():
             continue
         lock = -1
         while lock < 0:
-            lock = take_lock(one.dir / "store.lock", wait=POLL_S)
+            lock = take_lock(earlier.dir / "store.lock", wait=POLL_S)
             if load(attempt.dir / "store.turn") != request["claim"]:
                 return
-        if one.number < attempt.number:
+        if earlier.number < attempt.number:
             os.close(lock)
-    work = Upload(attempt, request)
+    uploads = Upload(attempt, request)
     try:
-        work.run()
+        uploads.run()
     except Replaced:
         pass
     except Exception as error:  # noqa: BLE001  (nobody reads what this process complains of)
-        work.note(error=f"the upload failed: {type(error).__name__}")
+        uploads.save_progress(error=f"the upload failed: {type(error).__name__}")
 
 
-def upload_state(attempt: Attempt) -> dict[str, Any]:
-    """Return how far the uploads are: whether anybody does them, until when, what came last, and whether all did."""
-    said = load(attempt.dir / "store.json") or {}
+def upload_progress(attempt: Attempt) -> dict[str, Any]:
+    """Return the state of the uploads: running, form valid until, time of the last, complete, last error."""
+    progress = load(attempt.dir / "store.json") or {}
     names = ("until", "at", "final", "error")
-    return {"alive": is_locked(attempt.dir / "store.lock"), **{name: said.get(name) for name in names}}
+    return {"alive": is_locked(attempt.dir / "store.lock"), **{name: progress.get(name) for name in names}}
 
 
-# -- what is asked of it
+# -- requests
 
 
 def state_with_uploads(attempt: Attempt) -> dict[str, Any]:
-    """Return all that can be seen of an attempt, and of its uploads."""
-    return {**attempt.state(), "storing": upload_state(attempt)}
+    """Return the state of an attempt and of its uploads."""
+    return {**attempt.state(), "storing": upload_progress(attempt)}
 
 
 def store(request: dict[str, Any]) -> None:
-    """Have a process upload what the attempt writes, by the form of this request, in place of any other."""
+    """Start a process that uploads what the attempt writes, by the form of this request; it replaces any other."""
     attempt = Attempt(request["job"], request["attempt"])
     if not attempt.dir.exists():
         raise Fault("failed", "there is no such attempt")
     claim = claim_uploads(attempt)
-    detached(lambda: upload(attempt, {**request, "claim": claim}))
+    run_detached(lambda: upload(attempt, {**request, "claim": claim}))
     answer(state_with_uploads(attempt))
 
 
 def sync_results(request: dict[str, Any]) -> None:
-    """Have the results on a volume reach its disk; answer with how many files and bytes they are."""
+    """Sync the results on a volume to disk; answer with their number of files and bytes."""
     root = Attempt(request["job"], request["attempt"]).results
-    sizes = [os.lstat(os.path.join(here, name)).st_size for here, _, names in os.walk(str(root)) for name in names]  # noqa: PTH118
-    sync(root)
+    paths = (Path(directory, name) for directory, _, names in os.walk(str(root)) for name in names)
+    sizes = [path.lstat().st_size for path in paths]
+    sync_file_system(root)
     answer({"files": len(sizes), "bytes": sum(sizes)})

@@ -1,4 +1,4 @@
-"""JupyterLab on a machine: started there when it is not running, its port and token read over the connection."""
+"""Starts and stops JupyterLab on a machine, and reads its port and token, over an SSH connection."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Completed, Connection
 
 _AGENT = '"$HOME"/.cloudgpu/agent'
-_TOKEN = 'cat "$HOME"/.cloudgpu/jupyter/token'  # noqa: S105  (where it is, not what it is)
+_TOKEN = 'cat "$HOME"/.cloudgpu/jupyter/token'  # noqa: S105  (the command that reads it)
 _TOKEN_SHAPE = re.compile(r"[0-9A-Za-z_-]{16,}")
-_MARGIN_S = 15.0  # for the way there and back, beyond what the machine itself waits
+_MARGIN_S = 15.0  # for the connection, in addition to the wait on the machine
 _STOP_S = 30.0
-_NOT_FOUND = (126, 127)  # a shell's word for a command that is not there or cannot be run
+_NOT_FOUND = (126, 127)  # a shell's status for a command that is missing or not executable
 
 
 @dataclass(frozen=True, slots=True)
 class JupyterServer:
-    """A running JupyterLab, on the machine's own loopback. `started`: it was not running before."""
+    """A running JupyterLab on the machine's loopback. `started`: it was not running before."""
 
     port: int
     token: str = field(repr=False)
@@ -34,26 +34,25 @@ class JupyterServer:
 
 
 class NotReadyYet(Unreachable):
-    """A machine whose agent or JupyterLab is not there, and may come while the machine is being set up.
+    """The agent or JupyterLab is missing, and may be installed soon, while the machine is being set up.
 
-    `surely`: the machine itself says that JupyterLab is being installed.
+    `is_installing`: the machine reports that JupyterLab is being installed.
     """
 
-    surely = False
+    is_installing = False
 
 
 def do_not_wait(_fault: NotReadyYet) -> bool:
-    """Wait for nothing that is not there yet."""
+    """Do not wait for JupyterLab to be installed."""
     return False
 
 
 def ensure(
     connection: Connection, *, wait_s: float = 30, retry: Callable[[NotReadyYet], bool] = do_not_wait
 ) -> JupyterServer:
-    """Return the machine's JupyterLab, started when it was not running; it has `wait_s` seconds to answer.
+    """Return the machine's JupyterLab, started if it was not running; it has `wait_s` seconds to answer.
 
-    What is not there yet is tried again as long as `retry` says so. Raises Unreachable when it cannot be had, with
-    what the machine said.
+    NotReadyYet is retried while `retry` returns True for it. Raises Unreachable with the machine's message.
     """
     started = False
     while True:
@@ -62,7 +61,7 @@ def ensure(
         except NotReadyYet as error:
             if not retry(error):
                 raise
-            started = True  # by the try before, where it runs already when it answers
+            started = True  # an earlier try may have started it
             continue
         return JupyterServer(
             int(answer["port"]), _token(connection), str(answer["root"]), started or bool(answer["started"])
@@ -75,28 +74,28 @@ def stop(connection: Connection) -> bool:
 
 
 def program() -> bytes:
-    """Return the program that does it on the machine: it travels on standard input, never in an argument list."""
+    """Return the program that runs on the machine; it is sent on standard input."""
     return Path(__file__).with_name("remote_lab.py").read_bytes()
 
 
 def _send_request(connection: Connection, verb: str, wait_s: float) -> dict[str, Any]:
     command = f"{_AGENT} python -IS - {verb} --wait {wait_s:g}"
-    done = connection.capture(command, timeout=wait_s + _MARGIN_S, input=program())
+    completed = connection.capture(command, timeout=wait_s + _MARGIN_S, input=program())
     name = connection.target.name
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(completed.stdout)
     except ValueError:
-        raise _no_answer(name, done) from None
+        raise _no_answer_error(name, completed) from None
     if not isinstance(answer, dict):
-        raise _no_answer(name, done)
+        raise _no_answer_error(name, completed)
     if "error" in answer:
-        raise _fault(name, answer)
+        raise _error_of(name, answer)
     return answer
 
 
 def _token(connection: Connection) -> str:
-    done = connection.capture(_TOKEN, timeout=_MARGIN_S)
-    token = done.stdout.decode("ascii", "replace").strip()
+    completed = connection.capture(_TOKEN, timeout=_MARGIN_S)
+    token = completed.stdout.decode("ascii", "replace").strip()
     if not _TOKEN_SHAPE.fullmatch(token):
         name = connection.target.name
         raise Unreachable(
@@ -109,7 +108,7 @@ def _token(connection: Connection) -> str:
     return token
 
 
-def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
+def _error_of(name: str, answer: dict[str, Any]) -> Unreachable:
     message = _sentence_part(str(answer["error"]))
     if answer.get("missing"):
         return Unreachable(
@@ -125,7 +124,7 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
             value=name,
             next=f"Follow its log: cloudgpu exec {name} -- tail -f .cloudgpu/jupyter.log",
         )
-        fault.surely = True
+        fault.is_installing = True
         return fault
     return (NotReadyYet if answer.get("starting") else Unreachable)(
         f"JupyterLab on {name} did not start: {message}.",
@@ -136,24 +135,24 @@ def _fault(name: str, answer: dict[str, Any]) -> Unreachable:
 
 
 def _remedy(name: str, message: str) -> str:
-    if "launched without" in message:  # its template has no Jupyter: what is installed there would not be started
+    if "launched without" in message:  # its template has no Jupyter, so it would not be started there
         return "Launch a machine that has it: cloudgpu up --template jupyter"
     if "could not be installed" in message:
-        again = f"cloudgpu stop {name}; cloudgpu start {name}"
-        return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Fix that, then try again: {again}"
-    anew = f"Launch it again with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
-    return f"{anew}. A local machine uses the one next to cloudgpu: install jupyterlab into cloudgpu's environment."
+        restart = f"cloudgpu stop {name}; cloudgpu start {name}"
+        return f"Its log: cloudgpu exec {name} -- cat .cloudgpu/jupyter.log. Fix that, then try again: {restart}"
+    relaunch = f"Launch it again with --template jupyter (cloudgpu down {name}): cloudgpu installs JupyterLab there"
+    return f"{relaunch}. A local machine uses the one next to cloudgpu: install jupyterlab into cloudgpu's environment."
 
 
-def _no_answer(name: str, done: Completed) -> Unreachable:
-    if done.status in _NOT_FOUND:
+def _no_answer_error(name: str, completed: Completed) -> Unreachable:
+    if completed.status in _NOT_FOUND:
         return NotReadyYet(
             f"{name} has no cloudgpu agent, or not yet.",
             field="name",
             value=name,
             next="A machine that is still being set up has it within minutes: try again.",
         )
-    message = _sentence_part(done.stderr.decode("utf-8", "replace")) or f"it ended with status {done.status}"
+    message = _sentence_part(completed.stderr.decode("utf-8", "replace")) or f"it ended with status {completed.status}"
     return Unreachable(
         f"JupyterLab could not be started on {name}: {message}.",
         field="name",
@@ -163,6 +162,6 @@ def _no_answer(name: str, done: Completed) -> Unreachable:
 
 
 def _sentence_part(text: str) -> str:
-    """Return the last line, fit to stand in a sentence."""
+    """Return the last line, as a part of a sentence."""
     lines = text.strip().splitlines()
     return lines[-1].strip().rstrip(".")[:300] if lines else ""

@@ -1,4 +1,4 @@
-"""Runs one notebook cell in a Jupyter that answers on this machine's loopback, and opens Jupyter in a browser."""
+"""Runs a notebook cell in a Jupyter on this computer's loopback, and writes the page that opens Jupyter."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class CellResult:
 
 
 def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> CellResult:
-    """Run one cell in a new kernel of the Jupyter at loopback's `port`, and return what it said.
+    """Run one cell in a new kernel of the Jupyter on loopback's `port`, and return its result.
 
-    The kernel lives on, so that its activity can be seen. `timeout_s` holds for all of it.
+    The kernel stays, so that its activity can be seen. `timeout_s` is for all of it.
     Raises Unreachable when Jupyter does not answer or the cell takes longer, MissingExtra without websocket-client.
     """
-    rest = _Rest(port, token, time.monotonic() + timeout_s)
-    kernel = str(rest.ask("POST", "/api/kernels", {})["id"])
-    return _run(rest, kernel, code)
+    api = _JupyterApi(port, token, time.monotonic() + timeout_s)
+    kernel = str(api.request("POST", "/api/kernels", {})["id"])
+    return _run(api, kernel, code)
 
 
 def open_page(directory: Path, port: int, token: str) -> Path:
-    """Write a page (0600) that leads a browser to JupyterLab, and return it: remove it when it was opened.
+    """Write a page (0600) that redirects to JupyterLab, and return its path; the caller removes it after use.
 
-    A browser's command line can be read by everybody on this machine; so it names this file, never the token.
+    All users of this computer can read a browser's command line, so it must name this file and not the token.
     """
     url = html.escape(f"http://{_HOST}:{port}/lab?token={quote(token, safe='')}", quote=True)
     page = directory / f"open-{secrets.token_hex(8)}.html"
@@ -65,21 +65,21 @@ def open_page(directory: Path, port: int, token: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
-    """Jupyter's REST, until a deadline of the monotonic clock."""
+class _JupyterApi:
+    """Jupyter's REST API, until `deadline` (monotonic seconds)."""
 
     port: int
     token: str = field(repr=False)
-    end: float
+    deadline: float
 
     @property
     def headers(self) -> dict[str, str]:
-        """What proves that we may."""
+        """The header that authorizes a request."""
         return {"Authorization": f"token {self.token}"}
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds left; raise Unreachable when there are none."""
-        left = self.end - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise Unreachable(
                 f"The notebook cell did not end in time on port {self.port}.",
@@ -89,18 +89,18 @@ class _Rest:
             )
         return left
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the JSON that Jupyter answers, None for nothing. Raises Unreachable."""
-        link = HTTPConnection(_HOST, self.port, timeout=self.left())
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request; return the JSON answer, None for an empty one. Raises Unreachable."""
+        connection = HTTPConnection(_HOST, self.port, timeout=self.seconds_left())
         try:
-            link.request(method, path, None if body is None else json.dumps(body), self.headers)
-            answer = link.getresponse()
+            connection.request(method, path, None if body is None else json.dumps(body), self.headers)
+            answer = connection.getresponse()
             text = answer.read()
             return self._checked(answer.status, text)
         except (OSError, HTTPException, ValueError) as error:
-            raise self.silent(str(error) or type(error).__name__) from error
+            raise self.unreachable(str(error) or type(error).__name__) from error
         finally:
-            link.close()
+            connection.close()
 
     def _checked(self, status: int, text: bytes) -> Any:
         if status in (401, 403):
@@ -111,11 +111,11 @@ class _Rest:
                 next="Something else answers there: open the tunnel again.",
             )
         if status >= 400:  # noqa: PLR2004
-            raise self.silent(f"it answered {status}")
+            raise self.unreachable(f"it answered {status}")
         return json.loads(text) if text else None
 
-    def silent(self, why: str) -> Unreachable:
-        """Return the error that says that Jupyter does not answer as it should."""
+    def unreachable(self, why: str) -> Unreachable:
+        """Return the error that Jupyter does not answer properly."""
         return Unreachable(
             f"Jupyter on port {self.port} does not answer: {why}.",
             field="port",
@@ -124,23 +124,23 @@ class _Rest:
         )
 
 
-def _run(rest: _Rest, kernel: str, code: str) -> CellResult:
-    channels = _channels(rest, kernel)
+def _run(api: _JupyterApi, kernel: str, code: str) -> CellResult:
+    channels = _channels(api, kernel)
     request = _request(code)
-    from websocket import WebSocketException  # after the one place that says what to do when it is missing
+    from websocket import WebSocketException  # after `_channels`, which explains how to install it
 
     try:
         channels.send(json.dumps(request))
-        return _collect(rest, channels, request["header"]["msg_id"])
+        return _collect(api, channels, request["header"]["msg_id"])
     except (OSError, WebSocketException, ValueError) as error:
-        rest.left()  # a deadline that has passed says so itself
-        raise rest.silent(str(error) or type(error).__name__) from error
+        api.seconds_left()  # raises if the deadline has passed
+        raise api.unreachable(str(error) or type(error).__name__) from error
     finally:
         with contextlib.suppress(OSError, WebSocketException):
             channels.close(timeout=1)
 
 
-def _channels(rest: _Rest, kernel: str) -> WebSocket:
+def _channels(api: _JupyterApi, kernel: str) -> WebSocket:
     try:
         from websocket import WebSocketException, create_connection
     except ImportError:
@@ -150,11 +150,11 @@ def _channels(rest: _Rest, kernel: str) -> WebSocket:
             value="websocket-client",
             next="pip install 'cloudgpu[local]'",
         ) from None
-    url = f"ws://{_HOST}:{rest.port}/api/kernels/{kernel}/channels?session_id={secrets.token_hex(8)}"
+    url = f"ws://{_HOST}:{api.port}/api/kernels/{kernel}/channels?session_id={secrets.token_hex(8)}"
     try:
-        return create_connection(url, timeout=rest.left(), header=rest.headers, http_no_proxy=[_HOST])
+        return create_connection(url, timeout=api.seconds_left(), header=api.headers, http_no_proxy=[_HOST])
     except (OSError, WebSocketException) as error:
-        raise rest.silent(str(error) or type(error).__name__) from error
+        raise api.unreachable(str(error) or type(error).__name__) from error
 
 
 def _request(code: str) -> dict[str, Any]:
@@ -170,13 +170,13 @@ def _request(code: str) -> dict[str, Any]:
     }
 
 
-def _collect(rest: _Rest, channels: WebSocket, asked: str) -> CellResult:
-    """Gather what belongs to our request until the kernel is idle again and has replied."""
+def _collect(api: _JupyterApi, channels: WebSocket, request_id: str) -> CellResult:
+    """Collect the output of a request until the kernel has replied and is idle again."""
     text, status, idle = "", "", False
     while not (status and idle):
-        channels.settimeout(rest.left())
+        channels.settimeout(api.seconds_left())
         message = json.loads(channels.recv())
-        if message.get("parent_header", {}).get("msg_id") != asked:
+        if message.get("parent_header", {}).get("msg_id") != request_id:
             continue
         kind, content = message["header"]["msg_type"], message["content"]
         text += _output_text(kind, content)

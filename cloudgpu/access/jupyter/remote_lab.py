@@ -1,13 +1,13 @@
 """Starts, finds and stops JupyterLab on the machine it runs on.
 
-This file's text is sent over SSH and run there by the agent's interpreter (`access/jupyter.py` does it), so that
-what every machine carries from its first second stays small. Standard library only, Python 3.8+. It shares with the
-agent the directory `~/.cloudgpu/jupyter`: `alive` is locked while the server lives, `server.json` says where it
-answers, `token` (0600) is the only place of the token besides Jupyter's own 0600 files.
+`access/jupyter/client.py` sends this text over SSH; the agent's interpreter runs it. So the user data of a machine
+stays small. Standard library only, Python 3.8+. It shares the directory `~/.cloudgpu/jupyter` with the agent: `alive`
+is locked while the server lives, `server.json` has its port, `token` (0600) is the only place of the token except for
+Jupyter's own 0600 files.
 
-The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"},
-or {"error": a sentence, "missing": JupyterLab is not installed, "installing": it is being installed, "starting": it
-may still come} with status 1.
+The answer is one line of JSON: {"pid", "port", "token_file", "root", "started"}, {"stopped"}, or {"error": a sentence,
+"missing": JupyterLab is not installed, "installing": it is being installed, "starting": it may still come} with status
+1.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ ANSWER_TIMEOUT_S = 5.0
 TERM_S, KILL_S = 8.0, 2.0
 LOG_SIZE = 1024 * 1024
 MISSING = ("No module named", "not found", "No such file or directory: ")
-PAGE = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
-# Tornado logs the whole address of a request that failed, and an address may hold the token.
-SCRUB = r"""import logging
+PAGE_CONFIG = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+# Tornado logs the URL of a failed request, and a URL may contain the token.
+HIDE_TOKENS = r"""import logging
 import re
 
 make = logging.getLogRecordFactory()
 
 
-def scrubbed(*args, **more):
+def make_without_token(*args, **more):
     record = make(*args, **more)
     if "token=" in str(record.msg) + str(record.args):
         record.msg, record.args = re.sub(r"token=[^&\s\"')]*", "token=...", record.getMessage()), ()
     return record
 
 
-logging.setLogRecordFactory(scrubbed)
+logging.setLogRecordFactory(make_without_token)
 """
-# The user's own configuration is read, but for what would keep us out, or let others in.
-PINNED = """
+# The user's own configuration applies, except for what would lock us out or let others in.
+FIXED_CONFIG = """
 c = get_config()
 with open({token!r}) as token:
     c.PasswordIdentityProvider.token = token.read()
@@ -61,16 +61,15 @@ c.ServerApp.identity_provider_class = "jupyter_server.auth.identity.PasswordIden
 c.ServerApp.base_url = "/"
 c.ServerApp.certfile = c.ServerApp.keyfile = c.ServerApp.sock = ""
 """
-CONFIGURED = ("jupyter_server_config.py", "jupyter_lab_config.py")
-# The package of this name takes two seconds to import, for a check of addresses that nobody here asks for; what would
-# use it does without. Kernels are processes of their own and have it. A file in the directory of notebooks that has the
-# name of one of Python's modules is not for the server.
-QUICK = """import runpy, sys
+CONFIG_FILES = ("jupyter_server_config.py", "jupyter_lab_config.py")
+# rfc3987_syntax takes two seconds to import, and JupyterLab runs without it; kernels have it. The server
+# does not import modules from the directory of notebooks.
+FAST_START = """import runpy, sys
 sys.path[:] = filter(None, sys.path)
 sys.modules["rfc3987_syntax"] = None
 runpy.run_module(sys.argv.pop(1), None, "__main__", True)
 """
-OPTIONS = (  # loopback only, no question to the network
+OPTIONS = (  # loopback only, no requests to the network
     "--no-browser",
     "--ServerApp.ip=127.0.0.1",
     "--ServerApp.allow_remote_access=False",
@@ -81,99 +80,100 @@ OPTIONS = (  # loopback only, no question to the network
 
 
 class Fault(Exception):
-    """A sentence for the user.
+    """An error, as a sentence for the user.
 
-    `missing`: JupyterLab is not installed; `installing`: it is being installed; `starting`: it runs, and may answer.
+    `missing`: JupyterLab is not installed; `installing`: it is being installed; `starting`: it runs but does not
+    answer.
     """
 
     def __init__(
         self, sentence: str, *, missing: bool = False, starting: bool = False, installing: bool = False
     ) -> None:
         super().__init__(sentence)
-        self.why = {"missing": missing, "starting": starting, "installing": installing}
+        self.flags = {"missing": missing, "starting": starting, "installing": installing}
 
 
 class Lab:
-    """The one JupyterLab of this machine, with its files in `home`/jupyter."""
+    """The JupyterLab of this machine; `home` is ~/.cloudgpu, its files are in `home`/jupyter."""
 
     def __init__(self, home: Path) -> None:
         settings = load(home / "agent.json")
         self.home = home
-        self.base = home / "jupyter"
-        self.record = self.base / "server.json"
-        self.token = self.base / "token"
+        self.directory = home / "jupyter"
+        self.record_file = self.directory / "server.json"
+        self.token_file = self.directory / "token"
         self.command: list[str] = settings.get("jupyter") or []
         self.root = str(settings.get("root") or home.parent)
 
     def ensure(self, wait: float) -> dict[str, Any]:
-        """Return where it answers; start it when it does not run. Raises Fault, after `wait` seconds at the latest."""
+        """Return its pid and port; start it if it does not run. Raises Fault, after `wait` seconds at the latest."""
         if not self.command:
             raise Fault("this machine was launched without JupyterLab", missing=True)
         self.check_installed()
-        end = time.monotonic() + wait
-        self.base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locked(self.base / "lock", end):
+        deadline = time.monotonic() + wait
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locked(self.directory / "lock", deadline):
             started = not self.is_alive()
             if started:
                 self.start()
-            record = self.ready(end)
-        return {**record, "token_file": str(self.token), "root": self.root, "started": started}
+            record = self.wait_until_ready(deadline)
+        return {**record, "token_file": str(self.token_file), "root": self.root, "started": started}
 
     def check_installed(self) -> None:
-        """Raise Fault where it is being installed, or could not be: on a host whose Python has no JupyterLab."""
-        how_far = read_text(self.home / "jupyter.status")
-        if how_far == "installing" and is_locked(self.home / "on_start.alive"):
+        """Raise Fault if it is being installed, or its installation failed."""
+        status = read_text(self.home / "jupyter.status")
+        if status == "installing" and is_locked(self.home / "on_start.alive"):
             raise Fault("it is being installed there, see ~/.cloudgpu/jupyter.log", installing=True)
-        if how_far in ("installing", "failed"):
+        if status in ("installing", "failed"):
             lines = read_text(self.home / "jupyter.log").splitlines() or ["its installation was interrupted"]
             raise Fault(f"it could not be installed: {lines[-1].strip()[:300]}", missing=True)
 
     def stop(self, wait: float) -> dict[str, Any]:
-        """End it, its kernels and terminals; what does not end in 8 seconds is killed. Raises Fault."""
-        if not self.base.exists():
+        """End it, its kernels and terminals: SIGTERM, and SIGKILL after TERM_S. Raises Fault."""
+        if not self.directory.exists():
             return {"stopped": False}
-        with locked(self.base / "lock", time.monotonic() + wait):
+        with locked(self.directory / "lock", time.monotonic() + wait):
             stopped = self.is_alive()
             self.send(signal.SIGTERM, TERM_S)
             self.send(signal.SIGKILL, KILL_S)
             if self.is_alive():
                 raise Fault("JupyterLab does not end")
-            remove(self.record)
-            self.forget()
+            remove(self.record_file)
+            self.remove_runtime_files()
         return {"stopped": stopped}
 
     def is_alive(self) -> bool:
-        """Tell whether the server's process lives: it inherited a lock."""
-        return is_locked(self.base / "alive")
+        """Tell whether the server's process lives: it holds an inherited lock."""
+        return is_locked(self.directory / "alive")
 
     def send(self, number: int, wait: float) -> None:
         """Send a signal to its process group, and wait for its end."""
-        end, sent = time.monotonic() + wait, False
-        while self.is_alive() and time.monotonic() < end:
-            pid = self.located()["pid"]
-            if pid and not sent:  # while the lock is held, the number is still its own
+        deadline, is_sent = time.monotonic() + wait, False
+        while self.is_alive() and time.monotonic() < deadline:
+            pid = self.read_record()["pid"]
+            if pid and not is_sent:  # while the lock is held, the process id is not reused
                 with contextlib.suppress(OSError):
                     os.killpg(os.getpgid(pid), number)
-                sent = True
+                is_sent = True
             time.sleep(POLL_S)
 
     def start(self) -> None:
-        """Start it, detached. It keeps its port where it can, so that pages which are open find it again."""
-        port = free_port(load(self.record).get("port") or 0)
+        """Start it, detached; on its earlier port if possible, so that open pages find it again."""
+        port = free_port(load(self.record_file).get("port") or 0)
         self.prepare()
-        held, log = create(self.base / "alive"), appended(self.base / "log")
+        lock, log = create(self.directory / "alive"), open_log(self.directory / "log")
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            pid = self.launch([*quick(self.command), *self.options(port)], held, log)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pid = self.launch([*faster_command(self.command), *self.options(port)], lock, log)
         except OSError as error:
             raise Fault(str(error), missing=isinstance(error, FileNotFoundError)) from None
         finally:
-            os.close(held)
+            os.close(lock)
             os.close(log)
-        save(self.record, json.dumps({"pid": pid, "port": 0}))
+        save(self.record_file, json.dumps({"pid": pid, "port": 0}))
 
-    def launch(self, command: list[str], held: int, log: int) -> int:
-        """Start the process in a session of its own; return its number."""
+    def launch(self, command: list[str], lock: int, log: int) -> int:
+        """Start the process in its own session, with the lock; return its process id."""
         return subprocess.Popen(  # noqa: S603
             command,
             cwd=self.root,
@@ -182,31 +182,31 @@ class Lab:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            pass_fds=(held,),
+            pass_fds=(lock,),
         ).pid
 
     def prepare(self) -> None:
-        """Make the token once; keep it out of the log; switch the news off; forget what a dead server left."""
-        self.forget()
-        if not read_text(self.token):
-            # 128 bits in 26 letters and digits: the whole address fits a line of 60 columns.
-            save(self.token, base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
-        config = self.base / "config"
+        """Create the token and the configuration; remove files of an ended server."""
+        self.remove_runtime_files()
+        if not read_text(self.token_file):
+            # 128 bits in 26 letters and digits: the URL fits a line of 60 columns.
+            save(self.token_file, base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
+        config = self.directory / "config"
         (config / "labconfig").mkdir(parents=True, exist_ok=True)
-        save(config / "labconfig" / "page_config.json", json.dumps(PAGE))
-        for name in CONFIGURED:
-            save(config / name, SCRUB + PINNED.format(token=str(self.token)))
-        self.take_settings(config / "lab" / "user-settings")
+        save(config / "labconfig" / "page_config.json", json.dumps(PAGE_CONFIG))
+        for name in CONFIG_FILES:
+            save(config / name, HIDE_TOKENS + FIXED_CONFIG.format(token=str(self.token_file)))
+        self.copy_user_settings(config / "lab" / "user-settings")
 
-    def take_settings(self, place: Path) -> None:
-        """Begin with the user's own settings of JupyterLab, such as theme and shortcuts; changes stay here."""
-        owners = Path.home() / ".jupyter" / "lab" / "user-settings"
-        if owners.is_dir() and not place.exists():
-            shutil.copytree(str(owners), str(place))
+    def copy_user_settings(self, settings_dir: Path) -> None:
+        """Copy the user's own settings of JupyterLab, such as theme and shortcuts, the first time."""
+        user_settings = Path.home() / ".jupyter" / "lab" / "user-settings"
+        if user_settings.is_dir() and not settings_dir.exists():
+            shutil.copytree(str(user_settings), str(settings_dir))
 
-    def forget(self) -> None:
-        """Remove the runtime files of a dead server: they hold the token."""
-        for old in self.base.glob("runtime/jpserver-*"):
+    def remove_runtime_files(self) -> None:
+        """Remove the runtime files of an ended server: they contain the token."""
+        for old in self.directory.glob("runtime/jpserver-*"):
             remove(old)
 
     def options(self, port: int) -> list[str]:
@@ -215,72 +215,72 @@ class Lab:
         return [*OPTIONS, *own, *["--allow-root"] * (os.geteuid() == 0)]
 
     def env(self) -> dict[str, str]:
-        """Return its environment: what it writes stays in our directory, the token is named by its file only."""
+        """Return its environment: its files are in our directory, and the token is only in a file."""
         env = {name: value for name, value in os.environ.items() if name != "JUPYTER_TOKEN"}
-        kernels = str(Path.home() / ".local" / "share" / "jupyter")  # the user's own kernels are found nevertheless
+        kernels = str(Path.home() / ".local" / "share" / "jupyter")  # so that the user's own kernels are found
         env["JUPYTER_PATH"] = os.pathsep.join(filter(None, (env.get("JUPYTER_PATH"), kernels)))
-        settings = (str(self.base / "config"), env.get("JUPYTER_CONFIG_PATH"), str(Path.home() / ".jupyter"))
+        settings = (str(self.directory / "config"), env.get("JUPYTER_CONFIG_PATH"), str(Path.home() / ".jupyter"))
         env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))
         for name in ("runtime", "config", "data"):
-            env[f"JUPYTER_{name.upper()}_DIR"] = str(self.base / name)
-        return {**env, "JUPYTER_TOKEN_FILE": str(self.token)}
+            env[f"JUPYTER_{name.upper()}_DIR"] = str(self.directory / name)
+        return {**env, "JUPYTER_TOKEN_FILE": str(self.token_file)}
 
-    def ready(self, end: float) -> dict[str, Any]:
+    def wait_until_ready(self, deadline: float) -> dict[str, Any]:
         """Wait until it answers; return its pid and port. Raises Fault."""
         while True:
-            record = self.located()
-            within = max(POLL_S, min(ANSWER_TIMEOUT_S, end - time.monotonic()))
-            status = answers(record["port"], read_text(self.token), within) if record["port"] else None
+            record = self.read_record()
+            timeout_s = max(POLL_S, min(ANSWER_TIMEOUT_S, deadline - time.monotonic()))
+            status = http_status(record["port"], read_text(self.token_file), timeout_s) if record["port"] else None
             if status == HTTPStatus.OK:
-                save(self.record, json.dumps(record))
+                save(self.record_file, json.dumps(record))
                 return {"pid": record["pid"], "port": record["port"]}
             if status == HTTPStatus.FORBIDDEN:
                 raise Fault("it does not take our token: Jupyter's own configuration here sets another")
             if not self.is_alive():
-                raise self.died()
-            if time.monotonic() > end:
+                raise self.start_fault()
+            if time.monotonic() > deadline:
                 raise Fault("JupyterLab runs but does not answer", starting=True)
             time.sleep(POLL_S)
 
-    def located(self) -> dict[str, Any]:
-        """Return the record, with the port that the server itself has written down.
+    def read_record(self) -> dict[str, Any]:
+        """Return server.json, with the port from the server's own runtime file.
 
-        Its own word for its number counts only where whoever started it was killed before writing it.
+        The process id of that file counts only if the process that started the server was killed before writing it.
         """
-        record = {"pid": 0, "port": 0, **load(self.record)}
-        for path in [] if record["port"] else self.base.glob("runtime/jpserver-*.json"):
-            own = load(path)
-            record.update(port=own.get("port", 0), pid=record["pid"] or own.get("pid", 0), info=str(path))
+        record = {"pid": 0, "port": 0, **load(self.record_file)}
+        for path in [] if record["port"] else self.directory.glob("runtime/jpserver-*.json"):
+            runtime = load(path)
+            record.update(port=runtime.get("port", 0), pid=record["pid"] or runtime.get("pid", 0), info=str(path))
         return record
 
-    def died(self) -> Fault:
-        """Return the fault of a server that ended while it started, in its own last words."""
-        remove(self.record)
-        lines = read_text(self.base / "log").splitlines()
-        line = lines[-1].strip()[:300] if lines else "it ended without a word"
+    def start_fault(self) -> Fault:
+        """Return the Fault of a server that ended during its start, with its last line of output."""
+        remove(self.record_file)
+        lines = read_text(self.directory / "log").splitlines()
+        line = lines[-1].strip()[:300] if lines else "it ended without a message"
         return Fault(line, missing=any(word in line for word in MISSING))
 
 
-def quick(command: list[str]) -> list[str]:
-    """Return a command of the form `python -m module ...` as one that starts sooner; any other as it is."""
-    python, option, *rest = command if len(command) > 1 else ("", "")
-    return [python, "-c", QUICK, *rest] if option == "-m" and rest else command
+def faster_command(command: list[str]) -> list[str]:
+    """Return a faster form of a command `python -m module ...`; any other command as it is."""
+    python, option, *arguments = command if len(command) > 1 else ("", "")
+    return [python, "-c", FAST_START, *arguments] if option == "-m" and arguments else command
 
 
-def answers(port: int, token: str, within: float) -> int | None:
-    """Return the status with which a server on loopback answers one who shows this token, None for silence."""
-    link = HTTPConnection("127.0.0.1", port, timeout=within)
+def http_status(port: int, token: str, timeout_s: float) -> int | None:
+    """Return the HTTP status of the server's answer to this token, None for no answer."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
-        link.request("GET", "/api/status?no_track_activity=1", headers={"Authorization": f"token {token}"})
-        return link.getresponse().status
+        connection.request("GET", "/api/status?no_track_activity=1", headers={"Authorization": f"token {token}"})
+        return connection.getresponse().status
     except (OSError, HTTPException):
         return None
     finally:
-        link.close()
+        connection.close()
 
 
 def free_port(requested: int) -> int:
-    """Return a free port of the loopback, `requested` if it is. Jupyter tries others when it was taken meanwhile."""
+    """Return a free port of the loopback, `requested` if it is free. Jupyter tries others if it is taken meanwhile."""
     for port in (requested, 0):
         with contextlib.suppress(OSError), socket() as probe:
             probe.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
@@ -290,7 +290,7 @@ def free_port(requested: int) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether somebody holds the lock on a file."""
+    """Tell whether a process holds the lock on a file."""
     if not path.exists():
         return False
     handle = create(path)
@@ -304,8 +304,8 @@ def is_locked(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, end: float) -> Iterator[None]:
-    """Hold a lock; raise Fault when it cannot be had by `end`."""
+def locked(path: Path, deadline: float) -> Iterator[None]:
+    """Hold a lock; raise Fault if it is not free by `deadline`."""
     handle = create(path)
     try:
         while True:
@@ -313,7 +313,7 @@ def locked(path: Path, end: float) -> Iterator[None]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > end:
+                if time.monotonic() > deadline:
                     raise Fault("JupyterLab is being started by somebody else") from None
                 time.sleep(POLL_S)
         yield
@@ -322,12 +322,12 @@ def locked(path: Path, end: float) -> Iterator[None]:
 
 
 def create(path: Path, flags: int = os.O_RDWR) -> int:
-    """Open a file that only we may read."""
+    """Open a file, created with mode 0600."""
     return os.open(str(path), flags | os.O_CREAT, 0o600)
 
 
-def appended(path: Path) -> int:
-    """Open a log at its end; one that has grown is moved aside."""
+def open_log(path: Path) -> int:
+    """Open a log to append to; a large one is rotated."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > LOG_SIZE:
             path.replace(path.with_name(path.name + ".1"))
@@ -335,11 +335,11 @@ def appended(path: Path) -> int:
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file whole, for us alone: readers see the old or the new."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(create(fresh, os.O_WRONLY | os.O_TRUNC), "w") as file:
-        file.write(text)  # no newline: Jupyter would take it for a part of the token
-    fresh.replace(path)
+    """Replace a file atomically, mode 0600."""
+    new_file = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(create(new_file, os.O_WRONLY | os.O_TRUNC), "w") as file:
+        file.write(text)  # without a newline, which Jupyter would take for a part of the token
+    new_file.replace(path)
 
 
 def read_text(path: Path) -> str:
@@ -353,14 +353,14 @@ def read_text(path: Path) -> str:
 def load(path: Path) -> dict[str, Any]:
     """Return a file's JSON object, empty when there is none."""
     try:
-        found = json.loads(read_text(path))
+        value = json.loads(read_text(path))
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be gone."""
+    """Remove a file if it exists."""
     with contextlib.suppress(OSError):
         path.unlink()
 
@@ -376,7 +376,7 @@ def main(argv: list[str]) -> int:
     try:
         answer = lab.ensure(args.wait) if args.verb == "ensure" else lab.stop(args.wait)
     except Fault as fault:
-        answer = {"error": str(fault), **fault.why}
+        answer = {"error": str(fault), **fault.flags}
     except OSError as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

@@ -1,1 +1,1 @@
-"""Takes Slurm to machines: what they say of themselves, the files, the daemons."""
+"""Runs Slurm on machines: reads their facts, writes its files, starts its daemons, submits jobs."""

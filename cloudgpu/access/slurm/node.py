@@ -1,4 +1,4 @@
-"""The engine on one node, over its connection: read facts, reserve ports, write files, start and end the daemons."""
+"""Manages Slurm on one node, over a connection: reads facts, reserves ports, writes files, starts and ends daemons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.ssh.connection import Connection
 
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
-MAX_ANSWER_BYTES = 4 * 1024 * 1024  # bytes of an answer
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
 FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -33,7 +33,7 @@ COMMAND = command_of("cloudgpu.access.slurm", MODULES)
 
 @cache
 def program() -> bytes:
-    """Return the texts of MODULES, each preceded by its length."""
+    """Return the texts of MODULES, each after its length."""
     return module_texts(Path(__file__).parent, MODULES)
 
 
@@ -44,7 +44,7 @@ def cleanup_program() -> str:
 
 
 class EngineNode:
-    """One node of a cluster and the program on it that manages its engine; `close` ends both."""
+    """One node of a cluster, and the program on it that manages Slurm; `close` ends program and connection."""
 
     def __init__(self, connection: Connection, cluster: str, node: int) -> None:
         self.name = connection.target.name
@@ -52,7 +52,7 @@ class EngineNode:
         self.files: EngineFiles = engine_files(cluster, node)
         self._mark = mark_of(cluster, node)
         self._connection = connection
-        self._served = ProgramChannel(connection, COMMAND, program(), ANSWER_PREFIX)
+        self._channel = ProgramChannel(connection, COMMAND, program(), ANSWER_PREFIX)
 
     def __enter__(self) -> Self:
         return self
@@ -63,8 +63,8 @@ class EngineNode:
         self.close()
 
     def close(self) -> None:
-        """End the program and the connection; the daemons live on."""
-        self._served.close()
+        """End the program and the connection; the daemons stay."""
+        self._channel.close()
         self._connection.close()
 
     @property
@@ -73,7 +73,7 @@ class EngineNode:
         return DAEMONS if self.node else CONTROLLER_DAEMONS
 
     def read_facts(self, people: Sequence[str] = ()) -> NodeFacts:
-        """Return the node's CPUs, memory, GPUs and users. Raises Unreachable, also for facts that cannot be true."""
+        """Return the node's CPUs, memory, GPUs and users. Raises Unreachable, also for impossible values."""
         before = time.time()
         answer = self._request("look", FACTS_S, directory=self.files.directory, people=list(people))
         after = time.time()
@@ -81,17 +81,17 @@ class EngineNode:
             clock_ahead = float(answer["now"]) - (before + after) / 2
             return node_facts(self.name, answer, 0.0 if abs(clock_ahead) <= after - before else clock_ahead)
         except (ValueError, KeyError, TypeError) as error:
-            raise self._fault(str(error)) from None
+            raise self._error(str(error)) from None
 
     def reserve_ports(self, *, shared: bool) -> Ports:
-        """Choose this node's ports, any free ones where it is `shared` with others, and hold them until `start`."""
+        """Choose this node's ports, and hold them until `start`; any free ones if nodes share the host (`shared`)."""
         node, controller = self._request("hold", REQUEST_S, controller=not self.node, shared=shared)["ports"]
         return Ports(int(node), None if controller is None else int(controller))
 
     def write(self, files: Files, key: bytes, *, many_users: bool = False) -> None:
-        """Write the node's files and the cluster's munge key, which goes over standard input.
+        """Write the node's files and the cluster's munge key, which is sent on standard input.
 
-        For `many_users`, copies of all but the key are written where they can read them.
+        `many_users`: all files but the key are also copied to where other users can read them.
         """
         text = base64.b64encode(key).decode()
         files_here = self.files
@@ -99,40 +99,44 @@ class EngineNode:
         self._request("write", REQUEST_S, directory=files_here.directory, short=files_here.short, **values)
 
     def record_plan(self, digest: str, ports: Ports) -> None:
-        """Record on the node from which plan its files were written."""
+        """Record on the node the hash of the plan by which its files were written."""
         self._request("planned", REQUEST_S, directory=self.files.directory, digest=digest, ports=list(ports))
 
-    def start(self, ports: Ports, *, at: str = ALL_ADDRESSES, many_users: bool = False) -> tuple[str, ...]:
-        """Start the daemons that do not run; return which those were. Raises Unreachable with a daemon's last output.
+    def start(self, ports: Ports, *, address: str = ALL_ADDRESSES, many_users: bool = False) -> tuple[str, ...]:
+        """Start the daemons that do not run; return their names. Raises Unreachable with a daemon's last output.
 
-        `at` is the address at which they listen; ALL_ADDRESSES: at every one that the node has. For `many_users` slurmd
-        is started as root, by `sudo -n`.
+        `address` is where they listen; ALL_ADDRESSES: on all interfaces. For `many_users`, slurmd is started as root by
+        `sudo -n`.
         """
-        address = "127.0.0.1" if at == ALL_ADDRESSES else at
+        connect_address = "127.0.0.1" if address == ALL_ADDRESSES else address
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
         files = {"directory": self.files.directory, "short": self.files.short}
-        answer = self._request("start", START_S, **files, mark=self._mark, at=address, **values)
+        answer = self._request("start", START_S, **files, mark=self._mark, at=connect_address, **values)
         return tuple(answer["began"])
 
     def stop(self) -> None:
-        """End all processes of the engine on this node, jobs too; keep its files."""
-        at = self.files
-        self._request("stop", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=cleanup_program())
+        """End all processes of Slurm on this node, jobs too; its files stay."""
+        files = self.files
+        self._request(
+            "stop", STOP_S, directory=files.directory, short=files.short, mark=self._mark, text=cleanup_program()
+        )
 
     def remove(self) -> None:
-        """End all processes of the engine on this node, and remove its files."""
-        at = self.files
-        self._request("remove", STOP_S, directory=at.directory, short=at.short, mark=self._mark, text=cleanup_program())
+        """End all processes of Slurm on this node, and remove its files."""
+        files = self.files
+        self._request(
+            "remove", STOP_S, directory=files.directory, short=files.short, mark=self._mark, text=cleanup_program()
+        )
 
     def state(self) -> EngineState:
-        """Return the state of the engine's nodes and queue; node 0 alone answers this."""
+        """Return the state of Slurm's nodes and queue; only for node 0, the controller."""
         answer = self._request("ask", REQUEST_S, directory=self.files.directory)
         if not answer["alive"]:
             return EngineState(alive=False, why=str(answer["why"]))
         return EngineState(True, read_sinfo(str(answer["sinfo"])), read_squeue(str(answer["squeue"])))  # noqa: FBT003
 
     def resume(self, names: Sequence[str]) -> None:
-        """Put nodes back into service; node 0 alone does this."""
+        """Put drained or down nodes back into service; only for node 0, the controller."""
         self._request("resume", REQUEST_S, directory=self.files.directory, names=list(names))
 
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
@@ -142,31 +146,31 @@ class EngineNode:
         def take(data: memoryview) -> None:
             answer_bytes.extend(data)
             if len(answer_bytes) > MAX_ANSWER_BYTES:
-                raise ValueError("it says too much")
+                raise ValueError("the answer is too long")
 
         try:
-            is_complete = self._served.request(b"%08d%s" % (len(body), body), (), take, timeout)
+            is_complete = self._channel.request(b"%08d%s" % (len(body), body), (), take, timeout)
             answer = json.loads(answer_bytes) if is_complete else None
         except (ValueError, TypeError):
-            raise self._fault("it is not an answer of cloudgpu's program") from None
+            raise self._error("it is not an answer of cloudgpu's program") from None
         if answer is None:
-            raise self._unanswered(timeout)
+            raise self._no_answer_error(timeout)
         if not isinstance(answer, dict) or "fault" in answer:
-            raise self._fault(
+            raise self._error(
                 str(answer["fault"]) if isinstance(answer, dict) else "it is not an answer of cloudgpu's program"
             )
         return answer
 
-    def _unanswered(self, timeout: float) -> Unreachable:
-        if self._served.is_late:
-            return self._fault(f"it was not done after {timeout:g} seconds")
-        errors = self._served.last_errors()
+    def _no_answer_error(self, timeout: float) -> Unreachable:
+        if self._channel.is_late:
+            return self._error(f"it was not done after {timeout:g} seconds")
+        errors = self._channel.last_errors()
         if errors is None:
             return self._connection.lost_error()
         last = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["the program ended"]
-        return self._fault(last[0][:300])
+        return self._error(last[0][:300])
 
-    def _fault(self, why: str) -> Unreachable:
+    def _error(self, why: str) -> Unreachable:
         return Unreachable(
             f"The engine of {self.name} cannot be managed: {why[:600].rstrip('.')}.",
             field="engine",

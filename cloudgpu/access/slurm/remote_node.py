@@ -1,10 +1,10 @@
-"""The program that looks at a node and runs its engine, as the login user.
+"""Reads the facts of the node it runs on and manages Slurm there, as the login user.
 
-This file's text is sent over SSH behind that of `remote_processes.py` and run there by the agent's interpreter, or by
-`python3`. Standard library only, Python 3.8+.
+This text is sent over SSH after `remote_processes.py`; the agent's interpreter, or `python3`, runs it. Standard library
+only, Python 3.8+.
 
-It answers one request after the other and ends with its channel. Between two requests it may hold ports: nobody else
-takes what was chosen while the other nodes choose. The daemons that it starts live on without it.
+It answers requests one after the other and ends with its channel. Between two requests it may hold ports, so that
+nobody else takes them before the daemons start. The daemons outlive it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-from cloudgpu.access.slurm.remote_place import OF, ROOTED, absolute, home, make_directories, publish, sweep
+from cloudgpu.access.slurm.remote_place import (
+    NODE_PATH,
+    SLURMD_IS_ROOT,
+    absolute,
+    home,
+    make_directories,
+    remove_stale_directories,
+    write_shared_files,
+)
 from cloudgpu.access.slurm.remote_processes import (
     ENGINE_VARIABLE,
     Fault,
@@ -32,29 +40,29 @@ from cloudgpu.access.slurm.remote_processes import (
     end_all,
     engine_processes,
     last_line,
-    note,
+    record_process,
     write_private,
 )
-from cloudgpu.access.slurm.remote_root import as_root, end_as_root, may_be_root
+from cloudgpu.access.slurm.remote_root import as_root, can_use_sudo, end_as_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MORE_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
+DAEMON_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 NODE_VARIABLES = ("CLOUDGPU_MACHINE", "PATH", "TMPDIR", "VIRTUAL_ENV")
 DAEMON_VARIABLES = ("HOME", "LANG", "TMPDIR", "TZ", "CLOUDGPU_MACHINE")  # for daemons
-DEVICES = ".cloudgpu/gpu-devices"  # device files, one a line, where GPUs are not /dev/nvidia0, 1, ...
-FIRST_BOOT = Path("/run/cloud-init")
+DEVICES = ".cloudgpu/gpu-devices"  # device files, one per line, for GPUs that are not /dev/nvidia0, 1, ...
+CLOUD_INIT_DIR = Path("/run/cloud-init")
 PLAN, KEY = "plan.json", "munge.key"
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 START_S, ASK_S = 30.0, 25.0
-SLURMS_PORTS = (6818, 6817)  # of a node, of the controller
+DEFAULT_PORTS = (6818, 6817)  # of slurmd and slurmctld
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 SINFO = ("sinfo", "-h", "-N", "-o", "%N|%T|%E")
 SQUEUE = ("squeue", "-h", "-a", "-r", "-o", "%i|%T|%r")
-MOST_SAID = 300  # characters of an error
+MAX_ERROR_CHARS = 300  # of an error
 
 
 def main(take: Callable[[int], bytes]) -> int:
@@ -72,17 +80,17 @@ def main(take: Callable[[int], bytes]) -> int:
 
 
 def write_out(data: bytes) -> None:
-    """Write all of it."""
+    """Write all bytes to standard output."""
     while data:
         data = data[os.write(1, data) :]
 
 
-def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
-    """Say what this node is. Changes nothing."""
+def read_facts(_held: list[socket.socket], directory: str, people: list[str]) -> dict[str, Any]:
+    """Answer with the facts of this node. Changes nothing."""
     me = pwd.getpwuid(os.getuid())
-    reached = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
-    address = reached[7:] if reached.startswith("::ffff:") else reached
-    cards, plan = interfaces(), read_plan(directory)
+    server_address = (os.environ.get("SSH_CONNECTION") or "- - 127.0.0.1 -").split()[2]
+    address = server_address[7:] if server_address.startswith("::ffff:") else server_address
+    addresses, plan = interfaces(), read_plan(directory)
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": memory_mb(),
@@ -93,47 +101,47 @@ def look(_held: list[socket.socket], directory: str, people: list[str]) -> dict[
         "user": me.pw_name,
         "uid": me.pw_uid,
         "people": {name: uid_of(name) for name in people},
-        "root": bool(people) and may_be_root(path()),
+        "root": bool(people) and can_use_sudo(path()),
         "hostname": socket.gethostname().split(".")[0],
         "host": host(),
         "address": address,
-        "interface": next((name for name, its in cards.items() if its == address), None),
-        "interfaces": len(cards),
+        "interface": next((name for name, ip in addresses.items() if ip == address), None),
+        "interfaces": len(addresses),
         "named": host_address(),
         "home": home(),
         "environ": {name: os.environ[name] for name in NODE_VARIABLES if os.environ.get(name)},
         "planned": plan.get("digest", ""),
         "ports": plan.get("ports"),
-        "preparing": prepares(),
+        "preparing": is_first_boot(),
         "alive": sorted(name for name, pid in daemons(absolute(directory)).items() if pid),
     }
 
 
 def hold(held: list[socket.socket], *, controller: bool, shared: bool) -> dict[str, Any]:
-    """Choose ports and hold them until `start`: Slurm's own where they are free and no other node is on this host."""
-    let_go(held)
-    held.extend(listener(0 if shared else port) for port in SLURMS_PORTS[: 2 if controller else 1])
-    numbers = [one.getsockname()[1] for one in held]
+    """Choose ports and hold them until `start`: Slurm's default ports, if free and the host is not `shared`."""
+    release_ports(held)
+    held.extend(listener(0 if shared else port) for port in DEFAULT_PORTS[: 2 if controller else 1])
+    numbers = [listening.getsockname()[1] for listening in held]
     return {"ports": [numbers[0], numbers[1] if controller else None]}
 
 
 def listener(port: int) -> socket.socket:
-    """Return a socket that listens at this port, or at any where it is taken."""
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a socket that listens on this port, or on any if it is in use."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind(("", port))
-        made.listen(1)
+        listening.bind(("", port))
+        listening.listen(1)
     except OSError:
-        made.close()
+        listening.close()
         if not port:
             raise
         return listener(0)
-    return made
+    return listening
 
 
-def let_go(held: list[socket.socket]) -> None:
-    """Close the sockets that were held."""
+def release_ports(held: list[socket.socket]) -> None:
+    """Release the held ports."""
     while held:
         held.pop().close()
 
@@ -148,23 +156,23 @@ def write(
     *,
     several: bool,
 ) -> dict[str, Any]:
-    """Write the node's files: mode 0600 (programs 0700), directories 0700. The plan comes last, with `planned`.
+    """Write the node's files, mode 0600 (programs 0700). `record_plan` writes the plan, last of all.
 
-    For `several` people, copies of all but the key are where they can read them.
+    `several`: several people use the node, so files without secrets are also copied to where they can read them.
     """
-    sweep(Path(short).parent)
-    whole = make_directories(directory, Path(short), several=several)
+    remove_stale_directories(Path(short).parent)
+    node_dir = make_directories(directory, Path(short), several=several)
     if several:
-        publish(Path(short), texts, programs)
-    write_private(Path(short) / OF, str(whole).encode())
+        write_shared_files(Path(short), texts, programs)
+    write_private(Path(short) / NODE_PATH, str(node_dir).encode())
     for name, text in texts.items():
-        write_private(whole / name, text.encode(), 0o700 if name in programs else 0o600)
-    write_private(whole / KEY, base64.b64decode(key))
+        write_private(node_dir / name, text.encode(), 0o700 if name in programs else 0o600)
+    write_private(node_dir / KEY, base64.b64decode(key))
     return {}
 
 
-def planned(_held: list[socket.socket], directory: str, digest: str, ports: list[int]) -> dict[str, Any]:
-    """Note by which plan the files were written, once all nodes have theirs."""
+def record_plan(_held: list[socket.socket], directory: str, digest: str, ports: list[int]) -> dict[str, Any]:
+    """Record the hash of the plan, after all nodes have their files."""
     write_private(absolute(directory) / PLAN, json.dumps({"digest": digest, "ports": ports}).encode())
     return {}
 
@@ -181,37 +189,39 @@ def start(
     *,
     several: bool,
 ) -> dict[str, Any]:
-    """Start the daemons that are named and do not run, and wait until each listens at this address."""
-    whole = make_directories(directory, Path(short), several=several)
-    let_go(held)
-    listens = {
-        "munged": partial(answers, socket.AF_UNIX, short + "/munge"),
-        "slurmctld": partial(answers, socket.AF_INET, (at, ports[1])),
-        "slurmd": partial(answers, socket.AF_INET, (at, ports[0])),
+    """Start the named daemons that do not run, and wait until each listens at address `at`."""
+    node_dir = make_directories(directory, Path(short), several=several)
+    release_ports(held)
+    is_up = {
+        "munged": partial(is_listening, socket.AF_UNIX, short + "/munge"),
+        "slurmctld": partial(is_listening, socket.AF_INET, (at, ports[1])),
+        "slurmd": partial(is_listening, socket.AF_INET, (at, ports[0])),
     }
-    began = {}
+    started = {}
     for daemon in names:
-        if not daemons(whole).get(daemon):
-            began[daemon] = launch(daemon, whole, Path(short), mark, name, several=several)
-            note(whole, daemon, began[daemon].pid)
-            if daemon == "munged":  # the others ask it as soon as they begin
-                wait_for(daemon, began[daemon], [whole, Path(short)], listens[daemon])
-    for daemon, process in began.items():
-        wait_for(daemon, process, [whole, Path(short)], listens[daemon])
-    return {"began": sorted(began)}
+        if not daemons(node_dir).get(daemon):
+            started[daemon] = launch(daemon, node_dir, Path(short), mark, name, several=several)
+            record_process(node_dir, daemon, started[daemon].pid)
+            if daemon == "munged":  # the others use it when they start
+                wait_for(daemon, started[daemon], [node_dir, Path(short)], is_up[daemon])
+    for daemon, process in started.items():
+        wait_for(daemon, process, [node_dir, Path(short)], is_up[daemon])
+    return {"began": sorted(started)}
 
 
-def launch(daemon: str, whole: Path, short: Path, mark: str, name: str, *, several: bool) -> subprocess.Popen[bytes]:
-    """Start one daemon in a session of its own, with a small environment: slurmd for several people as root."""
+def launch(daemon: str, node_dir: Path, short: Path, mark: str, name: str, *, several: bool) -> subprocess.Popen[bytes]:
+    """Start one daemon in its own session, with a small environment; slurmd as root if several people use the node."""
     program = shutil.which(daemon, path=path())
     if program is None:
         raise Fault(f"{daemon} is not installed")
     rooted = several and daemon == "slurmd"
-    place = short if rooted else whole  # root may not read a home that another host shares
+    place = short if rooted else node_dir  # root may be unable to read a home on NFS
     conf, log = str(place / "slurm.conf"), str(place / (daemon + ".log"))
     words = [program, *arguments_of(daemon, place, short, name), *(["-L", log] if daemon != "munged" else [])]
     kept = {one: os.environ[one] for one in DAEMON_VARIABLES if one in os.environ}
-    with os.fdopen(os.open(str(whole / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+    with os.fdopen(
+        os.open(str(node_dir / (daemon + ".out")), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+    ) as out:
         return subprocess.Popen(  # noqa: S603  (the engine's own daemons)
             as_root(words, mark, place / "slurm.conf", path()) if rooted else words,
             stdin=subprocess.DEVNULL,
@@ -223,77 +233,77 @@ def launch(daemon: str, whole: Path, short: Path, mark: str, name: str, *, sever
         )
 
 
-def arguments_of(daemon: str, whole: Path, short: Path, name: str) -> list[str]:
-    """Return the arguments of a daemon, without where Slurm's write their log."""
+def arguments_of(daemon: str, node_dir: Path, short: Path, name: str) -> list[str]:
+    """Return the arguments of a daemon, without the log of Slurm's daemons."""
     if daemon == "slurmctld":
-        return ["-D", "-f", str(whole / "slurm.conf")]
+        return ["-D", "-f", str(node_dir / "slurm.conf")]
     if daemon == "slurmd":
-        return ["-D", "-f", str(whole / "slurm.conf"), "-N", name]
+        return ["-D", "-f", str(node_dir / "slurm.conf"), "-N", name]
     files = {"socket": short / "munge", "pid-file": short / "munged.pid", "seed-file": short / "munge.seed"}
-    files.update({"key-file": whole / KEY, "log-file": whole / "munged.log"})
+    files.update({"key-file": node_dir / KEY, "log-file": node_dir / "munged.log"})
     return ["--force", "--foreground", *(f"--{option}={file}" for option, file in files.items())]
 
 
-def wait_for(daemon: str, process: subprocess.Popen[bytes], places: list[Path], is_up: Callable[[], bool]) -> None:
-    """Wait until a daemon listens. Raises Fault with its last words where it ended, or took too long."""
-    until = time.monotonic() + START_S
+def wait_for(daemon: str, process: subprocess.Popen[bytes], directories: list[Path], is_up: Callable[[], bool]) -> None:
+    """Wait until a daemon listens. Raises Fault with its last line of output if it ends or takes too long."""
+    deadline = time.monotonic() + START_S
     while not is_up():
         if process.poll() is not None:
-            raise Fault(f"{daemon} ended: {last_line(daemon, *places)}")
-        if time.monotonic() > until:
-            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(daemon, *places)}")
+            raise Fault(f"{daemon} ended: {last_line(daemon, *directories)}")
+        if time.monotonic() > deadline:
+            raise Fault(f"{daemon} does not listen after {START_S:g} s: {last_line(daemon, *directories)}")
         time.sleep(0.02)
 
 
-def answers(family: int, address: Any) -> bool:
-    """Tell whether something listens there."""
-    with socket.socket(family, socket.SOCK_STREAM) as made:
-        made.settimeout(1.0)
-        return made.connect_ex(address) == 0
+def is_listening(family: int, address: Any) -> bool:
+    """Tell whether something listens at an address."""
+    with socket.socket(family, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        return client.connect_ex(address) == 0
 
 
 def stop(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
-    """End everything that runs for this engine, jobs too; munge, which the others ask, comes last.
+    """End all processes of this node's Slurm, jobs too; munge last, because the others use it.
 
-    `text` is what root runs where slurmd is root's.
+    `text` is the program that root runs if slurmd runs as root.
     """
-    let_go(held)
-    whole = absolute(directory)
-    munge = daemons(whole).get("munged")
-    found = engine_processes(whole, Path(short), mark)
-    if (Path(short) / ROOTED).exists():
-        end_as_root(text, whole, Path(short), mark, munge)
-    end_all(whole, Path(short), mark, munge)
-    return {"ended": len(found)}
+    release_ports(held)
+    node_dir = absolute(directory)
+    munge = daemons(node_dir).get("munged")
+    running = engine_processes(node_dir, Path(short), mark)
+    if (Path(short) / SLURMD_IS_ROOT).exists():
+        end_as_root(text, node_dir, Path(short), mark, munge)
+    end_all(node_dir, Path(short), mark, munge)
+    return {"ended": len(running)}
 
 
 def ask(_held: list[socket.socket], directory: str) -> dict[str, Any]:
-    """Say what `sinfo` and `squeue` say; without them, why."""
+    """Answer with the output of `sinfo` and `squeue`, or why there is none."""
     if not daemons(absolute(directory)).get("slurmctld"):
         return {"alive": False, "why": "slurmctld does not run"}
-    said = [finish(one) for one in [slurm(directory, SINFO), slurm(directory, SQUEUE)]]
-    failed = next((error for status, _, error in said if status), None)
+    results = [finish(process) for process in [start_command(directory, SINFO), start_command(directory, SQUEUE)]]
+    failed = next((error for status, _, error in results if status), None)
     if failed is not None:
         return {"alive": False, "why": failed or "it does not answer"}
-    return {"alive": True, "sinfo": said[0][1], "squeue": said[1][1]}
+    return {"alive": True, "sinfo": results[0][1], "squeue": results[1][1]}
 
 
 def resume(_held: list[socket.socket], directory: str, names: list[str]) -> dict[str, Any]:
-    """Take nodes into use again."""
+    """Resume drained or down nodes."""
     command = ("scontrol", "update", "nodename=" + ",".join(names), "state=resume")
-    status, _, error = finish(slurm(directory, command))
+    status, _, error = finish(start_command(directory, command))
     return {"why": error if status else ""}
 
 
-def slurm(directory: str, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
-    """Begin one of Slurm's commands."""
+def start_command(directory: str, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    """Start one of Slurm's commands."""
     environ = dict(os.environ, PATH=path(), SLURM_CONF=str(absolute(directory) / "slurm.conf"))
     out = subprocess.PIPE
     return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: S603
 
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    """Return a command's status, output and last line of errors; it is ended when it takes too long."""
+    """Return a command's status, output and last line of stderr; it is killed when it takes too long."""
     try:
         out, error = process.communicate(timeout=ASK_S)
     except subprocess.TimeoutExpired:
@@ -301,14 +311,14 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
         process.communicate()
         return 1, "", f"it did not answer within {ASK_S:g} s"
     lines = error.decode("utf-8", "replace").strip().splitlines()
-    return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MOST_SAID:] if lines else ""
+    return process.returncode, out.decode("utf-8", "replace"), lines[-1][-MAX_ERROR_CHARS:] if lines else ""
 
 
 def remove(held: list[socket.socket], directory: str, short: str, mark: str, text: str) -> dict[str, Any]:
-    """End everything and remove every file; the directories above go when they are empty."""
+    """End all processes and remove all files; directories above are removed when empty."""
     answer = stop(held, directory, short, mark, text)
-    whole = absolute(directory)
-    for one, above in ((whole, (whole.parent, whole.parent.parent)), (Path(short), (Path(short).parent,))):
+    node_dir = absolute(directory)
+    for one, above in ((node_dir, (node_dir.parent, node_dir.parent.parent)), (Path(short), (Path(short).parent,))):
         shutil.rmtree(str(one), ignore_errors=True)
         with contextlib.suppress(OSError):
             for directory_above in above:
@@ -317,25 +327,25 @@ def remove(held: list[socket.socket], directory: str, short: str, mark: str, tex
 
 
 def path() -> str:
-    """Return where programs are: Debian keeps daemons out of a user's path."""
-    return os.pathsep.join([os.environ.get("PATH", ""), *MORE_PATH])
+    """Return the PATH for programs, with the directories of daemons, which Debian leaves out for users."""
+    return os.pathsep.join([os.environ.get("PATH", ""), *DAEMON_PATH])
 
 
 def read_plan(directory: str) -> dict[str, Any]:
-    """Return what was noted of the plan."""
+    """Return the recorded plan; empty if there is none."""
     try:
         return dict(json.loads((absolute(directory) / PLAN).read_text()))
     except (OSError, ValueError):
         return {}
 
 
-def prepares() -> bool:
-    """Tell whether cloud-init, which installs packages at a first boot, is still at work."""
-    return FIRST_BOOT.is_dir() and not any((FIRST_BOOT / name).exists() for name in ("result.json", "disabled"))
+def is_first_boot() -> bool:
+    """Tell whether cloud-init still installs packages at the first boot."""
+    return CLOUD_INIT_DIR.is_dir() and not any((CLOUD_INIT_DIR / name).exists() for name in ("result.json", "disabled"))
 
 
 def memory_mb() -> int:
-    """Return all memory of this computer in MiB."""
+    """Return the memory of this computer in MiB."""
     with Path("/proc/meminfo").open() as file:
         return max(1, int(file.readline().split()[1]) // 1024)
 
@@ -343,7 +353,7 @@ def memory_mb() -> int:
 def gpus() -> list[str]:
     """Return the device files of the GPUs that this user may use here."""
     if shutil.which("nvidia-smi", path=path()):
-        output(["nvidia-smi", "-L"])  # makes the device files where nobody has used a GPU yet
+        output(["nvidia-smi", "-L"])  # creates the device files if no GPU was used since the boot
     try:
         lines = (Path(home()) / DEVICES).read_text().splitlines()
         named = [Path(line.strip()) for line in lines if line.strip()]
@@ -358,24 +368,24 @@ def gpus() -> list[str]:
 
 
 def host() -> str:
-    """Return what is the same for nodes on one host: one boot, one network, one name."""
+    """Return an id that nodes on one host share: boot id, network namespace, host name."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return " ".join([boot, os.readlink("/proc/self/ns/net"), socket.gethostname()])
 
 
 def interfaces() -> dict[str, str]:
-    """Return the network cards with an IPv4 address, without loopback."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    """Return the IPv4 addresses of the network interfaces by name, without loopback."""
+    addresses = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
-                said = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
-                found[name] = socket.inet_ntoa(said[20:24])
-    return {name: address for name, address in found.items() if not address.startswith("127.")}
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+                addresses[name] = socket.inet_ntoa(answer[20:24])
+    return {name: address for name, address in addresses.items() if not address.startswith("127.")}
 
 
 def host_address() -> str:
-    """Return the IPv4 address that this host's name means here, as Slurm looks it up; nothing for none."""
+    """Return the IPv4 address of this host's name, as Slurm resolves it; empty for none."""
     try:
         return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])
     except OSError:
@@ -383,7 +393,7 @@ def host_address() -> str:
 
 
 def uid_of(name: str) -> int | None:
-    """Return the number of a user, None for one who is not known here."""
+    """Return the uid of a user, None for an unknown one."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -391,10 +401,10 @@ def uid_of(name: str) -> int | None:
 
 
 def output(command: list[str]) -> str:
-    """Return what a command prints; nothing where it fails."""
+    """Return what a command prints; empty if it fails."""
     environ = dict(os.environ, PATH=path())
     try:
-        done = subprocess.run(  # noqa: S603
+        completed = subprocess.run(  # noqa: S603
             command,
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -405,14 +415,14 @@ def output(command: list[str]) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode("utf-8", "replace").strip()
+    return completed.stdout.decode("utf-8", "replace").strip()
 
 
 VERBS: dict[str, Callable[..., dict[str, Any]]] = {
-    "look": look,
+    "look": read_facts,
     "hold": hold,
     "write": write,
-    "planned": planned,
+    "planned": record_plan,
     "start": start,
     "stop": stop,
     "ask": ask,

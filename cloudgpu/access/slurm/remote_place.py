@@ -1,6 +1,6 @@
-"""The directories of a node's engine, and what several people may read of it.
+"""The directories of Slurm on a node: a private one below the home, and a short one in /tmp for its sockets.
 
-This file's text is sent over SSH behind that of `remote_processes.py`. Standard library only, Python 3.8+.
+This text is sent over SSH after `remote_processes.py`. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OF = "of"  # in a short directory: the node's other one
-SETTLED_S = 60  # seconds
-ROOTED = "as-root"  # in a short directory: the node's slurmd runs as root
+NODE_PATH = "of"  # file in the short directory: the path of the private one
+UNUSED_AFTER_S = 60
+SLURMD_IS_ROOT = "as-root"  # file in the short directory: slurmd runs as root
 
 
-def publish(short: Path, texts: Mapping[str, str], programs: list[str]) -> None:
-    """Write what every person's commands and tasks read, and note that slurmd runs as root here."""
+def write_shared_files(short: Path, texts: Mapping[str, str], programs: list[str]) -> None:
+    """Write the files that all users' commands and tasks read, and record that slurmd runs as root here."""
     for name, text in texts.items():
         write_private(short / name, text.encode(), 0o755 if name in programs else 0o644)
-    write_private(short / ROOTED, b"")
+    write_private(short / SLURMD_IS_ROOT, b"")
 
 
 def make_directories(directory: str, short: Path, *, several: bool) -> Path:
-    """Make the node's directories; raise Fault where the short one, which everybody could make, is another's.
+    """Make the node's directories, and return the private one. Raises Fault if the short one is not this user's.
 
-    Several people may pass through that to what they know the name of; nobody else lists or writes it.
+    `several`: other users may open files in the short directory by name, but not list or write it.
     """
-    whole = absolute(directory)
-    (whole / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole.chmod(0o700)
-    for one in (short.parent, short):
+    node_dir = absolute(directory)
+    (node_dir / "state").mkdir(mode=0o700, parents=True, exist_ok=True)
+    node_dir.chmod(0o700)
+    for short_dir in (short.parent, short):
         with contextlib.suppress(FileExistsError):
-            one.mkdir(mode=0o700)
-        seen = one.lstat()
-        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o066:
-            raise Fault(f"{one} is not a directory of this user alone")
-        one.chmod(0o711 if several else 0o700)
-    if not several and (short / ROOTED).exists():
-        (short / ROOTED).unlink()
-    (short / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd opens it to others itself
-    return whole
+            short_dir.mkdir(mode=0o700)
+        status = short_dir.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o066:
+            raise Fault(f"{short_dir} is not a directory of this user alone")
+        short_dir.chmod(0o711 if several else 0o700)
+    if not several and (short / SLURMD_IS_ROOT).exists():
+        (short / SLURMD_IS_ROOT).unlink()
+    (short / "spool").mkdir(mode=0o700, exist_ok=True)  # slurmd itself gives others access to it
+    return node_dir
 
 
-def sweep(own: Path) -> None:
-    """Remove the short directories of this user whose node is gone, as after a power cut; `own` is the cluster's.
+def remove_stale_directories(own: Path) -> None:
+    """Remove short directories of this user whose node is gone, as after a power cut; `own` is this cluster's.
 
-    One that was changed in the last minute stays: another cluster's node may be about to be made in it.
+    One that changed in the last minute stays: another cluster may be writing to it now.
     """
-    for above in own.parent.glob("cg-*"):
-        if not re.fullmatch("cg-[0-9a-f]{10}", above.name):
-            continue  # somebody else's, by its name
+    for cluster_dir in own.parent.glob("cg-*"):
+        if not re.fullmatch("cg-[0-9a-f]{10}", cluster_dir.name):
+            continue  # not made by cloudgpu
         with contextlib.suppress(OSError):
-            for one in above.iterdir() if above.lstat().st_uid == os.getuid() else ():
-                if one.name.isdigit() and not Path((one / OF).read_text()).exists():
-                    shutil.rmtree(str(one), ignore_errors=True)
-            if time.time() - above.lstat().st_mtime > SETTLED_S:
-                above.rmdir()
+            for short_dir in cluster_dir.iterdir() if cluster_dir.lstat().st_uid == os.getuid() else ():
+                if short_dir.name.isdigit() and not Path((short_dir / NODE_PATH).read_text()).exists():
+                    shutil.rmtree(str(short_dir), ignore_errors=True)
+            if time.time() - cluster_dir.lstat().st_mtime > UNUSED_AFTER_S:
+                cluster_dir.rmdir()
 
 
 def absolute(directory: str) -> Path:
-    """Return a path below the home as a whole one."""
+    """Return the absolute path of a directory below the home."""
     return Path(home()) / directory
 
 

@@ -1,9 +1,9 @@
-"""Processes of a node's engine: its daemons by what was noted of them, and all that runs for it.
+"""Processes of Slurm on a node: its daemons, by the recorded process ids, and all that run for it.
 
-This file's text is sent over SSH before that of `remote_node.py`. Standard library only, Python 3.8+.
+This text is sent over SSH before `remote_node.py`. Standard library only, Python 3.8+.
 
-A daemon's environment has the mark of this node's engine, and so has that of each task (the task prolog sets it);
-Slurm's step managers have the node's log open. What is found by neither descends from what is.
+The environment of daemons and of tasks (set by the task prolog) has the mark of this node; slurmstepd has the node's
+log open. All other processes of the node descend from these.
 """
 
 from __future__ import annotations
@@ -21,124 +21,124 @@ if TYPE_CHECKING:
 
 ENGINE_VARIABLE = "CLOUDGPU_ENGINE"
 DAEMONS = ("munged", "slurmctld", "slurmd")
-GENTLE_S, KILL_S = 2.0, 5.0
-LAST_WORDS = 300
+TERM_S, KILL_S = 2.0, 5.0
+MAX_LINE_CHARS = 300
 PROC = Path("/proc")
 
 
 class Fault(Exception):
-    """A request that cannot be carried out, in one sentence."""
+    """A request that failed, in one sentence."""
 
 
-def note(whole: Path, daemon: str, pid: int) -> None:
-    """Remember a daemon's process: its number, and when it began."""
-    write_private(whole / (daemon + ".process"), f"{pid} {start_ticks(pid)}".encode())
+def record_process(node_dir: Path, daemon: str, pid: int) -> None:
+    """Record a daemon's process id and start."""
+    write_private(node_dir / (daemon + ".process"), f"{pid} {start_ticks(pid)}".encode())
 
 
-def daemons(whole: Path) -> dict[str, int]:
-    """Return the daemons of this node with their process numbers, 0 for one that has ended."""
-    found = {}
+def daemons(node_dir: Path) -> dict[str, int]:
+    """Return the recorded daemons of this node with their process ids, 0 for one that has ended."""
+    pids = {}
     for name in DAEMONS:
         try:
-            pid, began = (int(word) for word in (whole / (name + ".process")).read_text().split())
+            pid, start = (int(word) for word in (node_dir / (name + ".process")).read_text().split())
         except (OSError, ValueError):
             continue
-        found[name] = pid if lives(pid) and start_ticks(pid) == began else 0
-    return found
+        pids[name] = pid if is_alive(pid) and start_ticks(pid) == start else 0
+    return pids
 
 
 def write_private(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a file whole, for this user alone."""
-    fresh = path.with_name(".new-" + path.name)
-    with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    """Replace a file atomically, private to this user unless `mode` says otherwise."""
+    new_file = path.with_name(".new-" + path.name)
+    with os.fdopen(os.open(str(new_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
-    fresh.chmod(mode)
-    fresh.replace(path)
+    new_file.chmod(mode)
+    new_file.replace(path)
 
 
-def fields(pid: int) -> list[str]:
-    """Return what the kernel says of a process, from its state on; nothing for one that is gone."""
+def proc_stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; empty for a process that is gone."""
     try:
         return (PROC / str(pid) / "stat").read_bytes().decode("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def lives(pid: int) -> bool:
-    """Tell whether a process lives."""
-    return (fields(pid) or ["X"])[0] not in ("Z", "X")
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is_alive."""
+    return (proc_stat(pid) or ["X"])[0] not in ("Z", "X")
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process began, in the kernel's ticks."""
-    said = fields(pid)
-    return int(said[19]) if said else 0
+    """Return the start of a process in ticks; 0 for a process that is gone."""
+    stat = proc_stat(pid)
+    return int(stat[19]) if stat else 0
 
 
-def engine_processes(whole: Path, short: Path, mark: str) -> list[int]:
-    """Return the living processes of this node's engine, tasks included."""
-    wanted, roots = f"{ENGINE_VARIABLE}={mark}".encode(), (f"{whole}/", f"{short}/")
+def engine_processes(node_dir: Path, short: Path, mark: str) -> list[int]:
+    """Return the processes of Slurm on this node, tasks included."""
+    variable, roots = f"{ENGINE_VARIABLE}={mark}".encode(), (f"{node_dir}/", f"{short}/")
     parents = {}
     found = set()
     for pid in [int(one.name) for one in PROC.iterdir() if one.name.isdigit()]:
-        said = fields(pid)
-        if not said or said[0] in ("Z", "X") or pid == os.getpid():
+        stat = proc_stat(pid)
+        if not stat or stat[0] in ("Z", "X") or pid == os.getpid():
             continue
-        parents[pid] = int(said[1])
-        if is_marked(pid, wanted) or any(one.startswith(roots) for one in open_files(pid)):
+        parents[pid] = int(stat[1])
+        if is_marked(pid, variable) or any(one.startswith(roots) for one in open_files(pid)):
             found.add(pid)
-    more = set(found)
-    while more:
-        more = {pid for pid, parent in parents.items() if parent in found and pid not in found}
-        found |= more
+    children = set(found)
+    while children:
+        children = {pid for pid, parent in parents.items() if parent in found and pid not in found}
+        found |= children
     return sorted(found)
 
 
-def is_marked(pid: int, wanted: bytes) -> bool:
-    """Tell whether a process was started with this mark."""
+def is_marked(pid: int, variable: bytes) -> bool:
+    """Tell whether a process has this variable in its environment."""
     try:
-        return wanted in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return variable in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """Yield the files that a process has open, as far as we may know."""
+    """Yield the open files of a process, as far as we may read them."""
     with contextlib.suppress(OSError):
         for one in (PROC / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
                 yield os.readlink(str(one))
 
 
-def end_processes(find: Callable[[], list[int]], gentle_s: float) -> None:
-    """Ask processes to end, then kill them until none is left. Raises Fault where some do not go."""
+def end_processes(find: Callable[[], list[int]], term_s: float) -> None:
+    """End processes with SIGTERM, then SIGKILL, until none is left. Raises Fault if some stay."""
     left = find()
-    for number, within in ((signal.SIGTERM, gentle_s), (signal.SIGKILL, KILL_S)):
-        until = time.monotonic() + within
-        while left and time.monotonic() < until:
+    for number, timeout_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, KILL_S)):
+        deadline = time.monotonic() + timeout_s
+        while left and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
-            pause = min(until, time.monotonic() + 0.5)
-            while time.monotonic() < pause and any(map(lives, left)):
+            pause = min(deadline, time.monotonic() + 0.5)
+            while time.monotonic() < pause and any(map(is_alive, left)):
                 time.sleep(0.02)
             left = find()
     if left:
         raise Fault("some processes do not end: {}".format(", ".join(map(str, left))))
 
 
-def end_all(whole: Path, short: Path, mark: str, munge: int | None) -> None:
-    """End everything that runs for this node's engine, jobs too; munge, which the others ask, comes last."""
-    end_processes(lambda: [pid for pid in engine_processes(whole, short, mark) if pid != munge], GENTLE_S)
-    end_processes(lambda: engine_processes(whole, short, mark), GENTLE_S)
+def end_all(node_dir: Path, short: Path, mark: str, munge: int | None) -> None:
+    """End all processes of Slurm on this node, jobs too; munge last, because the others use it."""
+    end_processes(lambda: [pid for pid in engine_processes(node_dir, short, mark) if pid != munge], TERM_S)
+    end_processes(lambda: engine_processes(node_dir, short, mark), TERM_S)
 
 
-def last_line(daemon: str, *places: Path) -> str:
-    """Return the last line that a daemon has written, of errors if there are any."""
+def last_line(daemon: str, *directories: Path) -> str:
+    """Return the last line of a daemon's output, of its errors if there are any."""
     lines: list[str] = []
-    for file in [place / (daemon + ending) for place in places for ending in (".log", ".out")]:
+    for file in [directory / (daemon + suffix) for directory in directories for suffix in (".log", ".out")]:
         with contextlib.suppress(OSError):
             text = file.read_bytes()[-20000:].decode("utf-8", "replace")
             lines += [line for line in text.splitlines() if line.strip()]
-    bad = [line for line in lines if re.search("[Ee]rror|fatal", line)]
-    return (bad or lines or ["it said nothing"])[-1].strip()[-LAST_WORDS:]
+    error_lines = [line for line in lines if re.search("[Ee]rror|fatal", line)]
+    return (error_lines or lines or ["it said nothing"])[-1].strip()[-MAX_LINE_CHARS:]

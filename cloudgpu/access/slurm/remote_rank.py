@@ -1,9 +1,9 @@
-"""Is the batch script of a job of Slurm, and each rank of it: files, what the command finds, its exit status.
+"""The batch script of a Slurm job, and each of its ranks: unpacks files, sets the environment, runs the command.
 
-`remote_submit.py` hands this file's text to sbatch on the node where jobs are submitted; the batch script hands it to
-srun. Nodes that do not see the files of that node are sent them, and somebody takes output and results from there
-(`collect`) before the batch script ends. Secrets come in a private file, which the batch script reads and removes; the
-ranks have them on standard input. Standard library only, Python 3.8+.
+`remote_submit.py` passes this text to sbatch on the submitting node; the batch script passes it to srun. Nodes that do
+not share the file system of that node get the files by sbcast, and the submitter collects output and results from them
+(`collect`) before the batch script ends. Secrets are in a private file, which the batch script reads and removes; ranks
+get them on standard input. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -23,26 +23,24 @@ from pathlib import Path
 from typing import Any
 
 FAILED_TASK = re.compile(rb"task (\d+)\S*: Exited with exit code (\d+)")
-ARRIVE_S, COLLECT_S = (
-    900.0,
-    60.0,
-)  # how long a batch script waits for its files, and for a sign of who takes its results
-MAX_PARALLEL = 8  # nodes whose results are brought
+# How long the batch script waits for its files, and for a sign of the process that collects its results.
+FILES_TIMEOUT_S, COLLECT_TIMEOUT_S = 900.0, 60.0
+MAX_PARALLEL = 8  # nodes whose results are fetched at once
 FRAME = struct.Struct(">BI")
-OUT, ERR, RESULTS, END = 1, 2, 3, 4
+STDOUT, STDERR, RESULTS, END = 1, 2, 3, 4
 
 
 def report(text: str) -> None:
-    """Say something on the job's own errors."""
+    """Write a message to the job's stderr."""
     sys.stderr.write(f"cloudgpu: {text}\n")
     sys.stderr.flush()
 
 
 def save(path: Path, value: Any) -> None:
-    """Write JSON whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(value))
-    fresh.replace(path)
+    """Replace a JSON file atomically."""
+    new_file = path.with_name(f".{path.name}.{os.getpid()}")
+    new_file.write_text(json.dumps(value))
+    new_file.replace(path)
 
 
 def write_all(number: int, data: bytes) -> None:
@@ -51,31 +49,31 @@ def write_all(number: int, data: bytes) -> None:
         data = data[os.write(number, data) :]
 
 
-# -- files that travel by sbcast
+# -- files sent by sbcast
 
 
-def arrived(place: Path, token: str) -> Path:
-    """Return where files that travel arrive on a node: in the home, for /tmp may be small; without an ending."""
-    own = [one for one in place.parents if one.name == ".cloudgpu"]
-    return (own[-1].parent if own else place.parent) / f".cloudgpu-{token}"
+def sbcast_path(place: Path, token: str) -> Path:
+    """Return the path, without suffix, to which sbcast sends files: in the home, because /tmp may be small."""
+    cloudgpu_dirs = [directory for directory in place.parents if directory.name == ".cloudgpu"]
+    return (cloudgpu_dirs[-1].parent if cloudgpu_dirs else place.parent) / f".cloudgpu-{token}"
 
 
 def unpack(tar: tarfile.TarFile, place: Path) -> None:
-    """Put files of ours where they belong; nothing leaves the directory."""
-    for one in tar:
-        path = os.path.normpath(str(place / one.name))
-        if path.startswith(f"{place}/") and (one.isfile() or one.isdir() or one.issym()):
-            tar.extract(one, str(place), set_attrs=not one.isdir())
+    """Unpack files below `place`, and none elsewhere."""
+    for member in tar:
+        path = os.path.normpath(str(place / member.name))
+        if path.startswith(f"{place}/") and (member.isfile() or member.isdir() or member.issym()):
+            tar.extract(member, str(place), set_attrs=not member.isdir())
 
 
-def arrive(place: Path, token: str) -> None:
-    """Have the files on this node: they are there, or come; the first who needs them unpacks them."""
+def wait_for_files(place: Path, token: str) -> None:
+    """Wait for the job's files on this node; the first rank that needs them unpacks them."""
     if (place / "origin").exists():
         return
-    path, end = arrived(place, token), time.monotonic() + ARRIVE_S
+    path, deadline = sbcast_path(place, token), time.monotonic() + FILES_TIMEOUT_S
     while not (place / "arrived").exists() and not Path(f"{path}.ready").exists():
-        if time.monotonic() > end:
-            sys.exit("cloudgpu: the files of the job did not come: who sends them has ended")
+        if time.monotonic() > deadline:
+            sys.exit("cloudgpu: the files of the job did not arrive: the sending process has ended")
         time.sleep(0.1)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     import fcntl
@@ -86,36 +84,39 @@ def arrive(place: Path, token: str) -> None:
             with tarfile.open(f"{path}.tar") as tar:
                 unpack(tar, place)
             (place / "arrived").touch()
-    for ending in ("ready", "tar"):
+    for suffix in ("ready", "tar"):
         with contextlib.suppress(OSError):
-            Path(f"{path}.{ending}").unlink()
+            Path(f"{path}.{suffix}").unlink()
 
 
 # -- secrets
 
 
-def seal(place: Path, number: str) -> int:
-    """Write what comes on standard input to a file that only we may read, for the batch script of this element."""
+def store_secrets(place: Path, number: str) -> int:
+    """Write standard input to a private file, for the batch script of this array element."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = place / f".secrets-{number}"
-    with os.fdopen(os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    new_file = place / f".secrets-{number}"
+    with os.fdopen(os.open(str(new_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(sys.stdin.buffer.read())
-    fresh.replace(place / f"secrets-{number}")
+    new_file.replace(place / f"secrets-{number}")
     return 0
 
 
-def unsealed(place: Path, number: str, options: Any) -> bytes:
-    """Return the secrets, and remove their file; the elements of an array share it where they share files."""
+def take_secrets(place: Path, number: str, options: Any) -> bytes:
+    """Return the secrets and remove their file, unless the elements of an array share it."""
     if not options.get("sealed"):
         return b""
-    shared = (place / "origin").exists()
-    path, end = place / ("secrets" if shared else f"secrets-{number}"), time.monotonic() + ARRIVE_S
+    has_shared_files = (place / "origin").exists()
+    path, deadline = (
+        place / ("secrets" if has_shared_files else f"secrets-{number}"),
+        time.monotonic() + FILES_TIMEOUT_S,
+    )
     while not path.exists():
-        if time.monotonic() > end:
-            sys.exit("cloudgpu: the secrets of the job did not come: who sends them has ended")
+        if time.monotonic() > deadline:
+            sys.exit("cloudgpu: the secrets of the job did not arrive: the sending process has ended")
         time.sleep(0.1)
     data = path.read_bytes()
-    if not shared or not options.get("array"):
+    if not has_shared_files or not options.get("array"):
         path.unlink()
     return data
 
@@ -124,35 +125,37 @@ def unsealed(place: Path, number: str, options: Any) -> bytes:
 
 
 def batch() -> int:
-    """Be the batch script: run the command on each node, or here alone; return the status of what failed first."""
-    asked = json.loads(os.environ["CLOUDGPU_SLURM"])
-    place, number = Path(asked["place"]), os.environ["SLURM_JOB_ID"]
-    arrive(place, asked.get("token", ""))
-    given_us = unsealed(place, number, asked)
-    shared = (place / "origin").exists()
-    words = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
-    hosts = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
-    given = ("MASTER_PORT", "CLOUDGPU_HOSTFILE") if "_CLOUDGPU_PORT_OF" in os.environ else ()  # by our task prolog
-    known = {name: os.environ[name] for name in given if name in os.environ}
-    os.environ.update({**cluster_environment(hosts, place / f"hosts-{number}"), **known})
-    signal.signal(signal.SIGTERM, lambda *_: None)  # who runs the command gets it, too, and ends before us
+    """Run as the batch script: run the command on each node, or only here; return the status of the first failure."""
+    options = json.loads(os.environ["CLOUDGPU_SLURM"])
+    place, number = Path(options["place"]), os.environ["SLURM_JOB_ID"]
+    wait_for_files(place, options.get("token", ""))
+    secrets = take_secrets(place, number, options)
+    has_shared_files = (place / "origin").exists()
+    show_hosts = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
+    hosts = subprocess.run(show_hosts, stdout=subprocess.PIPE, check=True).stdout.decode().split()  # noqa: S603
+    prolog_names = (
+        ("MASTER_PORT", "CLOUDGPU_HOSTFILE") if "_CLOUDGPU_PORT_OF" in os.environ else ()
+    )  # set by the task prolog
+    prolog_values = {name: os.environ[name] for name in prolog_names if name in os.environ}
+    os.environ.update({**cluster_environment(hosts, place / f"hosts-{number}"), **prolog_values})
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the child gets it too, and ends first
     with (place / f"slurm-{number}.out").open("ab") as out, (place / f"slurm-{number}.err").open("ab") as err:
-        status = run(command_line(asked, hosts), out.fileno(), err.fileno(), given_us)
-        for why in gather(place, hosts) if asked.get("spread") else ():
-            write_all(err.fileno(), f"cloudgpu: {why}\n".encode())
+        status = run(command_line(options, hosts), out.fileno(), err.fileno(), secrets)
+        for error in fetch_results(place, hosts) if options.get("spread") else ():
+            write_all(err.fileno(), f"cloudgpu: {error}\n".encode())
     save(place / f"slurm-{number}.exit", status)
-    if not shared:
+    if not has_shared_files:
         wait_for_collector(place, number)
     return status
 
 
 def command_line(options: Any, hosts: list[str]) -> list[str]:
-    """Return what the batch script starts: a rank on each node, by srun, or the command itself."""
-    me = [sys.executable, "-IS", "-c", Path(__file__).read_text(), "task"]
+    """Return the command of the batch script: srun with a rank on each node, or a single task."""
+    task = [sys.executable, "-IS", "-c", Path(__file__).read_text(), "task"]
     if len(hosts) == 1 or options.get("once"):
-        return me
+        return task
     cores = os.environ.get("SLURM_CPUS_PER_TASK")
-    least = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
+    min_cores = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
     words = [
         "srun",
         "--export=ALL",
@@ -161,36 +164,36 @@ def command_line(options: Any, hosts: list[str]) -> list[str]:
         f"--ntasks={len(hosts)}",
         "--ntasks-per-node=1",
     ]
-    return [*words, f"--cpus-per-task={cores or least}", "--chdir=/", "python3", *me[1:]]
+    return [*words, f"--cpus-per-task={cores or min_cores}", "--chdir=/", "python3", *task[1:]]
 
 
-def run(argv: list[str], out: int, err: int, given: bytes) -> int:
-    """Run it to its end; of several ranks, the status is that of the one that failed first, as srun tells it."""
-    comes = subprocess.PIPE if given else subprocess.DEVNULL
-    process = subprocess.Popen(argv, stdin=comes, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
+def run(argv: list[str], out: int, err: int, stdin: bytes) -> int:
+    """Run a command and return its status; of several ranks, that of the first failure that srun reports."""
+    source = subprocess.PIPE if stdin else subprocess.DEVNULL
+    process = subprocess.Popen(argv, stdin=source, stdout=out, stderr=subprocess.PIPE)  # noqa: S603
     if process.stdin:
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(given)
-    first: int | None = None
+            pipe.write(stdin)
+    first_status: int | None = None
     line = b""
     while data := os.read(process.stderr.fileno(), 65536) if process.stderr else b"":
         write_all(err, data)
         line = (line + data)[-65536:]
-        if first is None and (seen := FAILED_TASK.search(line)) and argv[0] == "srun":
-            first = int(seen[2])
+        if first_status is None and (match := FAILED_TASK.search(line)) and argv[0] == "srun":
+            first_status = int(match[2])
         line = line.rpartition(b"\n")[2]
     status = process.wait()
-    if first is not None and status:
-        return first
+    if first_status is not None and status:
+        return first_status
     return 128 - status if status < 0 else status
 
 
 def cluster_environment(hosts: list[str], file: Path) -> dict[str, str]:
-    """Return what every node's command finds: how many nodes, their addresses, where they meet."""
-    said = subprocess.run(["scontrol", "show", "node", "-o", ",".join(hosts)], stdout=subprocess.PIPE, check=False)  # noqa: S603, S607
-    rows = [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in said.stdout.decode().splitlines()]
-    places = {one.get("NodeName", ""): one.get("NodeAddr") for one in rows}
-    addresses = [str(places.get(host) or host) for host in hosts]
+    """Return the environment of the command on every node: number of nodes, addresses, rendezvous."""
+    completed = subprocess.run(["scontrol", "show", "node", "-o", ",".join(hosts)], stdout=subprocess.PIPE, check=False)  # noqa: S603, S607
+    rows = [dict(re.findall(r"(?:^|\s)([A-Za-z]+)=(\S*)", line)) for line in completed.stdout.decode().splitlines()]
+    node_addresses = {row.get("NodeName", ""): row.get("NodeAddr") for row in rows}
+    addresses = [str(node_addresses.get(host) or host) for host in hosts]
     gpus = int(os.environ.get("SLURM_GPUS_ON_NODE") or len(list(filter(None, devices()))))
     slots = "".join(f"{host} slots={max(1, gpus)}\n" for host in hosts)
     with contextlib.suppress(OSError):
@@ -207,43 +210,43 @@ def cluster_environment(hosts: list[str], file: Path) -> dict[str, str]:
 
 
 def devices() -> list[str]:
-    """Return the GPUs that Slurm has given."""
+    """Return the GPUs that Slurm allocated."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on here."""
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
+    """Return a free port of this node."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def task() -> int:
-    """Become the command on this node."""
-    asked = json.loads(os.environ.pop("CLOUDGPU_SLURM"))
-    place, words = Path(asked["place"]), list(map(str, asked["argv"]))
-    arrive(place, asked.get("token", ""))
+    """Execute the command on this node."""
+    options = json.loads(os.environ.pop("CLOUDGPU_SLURM"))
+    place, argv = Path(options["place"]), list(map(str, options["argv"]))
+    wait_for_files(place, options.get("token", ""))
     hosts = os.environ.pop("CLOUDGPU_HOSTS", "")
     file = Path(os.environ["CLOUDGPU_HOSTFILE"])
     if not file.exists():
         file.write_text(hosts)
-    if asked.get("sealed"):
+    if options.get("sealed"):
         os.environ.update(json.loads(sys.stdin.buffer.read()))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.environ["CLOUDGPU_NODE_RANK"] = "0" if asked.get("once") else os.environ.get("SLURM_PROCID", "0")
+    os.environ["CLOUDGPU_NODE_RANK"] = "0" if options.get("once") else os.environ.get("SLURM_PROCID", "0")
     for name in ("CLOUDGPU_RESULTS", "CLOUDGPU_CHECKPOINT"):
         with contextlib.suppress(OSError, KeyError):
             Path(os.environ[name]).mkdir(parents=True, exist_ok=True)
     os.chdir(str(place / "work"))
-    failed = set_up(place, asked.get("setup"))
-    if failed:
-        report(f"--setup ended with {failed} on {socket.gethostname()}")
-        return failed
+    setup_status = set_up(place, options.get("setup"))
+    if setup_status:
+        report(f"--setup ended with {setup_status} on {socket.gethostname()}")
+        return setup_status
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        os.execvp(words[0], words)  # noqa: S606
+        os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:
-        report(f"{words[0]}: {error.strerror}")
+        report(f"{argv[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
@@ -253,37 +256,37 @@ def set_up(place: Path, command: str | None) -> int:
         return 0
     import fcntl
 
-    done = place / f"set-up-{os.environ.get('SLURMD_NODENAME', '')}"
+    done_file = place / f"set-up-{os.environ.get('SLURMD_NODENAME', '')}"
     with (place / ".setup").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if done.exists():
+        if done_file.exists():
             return 0
         status = subprocess.call(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=2)  # noqa: S603
         if not status:
-            done.touch()
+            done_file.touch()
         return status
 
 
 # -- results
 
 
-def gather(place: Path, hosts: list[str]) -> list[str]:
-    """Bring what the other ranks have in their results to this node, each in a directory of its own.
+def fetch_results(place: Path, hosts: list[str]) -> list[str]:
+    """Fetch the results of the other ranks to this node, each to its own directory; return an error for each failure.
 
-    Returns what went wrong, a sentence for each rank. A rank that sees the files of this node has nothing to bring.
+    A rank that shares the file system sends nothing.
     """
-    ranks, found = list(range(1, len(hosts))), []
+    ranks, errors = list(range(1, len(hosts))), []
     while ranks:
-        some, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
-        for rank, process in [(rank, sender(place, hosts[rank], rank)) for rank in some]:
+        batch_, ranks = ranks[:MAX_PARALLEL], ranks[MAX_PARALLEL:]
+        for rank, process in [(rank, start_sender(place, hosts[rank], rank)) for rank in batch_]:
             why = receive_results(place, process)
             if why is not None:
-                found.append(f"the results of rank {rank} on {hosts[rank]} did not come whole{why}")
-    return found
+                errors.append(f"the results of rank {rank} on {hosts[rank]} are incomplete{why}")
+    return errors
 
 
-def sender(place: Path, host: str, rank: int) -> Any:
-    """Begin what sends the results of one rank."""
+def start_sender(place: Path, host: str, rank: int) -> Any:
+    """Start the process that sends the results of one rank."""
     words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "--input=none", "--gres=none"]
     words += ["--mem=0", "--chdir=/", "python3", "-IS", "-c", Path(__file__).read_text()]
     words += ["results", str(place), os.environ["CLOUDGPU_RESULTS"], str(rank)]
@@ -291,46 +294,50 @@ def sender(place: Path, host: str, rank: int) -> Any:
 
 
 def receive_results(place: Path, process: Any) -> str | None:
-    """Take what a sender writes; return what went wrong, None for nothing."""
-    why = None
+    """Unpack what a sender writes; return the error, None for none."""
+    error_text = None
     try:
         with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
             unpack(tar, place)
     except (OSError, EOFError, tarfile.TarError) as error:
-        why = f": {error}"
+        error_text = f": {error}"
     process.stdout.close()
-    return "" if process.wait() and why is None else why
+    return "" if process.wait() and error_text is None else error_text
 
 
-def results(place: Path, own: Path, rank: str) -> int:
-    """Write a rank's results as one file, in a directory of its own beside those of the first rank."""
+def results(place: Path, directory: Path, rank: str) -> int:
+    """Write a rank's results to stdout as a tar, below `rank-N` in the results of the first rank."""
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
-        if own.is_dir() and not (place / "origin").exists():
-            tar.add(str(own), f"{own.relative_to(place)}/rank-{rank}")
+        if directory.is_dir() and not (place / "origin").exists():
+            tar.add(str(directory), f"{directory.relative_to(place)}/rank-{rank}")
     return 0
 
 
 def wait_for_collector(place: Path, number: str) -> None:
-    """Wait until somebody has taken output and results: with the end of this script, Slurm takes the nodes away."""
-    done, alive, since = place / f"slurm-{number}.collected", place / f"slurm-{number}.collecting", time.time()
-    while not done.exists():
+    """Wait until output and results are collected: when the batch script ends, Slurm releases the nodes."""
+    collected, collecting, seen_at = (
+        place / f"slurm-{number}.collected",
+        place / f"slurm-{number}.collecting",
+        time.time(),
+    )
+    while not collected.exists():
         with contextlib.suppress(OSError):
-            since = max(since, alive.stat().st_mtime)
-        if time.time() - since > COLLECT_S:
+            seen_at = max(seen_at, collecting.stat().st_mtime)
+        if time.time() - seen_at > COLLECT_TIMEOUT_S:
             return
         time.sleep(0.1)
 
 
 def collect(place: Path, number: str, names: list[str]) -> int:
-    """Write an element's output as it comes, then its results, for whoever submitted it."""
-    over, alive = place / f"slurm-{number}.exit", place / f"slurm-{number}.collecting"
-    offsets = {OUT: 0, ERR: 0}
+    """Write an element's output as it grows, then its results, for the submitter."""
+    exit_file, collecting = place / f"slurm-{number}.exit", place / f"slurm-{number}.collecting"
+    offsets = {STDOUT: 0, STDERR: 0}
     while True:
-        is_over = over.exists()
+        is_over = exit_file.exists()
         if place.is_dir():
-            alive.touch()
-        for stream, ending in ((OUT, "out"), (ERR, "err")):
-            with contextlib.suppress(OSError), (place / f"slurm-{number}.{ending}").open("rb") as file:
+            collecting.touch()
+        for stream, suffix in ((STDOUT, "out"), (STDERR, "err")):
+            with contextlib.suppress(OSError), (place / f"slurm-{number}.{suffix}").open("rb") as file:
                 file.seek(offsets[stream])
                 while data := file.read(1 << 16):
                     offsets[stream] += len(data)
@@ -345,29 +352,29 @@ def collect(place: Path, number: str, names: list[str]) -> int:
     return 0
 
 
-class Framed:
-    """Takes one file in pieces, and writes each as a frame."""
+class FrameWriter:
+    """A file object that writes each chunk as a frame."""
 
     def write(self, data: bytes) -> int:
-        """Write a piece."""
+        """Write a chunk."""
         write_all(1, FRAME.pack(RESULTS, len(data)) + data)
         return len(data)
 
 
 def send_results(place: Path, names: list[str]) -> None:
-    """Write the results, and the checkpoints beside them, as one file."""
-    with tarfile.open(fileobj=Framed(), mode="w|") as tar:  # type: ignore[call-overload]
+    """Write results and checkpoints as one tar."""
+    with tarfile.open(fileobj=FrameWriter(), mode="w|") as tar:  # type: ignore[call-overload]
         for name in names:
             if (place / name).is_dir():
                 tar.add(str(place / name), name)
 
 
 def main(argv: list[str]) -> int:
-    """Do what the first word says."""
+    """Run the verb of the first argument."""
     if argv[0] == "collect":
         return collect(Path(argv[1]), argv[2], argv[3:])
     if argv[0] == "seal":
-        return seal(Path(argv[1]), argv[2])
+        return store_secrets(Path(argv[1]), argv[2])
     if argv[0] == "results":
         return results(Path(argv[1]), Path(argv[2]), argv[3])
     return batch() if argv[0] == "batch" else task()

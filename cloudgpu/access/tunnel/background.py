@@ -1,7 +1,7 @@
-"""Tunnels in processes of their own: started, listed and stopped by the file that each holds locked.
+"""Starts, lists and stops tunnels in background processes.
 
-Each has a file `ID.json` (0600, no secret in it) that its process keeps locked as long as it lives. A file that
-is not locked is of a process that has ended: it is removed. Process ids are only trusted under the lock.
+Each process keeps its file `ID.json` (0600, without secrets) locked while it lives. A file that is not locked belongs
+to a process that has ended, and is removed. Process ids are only trusted under the lock.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from cloudgpu import errors
 from cloudgpu.access.files import explain_os_errors, locked, private_directory
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 
-REPORT_TO = "CLOUDGPU_REPORT_FD"  # the number of the pipe on which a new process says how its start went
+REPORT_TO = "CLOUDGPU_REPORT_FD"  # the pipe on which a new process reports how its start went
 START_S = 60.0
 STOP_S = 10.0
-MAX_REPORT_BYTES = 64 * 1024  # bytes that a report may have at most
+MAX_REPORT_BYTES = 64 * 1024
 HIGHEST_PORT = 65535
 
 
 def check_port(port: int) -> None:
-    """Raise InvalidRequest for a number that is no port."""
+    """Raise InvalidRequest for a number that is not a port."""
     if not 0 < port <= HIGHEST_PORT:
-        way_out = f"Name one from 1 to {HIGHEST_PORT}."
-        raise InvalidRequest(f"{port} is not a port.", field="--port", value=str(port), next=way_out)
+        remedy = f"Name one from 1 to {HIGHEST_PORT}."
+        raise InvalidRequest(f"{port} is not a port.", field="--port", value=str(port), next=remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class BackgroundTunnel:
 def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = START_S) -> BackgroundTunnel:  # noqa: A002
     """Start `command` as a process that outlives this one, and wait until it serves.
 
-    The command has to call `registered` once it serves, or `report` why it cannot. Its messages go to `ID.log`.
-    Raises the error that it reported, Unreachable when it reports nothing for `timeout` seconds, InvalidRequest
-    when one for this id is running already. Pass no secret in its arguments: everybody on this computer can see them.
+    The command has to call `registered` when it serves, or `report` an error. Its output goes to `ID.log`. Raises the
+    reported error, Unreachable without a report in `timeout` seconds, InvalidRequest if a tunnel with this id is
+    running. Pass no secret in its arguments: all users of this computer can see them.
     """
     other = find(directory, id)
     if other is not None:
-        raise _already_running(other)
+        raise _already_running_error(other)
     reader, writer = os.pipe()
     try:
         try:
-            process = _start(command, directory, id, writer)
+            process = _start_process(command, directory, id, writer)
         finally:
             os.close(writer)
         output = _wait_for_report(reader, timeout)
@@ -82,16 +82,16 @@ def spawn(command: Sequence[str], directory: Path, id: str, *, timeout: float = 
 
 @contextlib.contextmanager
 def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]:  # noqa: A002
-    """Hold the lock of this machine's tunnel and report to the process that spawned us, if any, that it serves.
+    """Hold the lock of this machine's tunnel, and report to the parent process, if any, that the tunnel serves.
 
-    Raises InvalidRequest when a living process holds it already.
+    Raises InvalidRequest if another process holds the lock.
     """
     tunnel = BackgroundTunnel(id, name, port, os.getpid())
     file = _file(directory, id)
     with locked(file):
         other = _read_locked(file)
         if other is not None:
-            raise _already_running(other)
+            raise _already_running_error(other)
         descriptor = _create_locked(file, tunnel)
     try:
         _write_report({"serving": asdict(tunnel)})
@@ -103,33 +103,32 @@ def registered(directory: Path, id: str, name: str, port: int) -> Iterator[None]
 
 
 def report(error: CloudgpuError) -> None:
-    """Tell the process that spawned us, if any, why this tunnel does not serve."""
+    """Report to the parent process, if any, why this tunnel does not serve."""
     _write_report({"fault": {"class": type(error).__name__, **error.as_dict()}})
 
 
 def running(directory: Path) -> list[BackgroundTunnel]:
-    """Return the tunnels whose processes live, by name; files of dead ones are removed."""
-    found = [find(directory, file.stem) for file in sorted(directory.glob("*.json"))]
-    return sorted((one for one in found if one is not None), key=lambda one: one.name)
+    """Return the running tunnels, sorted by name; files of ended ones are removed."""
+    tunnels = [find(directory, file.stem) for file in sorted(directory.glob("*.json"))]
+    return sorted((tunnel for tunnel in tunnels if tunnel is not None), key=lambda tunnel: tunnel.name)
 
 
 def find(directory: Path, id: str) -> BackgroundTunnel | None:  # noqa: A002
-    """Return this machine's tunnel if its process lives."""
+    """Return this machine's tunnel if it is running."""
     file = _file(directory, id)
-    found = _read_locked(file)
-    if found is None and file.exists():
-        with locked(file):  # or a file that is being written now could be mistaken for an old one
-            found = _read_locked(file)
-            if found is None:
+    tunnel = _read_locked(file)
+    if tunnel is None and file.exists():
+        with locked(file):  # a file that is being written now is not an old one
+            tunnel = _read_locked(file)
+            if tunnel is None:
                 file.unlink(missing_ok=True)
-    return found
+    return tunnel
 
 
 def stop(directory: Path, id: str, *, timeout: float = STOP_S) -> BackgroundTunnel | None:  # noqa: A002
-    """End this machine's tunnel and return it once it is gone; None when none is running.
+    """End this machine's tunnel and return it; None if none is running. Its log and page are removed.
 
-    It is asked first, and killed after `timeout` seconds. Never touches a process that does not hold the lock.
-    Its messages and its page are removed.
+    SIGTERM first, SIGKILL after `timeout` seconds; only to the process that holds the lock.
     """
     tunnel = find(directory, id)
     if tunnel is not None:
@@ -151,7 +150,7 @@ def page_directory(directory: Path, id: str) -> Path:  # noqa: A002
 
 
 def remove_page(directory: Path, id: str) -> None:  # noqa: A002
-    """Remove that page, which holds the token, and `directory` itself where it is empty then."""
+    """Remove that page, which contains the token, and `directory` if it is empty then."""
     shutil.rmtree(page_directory(directory, id), ignore_errors=True)
     with contextlib.suppress(OSError):
         directory.rmdir()
@@ -173,7 +172,7 @@ def _end_process(directory: Path, tunnel: BackgroundTunnel, timeout: float) -> N
     )
 
 
-def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> subprocess.Popen[bytes]:  # noqa: A002
+def _start_process(command: Sequence[str], directory: Path, id: str, writer: int) -> subprocess.Popen[bytes]:  # noqa: A002
     log = _log(directory, id)
     with explain_os_errors(log):
         private_directory(directory)
@@ -186,12 +185,12 @@ def _start(command: Sequence[str], directory: Path, id: str, writer: int) -> sub
                 stderr=stream,
                 pass_fds=(writer,),
                 env={**os.environ, REPORT_TO: str(writer)},
-                start_new_session=True,  # the terminal's Ctrl-C and hang-up are not meant for it
+                start_new_session=True,  # Ctrl-C and hang-up of the terminal do not reach it
             )
 
 
 def _wait_for_report(reader: int, timeout: float) -> bytes | None:
-    """Return the one line that the new process reports, empty if it ended without one; None on a timeout."""
+    """Return the report of the new process, empty if it ended without one; None on a timeout."""
     deadline, output = time.monotonic() + timeout, b""
     poller = select.poll()  # select() takes no descriptor above 1,023
     poller.register(reader, select.POLLIN)
@@ -209,7 +208,7 @@ def _wait_for_report(reader: int, timeout: float) -> bytes | None:
 def _result(output: bytes, process: subprocess.Popen[bytes], directory: Path, id: str) -> BackgroundTunnel:  # noqa: A002
     answer: dict[str, Any] = json.loads(output) if output else {}
     if "serving" in answer:
-        # It is never waited for: it lives on as its own. Python would warn about that at our end.
+        # It outlives this process: without a status, Python would warn that it still runs.
         process.returncode = 0
         return BackgroundTunnel(**answer["serving"])
     process.wait()
@@ -224,7 +223,7 @@ def _result(output: bytes, process: subprocess.Popen[bytes], directory: Path, id
 
 
 def _error_of(answer: Mapping[str, Any]) -> CloudgpuError:
-    """Return the error that was reported, in its own class where the tree of errors has it."""
+    """Return the reported error, in its own class if `cloudgpu.errors` has it."""
     kind = getattr(errors, str(answer["class"]), CloudgpuError)
     fault: CloudgpuError = kind(answer["message"], field=answer["field"], value=answer["value"], next=answer["next"])
     return fault
@@ -234,7 +233,7 @@ def _write_report(answer: Mapping[str, Any]) -> None:
     number = os.environ.pop(REPORT_TO, None)
     if number is None:
         return
-    with contextlib.suppress(OSError), os.fdopen(int(number), "wb") as stream:  # nobody may be listening any more
+    with contextlib.suppress(OSError), os.fdopen(int(number), "wb") as stream:  # the parent may have ended
         stream.write(json.dumps(answer).encode() + b"\n")
 
 
@@ -254,7 +253,7 @@ def _create_locked(file: Path, tunnel: BackgroundTunnel) -> int:
 
 
 def _read_locked(file: Path) -> BackgroundTunnel | None:
-    """Return the tunnel in this file if a process holds it locked; None if no file is there, or none holds it."""
+    """Return the tunnel in this file if a process holds it locked; else None."""
     with explain_os_errors(file):
         try:
             stream = file.open("rb")
@@ -288,7 +287,7 @@ def _send_signal(directory: Path, tunnel: BackgroundTunnel, number: int) -> None
             if find(directory, tunnel.id) == tunnel:
                 os.kill(tunnel.pid, number)
             return
-        # The handle is opened before the check: if the number was reused by another process since, the check says so.
+        # The handle is opened before the check, which fails if another process has reused the process id.
         handle = os.pidfd_open(tunnel.pid)
         try:
             if find(directory, tunnel.id) == tunnel:
@@ -297,7 +296,7 @@ def _send_signal(directory: Path, tunnel: BackgroundTunnel, number: int) -> None
             os.close(handle)
 
 
-def _already_running(other: BackgroundTunnel) -> InvalidRequest:
+def _already_running_error(other: BackgroundTunnel) -> InvalidRequest:
     return InvalidRequest(
         f"A tunnel to {other.name} is running already, on http://127.0.0.1:{other.port}.",
         field="name",

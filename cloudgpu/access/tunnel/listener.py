@@ -11,16 +11,16 @@ import sys
 from cloudgpu.errors import InvalidRequest
 
 LOOPBACK = "127.0.0.1"
-PORTS_TRIED = 100  # ports in a row, before the system may choose
+MAX_TRIES = 100  # before the system chooses a port
 BACKLOG = 256
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 BUSY = (errno.EADDRINUSE, errno.EACCES)
 
 
 def listen(first_port: int) -> socket.socket:
-    """Return a socket that listens on the first free port from `first_port` on, else on any; it holds the port.
+    """Return a socket that listens on the first free port from `first_port` on, else on any free port.
 
-    0 lets the system choose. Raises InvalidRequest for a number that is no port, or when no port is free.
+    0 lets the system choose. Raises InvalidRequest for an invalid number, or when no port is free.
     """
     if not 0 <= first_port <= 65535:  # noqa: PLR2004  (TCP's own)
         raise InvalidRequest(
@@ -29,9 +29,9 @@ def listen(first_port: int) -> socket.socket:
             value=str(first_port),
             next="Give a number from 1024 to 65535.",
         )
-    wanted = range(first_port, min(first_port + PORTS_TRIED, 65536)) if first_port else ()
-    for port in (*wanted, 0):
-        # Bound at once and kept: a port that was only checked may be in use a moment later.
+    ports = range(first_port, min(first_port + MAX_TRIES, 65536)) if first_port else ()
+    for port in (*ports, 0):
+        # Bound at once: a port that was only checked may be in use a moment later.
         listener = _bind_port(port)
         if listener is not None:
             return listener
@@ -41,7 +41,7 @@ def listen(first_port: int) -> socket.socket:
 
 
 def reset(client: socket.socket) -> None:
-    """Make the coming `close` of this socket a reset: an error on the other side, not an end of data."""
+    """Make the next `close` of this socket send a reset: an error on the other side, not an end of data."""
     with contextlib.suppress(OSError):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
@@ -50,7 +50,7 @@ def _bind_port(port: int) -> socket.socket | None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if sys.platform == "linux":
-            # Only forgives connections that are already closed. Elsewhere it may take a port that is in use.
+            # On Linux this allows ports with closed connections; elsewhere it could take a port that is in use.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((LOOPBACK, port))
         listener.listen(BACKLOG)

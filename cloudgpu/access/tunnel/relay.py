@@ -14,14 +14,13 @@ from paramiko.channel import Channel
 from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
 from cloudgpu.access.tunnel.listener import reset
 
-CHUNK = 128 * 1024  # bytes moved at once; what bounds memory is SSH's window and the socket's buffers
+CHUNK = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
 
 
 class Relay:
-    """Carries bytes both ways until both sides are done. Each side's end of data is handed on by itself.
+    """Copies bytes in both directions until both have ended. Each side's end of data is passed on.
 
-    Where the other side is lost in the middle, the client gets a reset and not an end of data: half an answer
-    must not look like a whole one.
+    If the machine is lost, the client gets a reset and not an end of data: a partial answer must not look complete.
     """
 
     def __init__(self, client: socket.socket, channel: Channel) -> None:
@@ -31,16 +30,16 @@ class Relay:
         self._delivered_all = False
 
     def run(self) -> None:
-        """Carry everything; return when both directions have ended. The channel is closed, the client is not."""
-        inward = threading.Thread(target=self._inward, name="tunnel-inward", daemon=True)
-        inward.start()
-        self._outward()
-        inward.join()
+        """Copy until both directions have ended. Closes the channel, not the client."""
+        to_client = threading.Thread(target=self._copy_to_client, name="tunnel-inward", daemon=True)
+        to_client.start()
+        self._copy_to_machine()
+        to_client.join()
         close_channel(self._channel)
         if not self._delivered_all:
             reset(self._client)
 
-    def _outward(self) -> None:
+    def _copy_to_machine(self) -> None:
         try:
             while data := self._client.recv(CHUNK):
                 self._channel.sendall(data)
@@ -51,7 +50,7 @@ class Relay:
         if self._channel.eof_received:
             close_channel(self._channel)
 
-    def _inward(self) -> None:
+    def _copy_to_client(self) -> None:
         try:
             while data := self._channel.recv(CHUNK):
                 self._client.sendall(data)
@@ -59,14 +58,14 @@ class Relay:
         except CONNECTION_ERRORS:
             close_channel(self._channel)
         if self._delivered_all:
-            self._end_of_data()
+            self._shut_down_client()
         with contextlib.suppress(OSError):
             self._client.shutdown(
                 socket.SHUT_RD
             )  # wakes the other direction without telling the client that all data has come
 
-    def _end_of_data(self) -> None:
-        """Tell the client that all data has come; it may go on sending until the channel is closed."""
+    def _shut_down_client(self) -> None:
+        """Pass the end of data on to the client; it may send until the channel is closed."""
         with contextlib.suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)
         if self._sent_all.is_set():

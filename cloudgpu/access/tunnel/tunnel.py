@@ -1,4 +1,4 @@
-"""A tunnel that outlives its SSH connection: the local port stays, whatever happens on the way."""
+"""A tunnel that keeps its local port while its SSH connections are lost and made again."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from paramiko.channel import Channel
 
 FIRST_PORT = 8888
-PATIENCE_S = 60.0  # how long a connection begun during an outage waits for the machine
+PATIENCE_S = 60.0  # how long a new connection waits for the machine during an outage
 CONNECT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-POLL_S = 0.5  # how often the listener looks whether it is to end
+POLL_S = 0.5  # how often the listener checks whether the tunnel has ended
 
 RemotePort = int | Callable[[Connection], int]
 
 
 class TunnelChange(StrEnum):
-    """What can happen to a tunnel."""
+    """What happened to a tunnel."""
 
     CONNECTED = "connected"
     LOST = "lost"
-    TRIED = "tried"  # a try to reconnect failed; the next one comes
+    TRIED = "tried"  # an attempt to reconnect failed; the next one follows
     RECONNECTED = "reconnected"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class TunnelEvent:
-    """What happened, on which local port, and the fault that caused it (None: none did)."""
+    """What happened, on which local port, and the error that caused it, if any."""
 
     kind: TunnelChange
     port: int
@@ -52,7 +52,7 @@ class TunnelEvent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Link:
-    """Where the bytes go: one connection, and the port on the machine's loopback that was asked over it."""
+    """A connection, and the port on the machine's loopback to which it forwards."""
 
     connection: Connection
     remote_port: int
@@ -61,11 +61,11 @@ class _Link:
 class Tunnel:
     """Forwards a local port to a port of the machine's loopback.
 
-    `target_source` and a callable `remote_port` are asked again at every new connection: a machine may have moved,
-    and what listens there may have another port. A connection begun while the machine is away waits `patience`
-    seconds for it; one that was open when it was lost is reset. A wrong host key or a refused login ends the tunnel.
-    `tell` is called from the tunnel's threads. `timeout` bounds one try to connect; after `ping_after` seconds of
-    silence the machine has `deadline` seconds to answer.
+    `target_source` and a callable `remote_port` are called again for every new SSH connection: address and port may
+    have changed. A client that connects while the machine is unreachable waits `patience` seconds; clients that were
+    connected are reset. A wrong host key or a refused login ends the tunnel. `on_event` is called from the tunnel's
+    threads. `timeout` limits one attempt to connect; after `ping_after` seconds of silence the machine has `deadline`
+    seconds to answer.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Tunnel:
         remote_port: RemotePort,
         *,
         first_port: int = FIRST_PORT,
-        tell: Callable[[TunnelEvent], None] = lambda _event: None,
+        on_event: Callable[[TunnelEvent], None] = lambda _event: None,
         patience: float = PATIENCE_S,
         timeout: float = CONNECT_S,
         ping_after: float = PING_AFTER_S,
@@ -83,7 +83,7 @@ class Tunnel:
         self._target_source = target_source
         self._remote_port = remote_port
         self._first_port = first_port
-        self._tell = tell
+        self._on_event = on_event
         self._patience = patience
         self._timeout = timeout
         self._ping_after = ping_after
@@ -91,7 +91,7 @@ class Tunnel:
         self._changed = threading.Condition()
         self._link: _Link | None = None
         self._ended = threading.Event()
-        self._asking = threading.Lock()
+        self._port_lock = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
@@ -123,7 +123,7 @@ class Tunnel:
         listener.settimeout(POLL_S)
         self.port = listener.getsockname()[1]
         self._link, self._listener = link, listener
-        self._tell(TunnelEvent(TunnelChange.CONNECTED, self.port))
+        self._on_event(TunnelEvent(TunnelChange.CONNECTED, self.port))
         self._threads = [
             threading.Thread(target=self._accept, args=(listener,), name="tunnel-accept", daemon=True),
             threading.Thread(target=self._keep, args=(link,), name="tunnel-keep", daemon=True),
@@ -132,25 +132,25 @@ class Tunnel:
             thread.start()
 
     def wait(self, timeout: float | None = None) -> CloudgpuError | None:
-        """Wait until the tunnel has ended, and return the fault that ended it (None: `close` did, or time is up)."""
+        """Wait until the tunnel has ended, and return the error that ended it (None: `close`, or the timeout)."""
         self._ended.wait(timeout)
         return self.fault
 
     def close(self) -> None:
         """End the tunnel and every connection in it, and wait for its threads.
 
-        A try to connect that is under way ends by itself, within the timeout of `connect`.
+        An attempt to connect ends by itself, within its timeout.
         """
         self._end(None)
         for thread in [*self._threads, *list(self._clients.values())]:
             if thread is not threading.current_thread():
                 thread.join(2)
 
-    # The keeper: one thread that holds the SSH connection and makes a new one when it is lost.
+    # One thread keeps the SSH connection, and makes a new one when it is lost.
 
-    def _keep(self, first: _Link) -> None:
+    def _keep(self, first_link: _Link) -> None:
         try:
-            link: _Link | None = first
+            link: _Link | None = first_link
             while link is not None:
                 link = self._reconnect(self._watch(link.connection))
         except CloudgpuError as error:
@@ -160,18 +160,18 @@ class Tunnel:
 
     def _watch(self, connection: Connection) -> CloudgpuError:
         """Wait until the connection is lost, and return why."""
-        with Keepalive(connection, ping_after=self._ping_after, deadline=self._deadline) as alive:
+        with Keepalive(connection, ping_after=self._ping_after, deadline=self._deadline) as keepalive:
             connection.transport.join()
         connection.close()
-        alive.join(5)
-        return alive.error or connection.lost_error()
+        keepalive.join(5)
+        return keepalive.error or connection.lost_error()
 
     def _reconnect(self, error: CloudgpuError) -> _Link | None:
-        """Return the next link, however long it takes; None when the tunnel is to end. Raises what does not pass."""
+        """Return the next link, however long it takes; None when the tunnel has ended. Raises errors that are final."""
         if self._ended.is_set():
             return None
-        self._adopt(None)
-        self._tell(TunnelEvent(TunnelChange.LOST, self.port, error))
+        self._set_link(None)
+        self._on_event(TunnelEvent(TunnelChange.LOST, self.port, error))
         pause = FIRST_PAUSE_S
         while not self._ended.wait(pause):
             pause = min(LONGEST_PAUSE_S, pause * 2)
@@ -180,28 +180,28 @@ class Tunnel:
             except CloudgpuError as why:
                 if not is_retryable(why):
                     raise
-                self._tell(TunnelEvent(TunnelChange.TRIED, self.port, why))
+                self._on_event(TunnelEvent(TunnelChange.TRIED, self.port, why))
                 continue
-            if not self._adopt(link):
+            if not self._set_link(link):
                 link.connection.close()
                 return None
-            self._tell(TunnelEvent(TunnelChange.RECONNECTED, self.port))
+            self._on_event(TunnelEvent(TunnelChange.RECONNECTED, self.port))
             return link
         return None
 
     def _new_link(self) -> _Link:
         connection = connect(self._target_source(), timeout=self._timeout)
         try:
-            return _Link(connection, self._ask_port(connection))
+            return _Link(connection, self._find_port(connection))
         except BaseException:
             connection.close()
             raise
 
-    def _ask_port(self, connection: Connection) -> int:
+    def _find_port(self, connection: Connection) -> int:
         return self._remote_port(connection) if callable(self._remote_port) else self._remote_port
 
-    def _adopt(self, link: _Link | None) -> bool:
-        """Make this the link that clients get; False when the tunnel has ended meanwhile."""
+    def _set_link(self, link: _Link | None) -> bool:
+        """Set the link that clients use; return False if the tunnel has ended."""
         with self._changed:
             if not self._ended.is_set():
                 self._link = link
@@ -219,12 +219,12 @@ class Tunnel:
             self._changed.notify_all()
         if self._listener is not None:
             with contextlib.suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept` where the system allows it
+                self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`, on some systems
         if link is not None:
             link.connection.close()
-        self._tell(TunnelEvent(TunnelChange.ENDED, self.port, error))
+        self._on_event(TunnelEvent(TunnelChange.ENDED, self.port, error))
 
-    # The door: one thread that accepts, and one per client until its bytes flow.
+    # One thread accepts clients, and each client has one thread.
 
     def _accept(self, listener: socket.socket) -> None:
         with listener:
@@ -250,54 +250,54 @@ class Tunnel:
             else:
                 Relay(client, channel).run()
         except OSError:
-            pass  # the client went away while it waited
+            pass  # the client has disconnected
         finally:
             client.close()
             del self._clients[client]
 
-    def _channel(self, caller: tuple[str, int]) -> Channel | None:
-        """Open a way to the remote port, over the next connection where this one is lost; None when there is none.
+    def _channel(self, client_address: tuple[str, int]) -> Channel | None:
+        """Open a channel to the remote port, on the next connection if this one is lost; None if that fails.
 
-        Nothing of the client has been sent before a channel stands, so trying again repeats nothing.
+        No data of the client is sent before the channel is open, so a retry repeats nothing.
         """
         deadline = time.monotonic() + self._patience
-        asked_port_again = False
+        has_refreshed = False
         link: _Link | None = None
         while (link := self._next_link(link, deadline)) is not None:
-            channel = _open_channel(link, caller)
+            channel = _open_channel(link, client_address)
             if channel is not None:
                 return channel
-            if link.connection.is_usable():  # the machine is there, but nobody listens on that port
-                if asked_port_again:
+            if link.connection.is_usable():  # the machine is reachable, but nothing listens on that port
+                if has_refreshed:
                     return None
-                asked_port_again = True
-                self._ask_again(link)
+                has_refreshed = True
+                self._refresh_port(link)
                 link = None
         return None
 
-    def _next_link(self, used: _Link | None, deadline: float) -> _Link | None:
-        """Wait for a link other than the one that was lost; None when time is up or the tunnel has ended."""
+    def _next_link(self, lost_link: _Link | None, deadline: float) -> _Link | None:
+        """Wait for a link other than the lost one; None at the deadline or when the tunnel has ended."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._ended.is_set() or self._link not in (None, used), deadline - time.monotonic()
+                lambda: self._ended.is_set() or self._link not in (None, lost_link), deadline - time.monotonic()
             )
-            return None if self._ended.is_set() or self._link is used else self._link
+            return None if self._ended.is_set() or self._link is lost_link else self._link
 
-    def _ask_again(self, link: _Link) -> None:
-        """Ask once more which port it is: what listened there may have been started anew."""
-        with self._asking:
+    def _refresh_port(self, link: _Link) -> None:
+        """Look up the remote port again: its program may have been restarted."""
+        with self._port_lock:
             if self._link is not link or not callable(self._remote_port):
                 return
             with contextlib.suppress(CloudgpuError):
-                self._adopt(_Link(link.connection, self._ask_port(link.connection)))
+                self._set_link(_Link(link.connection, self._find_port(link.connection)))
 
 
-def _open_channel(link: _Link, caller: tuple[str, int]) -> Channel | None:
+def _open_channel(link: _Link, client_address: tuple[str, int]) -> Channel | None:
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS
 
     try:
         return link.connection.transport.open_channel(
-            "direct-tcpip", (LOOPBACK, link.remote_port), caller, timeout=OPEN_CHANNEL_S
+            "direct-tcpip", (LOOPBACK, link.remote_port), client_address, timeout=OPEN_CHANNEL_S
         )
     except CONNECTION_ERRORS:
         return None

@@ -96,7 +96,7 @@ class JupyterTunnel:
         return self
 
     def _new_tunnel(self) -> Tunnel:
-        return Tunnel(self._target, self._ensure_jupyter, first_port=self._first_port, tell=self._on_tunnel_event)
+        return Tunnel(self._target, self._ensure_jupyter, first_port=self._first_port, on_event=self._on_tunnel_event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -197,8 +197,8 @@ def retry_during_setup(session: Session, machine: Machine) -> Callable[[NotReady
     def should_retry(error: NotReadyYet) -> bool:
         now = session.clock()
         tried_at.append(now)
-        deadline = tried_at[0] + SETUP_TIMEOUT if error.surely else setup_deadline
-        if deadline is None or now >= deadline or not (error.surely or _has_first_boot_setup(session, machine)):
+        deadline = tried_at[0] + SETUP_TIMEOUT if error.is_installing else setup_deadline
+        if deadline is None or now >= deadline or not (error.is_installing or _has_first_boot_setup(session, machine)):
             return False
         if len(tried_at) == 1:
             session.report(f"{machine.name}: still being set up ({error.message.rstrip('.')}); waiting for Jupyter")

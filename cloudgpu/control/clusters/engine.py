@@ -190,7 +190,7 @@ def _start_daemons(
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.report(f"{_node_range_text(names)}: starting what does not run of its Slurm")
         started = gang.each(
-            lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several)
+            lambda node: node.start(ports[gang.nodes.index(node)], address=_listens_at(facts, node), many_users=several)
         )
         return names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
     for tries_left in reversed(range(TRIES)):
@@ -218,7 +218,9 @@ def _write_and_start(session: Session, gang: _Nodes, facts: Sequence[NodeFacts],
     key = secrets.token_bytes(KEY_BYTES)
     texts = [files_of(gang.cluster, nodes, number, several=several) for number in range(len(nodes))]
     gang.each(lambda node: node.write(texts[gang.nodes.index(node)], key, many_users=several))
-    gang.each(lambda node: node.start(ports[gang.nodes.index(node)], at=_listens_at(facts, node), many_users=several))
+    gang.each(
+        lambda node: node.start(ports[gang.nodes.index(node)], address=_listens_at(facts, node), many_users=several)
+    )
     gang.each(lambda node: node.record_plan(digest, ports[gang.nodes.index(node)]))
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, cast
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.access.jobs.remote_attempt import written_until
+from cloudgpu.access.jobs.remote_attempt import output_sizes_at
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.jobs.store import directory_of, log_file, the_job, times_file
 from cloudgpu.core.jobs.remote_state import Phase
@@ -96,7 +96,7 @@ def _print_attempt(
         times = times_file(directory, number)
         if not times.exists() and log_file(directory, number, "out").exists():
             session.report("This copy does not say when each line was written: all of it is shown.")
-        out_by, err_by = written_until(times, since.timestamp())
+        out_by, err_by = output_sizes_at(times, since.timestamp())
         starts = max(starts[0], out_by), max(starts[1], err_by)
     for stream, to, start in zip(("out", "err"), (out, err), starts, strict=True):
         with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:

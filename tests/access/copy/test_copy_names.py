@@ -141,13 +141,13 @@ def test_a_file_that_is_gone_or_shorter_by_its_turn_is_left_out_alone(sides, upl
     for name in ("gone", "kept", "shorter"):
         (source / "tree" / name).write_text(name)
 
-    def laid_out(*asked, real=module.lay_out):
+    def laid_out(*asked, real=module.plan_copy):
         layout = real(*asked)
         (source / "tree" / "gone").unlink()
         (source / "tree" / "shorter").write_text("s")
         return layout
 
-    monkeypatch.setattr(module, "lay_out", laid_out)
+    monkeypatch.setattr(module, "plan_copy", laid_out)
     done = move()
     assert [fault.message.split(" cannot be read: ")[1] for fault in done.failed] == [
         "no such file or directory." if upload else "no such file.",

@@ -77,7 +77,7 @@ def test_a_path_out_of_the_tree_is_not_written(bench):
     bench.run(("true",), files={"../../../../escaped": "x"})
     seen = ended(bench.job())
     assert (seen.exit.reason, seen.exit.status) == ("start", None)
-    assert "no path below" in seen.exit.why
+    assert "not a path below" in seen.exit.why
     assert list(bench.home.rglob("escaped")) == []
 
 
@@ -470,10 +470,10 @@ def test_the_program_is_python_3_8_and_needs_the_standard_library_only():
 def test_a_log_is_sent_in_pieces_each_stream_in_its_turn(tmp_path):
     log, stream, at = tmp_path / "out", BytesIO(), [0, 0, 0]
     log.write_bytes(b"x" * (remote_job.CHUNK * (remote_job.MAX_CHUNKS + 1)))
-    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK * remote_job.MAX_CHUNKS
+    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK * remote_job.MAX_CHUNKS
     number, size = struct.unpack(">BI", stream.getvalue()[:5])
     assert (number, size) == (1, remote_job.CHUNK)
-    assert remote_job.pump(log, at, 1, stream) == remote_job.CHUNK
+    assert remote_job.send_output(log, at, 1, stream) == remote_job.CHUNK
     assert at[1] == log.stat().st_size
 
 

@@ -118,29 +118,29 @@ def left_behind(bench, script, **spec):
 def test_what_has_left_its_group_is_ended_with_it_but_for_what_gave_up_the_mark(bench, script):
     all_there = " -a ".join(f"-s {bench.home}/left-{number}" for number in range(3))
     script = f"until [ {all_there} ]; do sleep 0.02; done; {script}"
-    job, (stubborn, detached, free) = left_behind(bench, script)
+    job, (stubborn, run_detached, free) = left_behind(bench, script)
     if "sleep 1000" in script.rpartition(";")[2]:
         job.cancel("cancelled", grace_s=0.2)
     ended(job)
-    wait_for(lambda: not lives(stubborn) and not lives(detached))
+    wait_for(lambda: not lives(stubborn) and not lives(run_detached))
     assert lives(free)
 
 
 def test_a_timeout_ends_what_has_left_its_group(bench):
-    job, (stubborn, detached, _) = left_behind(bench, "exec sleep 1000", timeout_s=1.0, grace_s=0.2)
+    job, (stubborn, run_detached, _) = left_behind(bench, "exec sleep 1000", timeout_s=1.0, grace_s=0.2)
     assert ended(job).exit.reason == "timeout"
-    wait_for(lambda: not lives(stubborn) and not lives(detached))
+    wait_for(lambda: not lives(stubborn) and not lives(run_detached))
 
 
 def test_what_a_killed_supervisor_did_not_end_ends_when_the_job_is_cleaned_up(bench):
-    job, (stubborn, detached, _) = left_behind(bench, "until [ -e $HOME/go ]; do sleep 0.02; done")
+    job, (stubborn, run_detached, _) = left_behind(bench, "until [ -e $HOME/go ]; do sleep 0.02; done")
     os.kill(bench.watchers()[1], signal.SIGKILL)
     (bench.home / "go").touch()
     wait_for(lambda: bench.file("exit.json").exists())
     assert lives(stubborn)
     job.clean()
     assert not lives(stubborn)
-    assert not lives(detached)
+    assert not lives(run_detached)
 
 
 # -- time and cancel
@@ -193,7 +193,7 @@ def test_who_follows_hears_that_nobody_reads_any_more():
         child = os.fork()
         if not child:
             os.dup2(writer, 1)
-            os._exit(remote_job.hung_up(0))
+            os._exit(remote_job.is_reader_gone(0))
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     reader, writer = os.pipe()

@@ -16,9 +16,9 @@ import pytest
 
 from cloudgpu.access.jobs import remote_upload
 from cloudgpu.access.jobs.remote_attempt import Attempt
-from cloudgpu.access.jobs.remote_download import Download, Failed, read_refusal
+from cloudgpu.access.jobs.remote_download import Download, DownloadFailed, read_refusal
 from cloudgpu.access.jobs.remote_files import save
-from cloudgpu.access.jobs.remote_upload import Refused, Upload
+from cloudgpu.access.jobs.remote_upload import FormRefused, Upload
 
 ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
 
@@ -115,7 +115,7 @@ FINAL = {
 @pytest.mark.parametrize("case", BUSY)
 def test_an_upload_that_a_bucket_is_too_busy_for_is_sent_again(bucket, attempt, waits, case):
     bucket.answers += [BUSY[case]] * 2
-    upload_to(bucket, attempt).json("state/1.json", {})
+    upload_to(bucket, attempt).upload_json("state/1.json", {})
     assert [status for _, status in bucket.asked] == [BUSY[case][0]] * 2 + [200]
     assert waits == [1.0, 2.0]
 
@@ -124,15 +124,15 @@ def test_an_upload_that_a_bucket_is_too_busy_for_is_sent_again(bucket, attempt, 
 def test_an_upload_that_a_bucket_refuses_is_sent_once_and_the_reason_is_told(bucket, attempt, waits, case):
     refused, reason = FINAL[case]
     bucket.answers.append(refused)
-    with pytest.raises(Refused, match=f"the bucket refuses state: it answers {reason}$"):
-        upload_to(bucket, attempt).json("state/1.json", {})
+    with pytest.raises(FormRefused, match=f"the bucket refuses state: it answers {reason}$"):
+        upload_to(bucket, attempt).upload_json("state/1.json", {})
     assert (len(bucket.asked), waits) == (1, [])
 
 
 def test_a_bucket_that_stays_busy_is_named_with_what_it_answers(bucket, attempt, waits):
     bucket.answers += [answer(503, "SlowDown")] * 5
     with pytest.raises(OSError, match=r"^the bucket does not take what is sent: it answers 503 SlowDown$"):
-        upload_to(bucket, attempt).json("state/1.json", {})
+        upload_to(bucket, attempt).upload_json("state/1.json", {})
     assert waits == [1.0, 2.0, 4.0, 8.0]
 
 
@@ -140,7 +140,7 @@ def test_a_bucket_that_asks_to_wait_is_granted_a_minute_at_most(bucket, attempt,
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     asked = ["7", later, "86400", "soon"]
     bucket.answers += [answer(503, "SlowDown", {"Retry-After": text}) for text in asked]
-    upload_to(bucket, attempt).json("state/1.json", {})
+    upload_to(bucket, attempt).upload_json("state/1.json", {})
     assert (waits[0], waits[2], waits[3]) == (7.0, 60.0, 8.0)
     assert 20 < waits[1] <= 30
 
@@ -157,7 +157,7 @@ def fetch(bucket, attempt, tmp_path):
     item = {"store": "blobs", "name": "0" * 64, "label": "s3://lab/one", "size": 7, "parts": [[bucket.url, 7]]}
     got = Download(attempt, {"until": time.time() + 3600, "files": [item]})
     with (tmp_path / "part").open("w+b", 0) as file:
-        got.fill(file, item)
+        got.fetch_missing(file, item)
         return (tmp_path / "part").read_bytes()
 
 
@@ -181,18 +181,18 @@ def test_an_address_that_its_bucket_calls_expired_is_signed_anew_whatever_the_ma
     bucket, attempt, waits, tmp_path, expired
 ):
     bucket.answers.append(expired)
-    with pytest.raises(Failed, match="the addresses of its data have expired") as failed:
+    with pytest.raises(DownloadFailed, match="the URLs of its data have expired") as failed:
         fetch(bucket, attempt, tmp_path)
     assert failed.value.kind == "data"
 
 
 def test_a_download_that_is_refused_or_never_served_says_with_what(bucket, attempt, waits, tmp_path):
     bucket.answers.append(answer(403, "AccessDenied"))
-    with pytest.raises(Failed, match=r"one cannot be read: its bucket answers 403 AccessDenied$") as failed:
+    with pytest.raises(DownloadFailed, match=r"one cannot be read: its bucket answers 403 AccessDenied$") as failed:
         fetch(bucket, attempt, tmp_path)
     assert failed.value.kind == "start"
     bucket.answers += [answer(503, "SlowDown")] * 9
-    with pytest.raises(Failed, match=r"one does not arrive: its bucket answers 503 SlowDown$") as failed:
+    with pytest.raises(DownloadFailed, match=r"one does not arrive: its bucket answers 503 SlowDown$") as failed:
         fetch(bucket, attempt, tmp_path)
     assert failed.value.kind == "data"
 
@@ -206,7 +206,7 @@ def test_only_a_code_is_repeated_of_what_an_answer_says():
 def test_a_hundred_thousand_results_are_sorted_out_in_a_moment(bucket, attempt, monkeypatch):
     files = [{"path": f"f{number:06}" + "\n" * (number % 50 == 0)} for number in range(100_000)]
     found = {"files": files, "links": [], "skipped": [], "directories": []}
-    monkeypatch.setattr(remote_upload.Tree, "read", lambda *_: found)
+    monkeypatch.setattr(remote_upload.TreeListing, "read", lambda *_: found)
     began = time.process_time()
     listed = upload_to(bucket, attempt).list_files("results", [])
     assert (len(listed["files"]), len(listed["skipped"])) == (98_000, 2000)
@@ -225,13 +225,13 @@ def test_a_link_beside_checkpoints_is_none_and_goes_with_the_one_that_it_leads_t
     (root / "step-4").symlink_to("nothing")
     assert list(attempt.checkpoints()) == ["step-3", "step-2", "step-1"]
     work = upload_to(bucket, attempt)
-    work.state()
-    stored = {one["name"]: one["links"] for one in work.last["checkpoints"]}
+    work.upload_state()
+    stored = {one["name"]: one["links"] for one in work.last_manifest["checkpoints"]}
     assert stored == {"step-2": [], "step-3": [["last", "step-3/weights"]]}
     sent = len(bucket.asked)
     (root / "last").unlink()
     (root / "last").symlink_to("step-2")
-    work.state()
-    stored = {one["name"]: one["links"] for one in work.last["checkpoints"]}
+    work.upload_state()
+    stored = {one["name"]: one["links"] for one in work.last_manifest["checkpoints"]}
     assert stored == {"step-2": [["last", "step-2"]], "step-3": []}
     assert len(bucket.asked) == sent + 1  # the list alone: no file has changed

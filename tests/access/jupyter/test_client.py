@@ -231,11 +231,14 @@ def test_a_module_runs_as_by_itself_but_for_the_package_that_is_slow_to_load(tmp
     look += "try:\n    import rfc3987_syntax\nexcept ImportError:\n    print(__name__, sys.argv[1:])\n"
     (packages / "looks.py").write_text(look)
     (notebooks / "queue.py").write_text("raise SystemExit('a file of the user')")
-    command, environ = lab.quick([sys.executable, "-m", "looks", "--port=1", "-y"]), {"PYTHONPATH": str(packages)}
+    command, environ = (
+        lab.faster_command([sys.executable, "-m", "looks", "--port=1", "-y"]),
+        {"PYTHONPATH": str(packages)},
+    )
     done = subprocess.run(command, cwd=notebooks, env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "__main__ ['--port=1', '-y']\n"
     for other in ([], ["/usr/local/lib/cloudgpu/jupyter", "jupyterlab"], [sys.executable, "-m"]):
-        assert lab.quick(other) == other
+        assert lab.faster_command(other) == other
 
 
 def test_a_machine_that_is_not_set_up_yet_says_so(connection):

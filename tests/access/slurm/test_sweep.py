@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cloudgpu.access.slurm.remote_node import sweep
+from cloudgpu.access.slurm.remote_node import remove_stale_directories
 
 
 def test_only_directories_with_the_engines_names_are_removed(tmp_path: Path) -> None:
@@ -14,5 +14,5 @@ def test_only_directories_with_the_engines_names_are_removed(tmp_path: Path) -> 
     for one in (ours, *others, new):
         one.mkdir()
     os.utime(ours, (1, 1))
-    sweep(tmp_path / "cg-aaaaaaaaaa")
+    remove_stale_directories(tmp_path / "cg-aaaaaaaaaa")
     assert sorted(tmp_path.iterdir()) == sorted([*others, new])

@@ -91,7 +91,7 @@ def test_a_command_and_files_go_through_the_jump_host(way, tmp_path):
 
 def test_a_tunnel_goes_through_it_and_comes_back_when_the_way_was_lost(way):
     seen = []
-    with web() as port, Tunnel(lambda: way.target, port, first_port=0, tell=seen.append) as tunnel:
+    with web() as port, Tunnel(lambda: way.target, port, first_port=0, on_event=seen.append) as tunnel:
         assert get(tunnel.port, "before") == "answer to /before"
         carriers()[0].kill()
         wait_for(lambda: any(event.kind is TunnelChange.LOST for event in seen))

@@ -32,7 +32,7 @@ def tunnelled(server, events):
 
     def through(remote_port, **more):
         source = more.pop("source", lambda: server.target)
-        tunnel = Tunnel(source, remote_port, first_port=0, tell=events.append, **more)
+        tunnel = Tunnel(source, remote_port, first_port=0, on_event=events.append, **more)
         opened.append(tunnel)
         tunnel.open()
         return tunnel
@@ -303,7 +303,7 @@ def test_a_number_that_is_no_port_is_named():
 
 def test_a_machine_that_does_not_answer_is_said_before_a_port_is_taken(server, events):
     server.kill()
-    tunnel = Tunnel(lambda: server.target, 1, first_port=0, tell=events.append)
+    tunnel = Tunnel(lambda: server.target, 1, first_port=0, on_event=events.append)
     with pytest.raises(Unreachable):
         tunnel.open()
     assert (tunnel.port, events) == (0, [])

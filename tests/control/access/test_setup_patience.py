@@ -29,7 +29,7 @@ def test_a_host_that_says_it_is_installing_jupyterlab_is_waited_for_however_long
     own = row._replace(account="local", provider="local", identity=here)
     lab.clock.advance(2 * SETUP_TIMEOUT.total_seconds())
     installing = NotReadyYet("There is no JupyterLab on otter yet: it is being installed.")
-    installing.surely = True
+    installing.is_installing = True
     go_on, begun = retry_during_setup(lab.session, own), lab.clock()
     while go_on(installing):
         pass

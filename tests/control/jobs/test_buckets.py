@@ -152,7 +152,7 @@ def test_addresses_that_have_expired_are_signed_anew(desk, s3, server, monkeypat
     job, out, _ = desk.run("cat", "in/one", on="desk", data=["s3://lab/set:in"])
     assert (job.state, out) == (State.SUCCEEDED, b"1\n"), job.why
     assert [one[2] for one in server.asked("GET")] == [403, 200]
-    assert [one.why for one in job.attempts] == ["the addresses of its data have expired", ""]
+    assert [one.why for one in job.attempts] == ["the URLs of its data have expired", ""]
 
 
 @pytest.mark.soak
