@@ -255,7 +255,7 @@ class SshHost:
 
 
 def hosts_of(machines: Iterable[Machine]) -> list[SshHost]:
-    """Return those of these machines that have an address."""
+    """Return the machines that have an address."""
     return [SshHost(one.name, one.id, Address(*one.address), jump_host_of(one)) for one in machines if one.address]
 
 
