@@ -45,12 +45,13 @@ def cancelled_text(value: CancelDocument, now: datetime) -> str:
     job = value["job"]
     if value["was_over"]:
         if value["waits"] is not None:
-            return f"{job['name']} is over already: {state_text(job)}. Its machine has not ended yet: {value['waits']}."
+            why = value["waits"].rstrip(".")
+            return f"{job['name']} is over already: {state_text(job)}. It is not closed yet: {why}."
         kept = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {_machine_name(job)} ends it."
         return f"{job['name']} is over already: {state_text(job)}.{kept if job['kept_until'] else ''}"
     if value["waits"] is not None:
         later = "It is ended by the next cloudgpu reap or watch that reaches it."
-        return f"{job['name']} is to be cancelled, and is not over yet: {value['waits']}. {later}"
+        return f"{job['name']} is to be cancelled, and is not over yet: {value['waits'].rstrip('.')}. {later}"
     return ended_text(job, now)
 
 

@@ -49,8 +49,16 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
     rows = [_row(job, now) for job in value["jobs"]]
     waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in value["jobs"] if job["waits"] is not None]
     waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
+    waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _unfetched(job))]
     listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
     return "\n".join([listed, *map(wrapped, waiting)])
+
+
+def _unfetched(job: JobDocument) -> str:
+    """Return why the results of a job that is over are not here yet; empty where nothing is left to do for it."""
+    results = job["results"]
+    is_open = job["living"] and results is not None and not results["whole"] and results["why"]
+    return f"is not closed, as its results are not all here: {results['why']}" if results and is_open else ""
 
 
 def _row(job: JobDocument, now: datetime) -> list[str]:

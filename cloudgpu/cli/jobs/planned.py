@@ -12,8 +12,8 @@ from cloudgpu.cli.jobs.text import files_text
 from cloudgpu.cli.launch.planned import line, of_a_job, plan
 from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import PRESIGNED_POST_TTL_S
-from cloudgpu.core.jobs.steps import CAPACITY_WAIT
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
+from cloudgpu.core.jobs.waiting import CAPACITY_WAIT
 from cloudgpu.core.launch.traffic import sentences
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, iso

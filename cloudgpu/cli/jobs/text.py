@@ -66,11 +66,12 @@ def _state(job: JobDocument) -> str:
 
 
 def waits_text(job: JobDocument, now: datetime) -> str | None:
-    """Return for what a job without a machine waits, and how long it does; None where it does not."""
+    """Return for what a job waits that has not begun, and how long it does; None where it does not."""
     waits = job["waits"]
     if waits is None:
         return None
-    return f"for capacity since {when(waits['since'], now)}, until {when(waits['until'], now)} at most: {waits['why']}"
+    what = "for capacity" if job["attempts"][-1]["machine"] is None else "to begin"
+    return f"{what} since {when(waits['since'], now)}, until {when(waits['until'], now)} at most: {waits['why']}"
 
 
 def _progress(job: JobDocument, now: datetime) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from cloudgpu.access.jobs.program import RequestRefused
 from cloudgpu.access.jobs.remote import RemoteJob, RemoteSpec, Restored
 from cloudgpu.access.jobs.snapshot import load
 from cloudgpu.control.inputs.launch_request import parse_request
@@ -20,7 +21,7 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.spot.history import better_location
-from cloudgpu.core.events.job_lines import Market, job_placed
+from cloudgpu.core.events.job_lines import Market, job_placed, job_waits
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import launch_options_of
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
@@ -32,7 +33,7 @@ from cloudgpu.core.jobs.transfers import Transfers
 from cloudgpu.core.model.buckets import bucket_address
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
-from cloudgpu.errors import InvalidRequest, NoCapacity
+from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
 
 END_TIMEOUT = timedelta(
     seconds=30
@@ -127,17 +128,35 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
     return job.name if attempt.number == 1 else f"{job.name}-{prefix}{attempt.number}"
 
 
-def start(session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str]) -> RemoteState:
+def start(
+    session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str], append: Callable[[Draft], None]
+) -> RemoteState:
     """Send the snapshot, put back results and the newest checkpoint, begin the command; return what is seen then.
 
-    An attempt begins once: where it has begun already, it is only looked at. Raises Unreachable where the connection
+    An attempt begins once: where it has begun already, it is only looked at. That its machine cannot begin it is
+    written once, with the reason (`append`). Raises Unreachable where the connection
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
     snapshot = snapshot_of(session, job)
     count = len(snapshot.files)
-    session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
-    moves = transfers(session, job)
-    restored = None
+    is_first = job.attempts[-1].stuck is None
+    if is_first:
+        session.report(f"{job.name}: sending {count:,} file{'s' if count != 1 else ''}")
+    try:
+        return _send_and_begin(session, job, remote, snapshot, values)
+    except (InvalidRequest, Unreachable) as error:
+        if is_first and (
+            isinstance(error, InvalidRequest) or isinstance(error.__cause__, RequestRefused)
+        ):  # it has answered
+            why = " ".join(filter(None, (error.message, error.next)))
+            append(job_waits(job.id, len(job.attempts), why, session.clock(), "start"))
+        raise
+
+
+def _send_and_begin(
+    session: Session, job: Job, remote: RemoteJob, snapshot: Snapshot, values: Mapping[str, str]
+) -> RemoteState:
+    moves, restored = transfers(session, job), None
     if len(job.attempts) > 1:
         restored, restored_moves = _restore(session, job, remote)
         moves = moves.merged_with(restored_moves)

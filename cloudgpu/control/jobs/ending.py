@@ -29,6 +29,13 @@ def not_fetched(session: Session, job: Job, why: str) -> Draft:
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
+def not_taken(session: Session, job: Job, error: CloudgpuError) -> list[Draft]:
+    """Return the line that this computer cannot take a job's results, with the way out; none where that was written."""
+    why = " ".join(filter(None, (error.message, error.next)))
+    is_reported = job.fetched is not None and job.fetched.why == why
+    return [not_fetched(session, job, why)] if isinstance(error, InvalidRequest) and not is_reported else []
+
+
 def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
     """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 

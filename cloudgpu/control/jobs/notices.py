@@ -23,7 +23,7 @@ from cloudgpu.core.jobs.alerts import (
     waits_key,
 )
 from cloudgpu.core.jobs.job import Job, State
-from cloudgpu.core.jobs.steps import waits_until
+from cloudgpu.core.jobs.waiting import waits_until
 
 WAIT_S = 5.0  # for the program that shows a notice; a desktop that hangs keeps no job waiting
 MAX_LENGTH = 500  # characters of a notice

@@ -26,7 +26,7 @@ from cloudgpu.control.jobs.attempt import (
     start,
 )
 from cloudgpu.control.jobs.deadline.choice import noticed_at
-from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, resume, stop, terminate
+from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, not_taken, resume, stop, terminate
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
 from cloudgpu.control.jobs.observer import JobObserver
@@ -40,7 +40,8 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
-from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, gives_up, next_step, no_machine
+from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, next_step, no_machine
+from cloudgpu.core.jobs.waiting import gives_up
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import (
@@ -256,8 +257,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             note_secrets(self.session, job, ())
-        machine = self._living_machine(job)
-        self.remote = start(self.session, job, self.at(job, machine), values)
+        self.remote = start(self.session, job, self.at(job, self._living_machine(job)), values, self._append)
         return None
 
     def _watch(self, job: Job, _step: Step) -> ReconcileResult | None:
@@ -377,9 +377,7 @@ class JobReconciler(JobObserver):
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            is_reported = job.fetched is not None and job.fetched.why == error.message
-            if isinstance(error, InvalidRequest) and not is_reported:  # this computer cannot take them
-                self._append(not_fetched(self.session, job, error.message))
+            self._append(*not_taken(self.session, job, error))
             self.unfetched = True
             if next_step(job, self._observed_state(job), self.session.clock()).do is not JobAction.STOP:
                 raise

@@ -432,10 +432,10 @@ def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:
     return Draft("slurm_job_recorded", SUBJECT, record, at, f"slurm:{record['cluster']}:{task['id']}:{task['begin']}")
 
 
-def job_waits(job: str, attempt: int, why: str, now: datetime) -> Draft:
-    """Return the line that an attempt waits for a machine: its launch was refused for the first time."""
+def job_waits(job: str, attempt: int, why: str, now: datetime, what: str = "waits") -> Draft:
+    """Return the line that an attempt waits for a machine, or ("start") that its machine cannot begin it."""
     body: JobWaits = {"job": job, "attempt": attempt, "why": why}
-    return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:waits")
+    return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:{what}")
 
 
 def job_gang_refused(job: str, attempt: int, members: Sequence[str], now: datetime) -> Draft:

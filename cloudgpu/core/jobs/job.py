@@ -50,12 +50,12 @@ NOTHING_MADE = ("refused", "void")  # how a launch ended that made no machine
 class Attempt:
     """One try of a job on one machine. `machine` is None until its launch is known to have made one.
 
-    `waits` is since when that launch is refused, and why it was at first; None where it is not. `nothing_made`: it
-    ended since its launch made no machine. The rest is of a job with a deadline. `market` is where it is launched;
-    `turn` counts the launches of this attempt that made nothing; `base_s` is the work that it began with. `move` is
-    there once its machine is to be ended under it; `moved`: that is how the attempt ended. Of a gang, `machine` is node
-    0, and `members` are all nodes of `cluster`, in order. `refused` are nodes that came up for it, and were ended again
-    because others were refused.
+    `waits` is since when that launch is refused, `stuck` since when its machine cannot begin it, both with why at
+    first; None where it is not so. `nothing_made`: it ended since its launch made no machine. The rest is of a job with
+    a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing; `base_s`
+    is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is how the
+    attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order. `refused` are
+    nodes that came up for it, and were ended as others were refused.
     """
 
     number: int
@@ -70,6 +70,7 @@ class Attempt:
     status: int | None = None
     why: str = ""
     waits: tuple[datetime, str] | None = None
+    stuck: tuple[datetime, str] | None = None
     market: Market | None = None
     turn: int = 0
     base_s: float = 0.0
@@ -181,9 +182,9 @@ class Job:
 
     @property
     def waits(self) -> tuple[datetime, str] | None:
-        """Since when it waits for a machine, and why it got none at first; None where it does not."""
-        attempt = self.attempt
-        return attempt.waits if self.outcome is None and attempt is not None and attempt.machine is None else None
+        """Since when it waits for a machine, or for that to begin it, and why at first; None where it does not."""
+        one = None if self.outcome else self.attempt
+        return None if one is None or one.began_at else one.waits if one.machine is None else one.stuck
 
     @property
     def deadline(self) -> DeadlineRecord | None:
@@ -418,7 +419,11 @@ def _gang_refused(job: Job, body: EventBody, _at: datetime) -> Job:
 
 
 def _waits(job: Job, body: EventBody, at: datetime) -> Job:
-    return _changed(job, body, lambda one: replace(one, waits=one.waits or (at, body["why"])))
+    def noted(one: Attempt) -> Attempt:
+        return replace(one, waits=one.waits or now) if one.machine is None else replace(one, stuck=one.stuck or now)
+
+    now = (at, body["why"])
+    return _changed(job, body, noted)
 
 
 def _closed(job: Job, _body: EventBody, at: datetime) -> Job:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import takewhile
 
 from cloudgpu.core.jobs.deadline import AGAIN_S, MAX_AGAIN_S, Choice, Mode
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
+from cloudgpu.core.jobs.waiting import CAPACITY_WAIT, gives_up, void_launches, waits_until
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso, minute_text
@@ -89,7 +89,6 @@ class ObservedState:
 
 
 CANCEL_TIMEOUT = timedelta(minutes=10)  # that a machine has to answer before its cancelled job is over all the same
-CAPACITY_WAIT = timedelta(hours=24)  # that a job waits for a machine, for a restart say
 MOVED = "moved"  # why a command was ended that continues elsewhere
 MAX_RESUMES = 2  # each costs the time of a boot, at least
 INTERRUPTED = "interrupted"  # a provider's reason for a spot machine that it took
@@ -121,23 +120,6 @@ def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
     return _with_a_machine(job, job.attempt, observed.machine, observed, now)
 
 
-def waits_until(job: Job, now: datetime) -> datetime:
-    """Return until when a job waits whose launch is refused now: a day from the first refusal, or void launch.
-
-    With a deadline, a day from that, or from the end of its last machine, where that came later.
-    """
-    if job.deadline is not None:
-        ends = [attempt.ended_at for attempt in job.attempts if attempt.ended_at is not None]
-        return max([from_iso(job.deadline["at"]), *ends]) + CAPACITY_WAIT
-    waits, void = job.attempts[-1].waits, _void_launches(job)
-    return (void[-1].placed_at if void else now if waits is None else waits[0]) + CAPACITY_WAIT
-
-
-def gives_up(job: Job, now: datetime) -> bool:
-    """Say whether a job whose launch is refused once more has waited for its machine as long as it may."""
-    return now >= waits_until(job, now)
-
-
 def no_machine(job: Job, why: str, now: datetime) -> Step:
     """Return the end of a job that gets no further machine, for this reason."""
     span = duration_text(CAPACITY_WAIT) if gives_up(job, now) else ""
@@ -150,14 +132,9 @@ def no_machine(job: Job, why: str, now: datetime) -> Step:
     return Step(JobAction.END, f"{job.attempts[-2].why}; it got no other machine{within}: {why}", State.LOST)
 
 
-def _void_launches(job: Job) -> list[Attempt]:
-    """Return the last attempts whose launches made no machine, the newest first."""
-    return list(takewhile(lambda one: one.nothing_made, (one for one in reversed(job.attempts) if one.ended_at)))
-
-
 def _slowed(job: Job, now: datetime) -> Step | None:
     """Return that void launches in a row slow down: one is repeated at once, then after 1, 2, 4 to 10 minutes."""
-    void = _void_launches(job)
+    void = void_launches(job)
     if len(void) < 2:  # noqa: PLR2004  (the first is repeated at once)
         return None
     if gives_up(job, now):
@@ -202,7 +179,7 @@ def _on_a_machine(job: Job, attempt: Attempt, machine: Machine, state: ObservedS
         if not state.silent:
             return Step(JobAction.OBSERVE)
         return _elsewhere(job, attempt, state.choice) or _silent(job, attempt, state.silent, now)
-    return _by_what_runs(job, attempt, state.remote, state)
+    return _by_what_runs(job, attempt, state.remote, state, now)
 
 
 def _ended_by_itself(remote: RemoteState | None) -> bool:
@@ -302,17 +279,25 @@ def _ended_by_hand(machine: Machine) -> bool:
     return machine.action_reason is not None and not by_rule and not machine.launch_failed
 
 
-def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, state: ObservedState) -> Step:
+def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, state: ObservedState, now: datetime) -> Step:
     if remote.phase is Phase.EXITED and remote.exit is not None:
         return _exited(job, remote.exit)
     if remote.phase is Phase.ABSENT and attempt.began_at is None:
-        return _cancelled(job) or _elsewhere(job, attempt, state.choice) or Step(JobAction.START)
+        return _cancelled(job) or _elsewhere(job, attempt, state.choice) or _start(job, attempt, now)
     if remote.phase in (Phase.LOST, Phase.ABSENT):  # it was there: a disk that was replaced, say
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
         return Step(JobAction.CANCEL, job.cancel[1])
     over = _over_cost(job, state.spent, JobAction.CANCEL)
     return over or _elsewhere(job, attempt, state.choice) or Step(JobAction.WATCH)
+
+
+def _start(job: Job, attempt: Attempt, now: datetime) -> Step:
+    """Return that an attempt is begun; one that its machine could not begin for so long is given up."""
+    if attempt.stuck is None or not gives_up(job, now):
+        return Step(JobAction.START)
+    since = duration_text(waits_until(job, now) - attempt.stuck[0])
+    return Step(JobAction.END, f"it could not be begun for {since}: {attempt.stuck[1]}", State.SETUP_FAILED)
 
 
 def _over_cost(job: Job, spent: Money | None, do: JobAction) -> Step | None:
@@ -436,6 +421,8 @@ def _wait_ends(job: Job, machine: Machine | None, now: datetime) -> datetime:
 
 
 def _had_a_command(job: Job) -> bool:
+    if job.attempts and job.attempts[-1].stuck is not None and job.attempts[-1].began_at is None:
+        return False  # what earlier attempts left is here already
     return any(attempt.began_at is not None for attempt in job.attempts) or job.outcome is State.SETUP_FAILED
 
 

@@ -556,11 +556,14 @@ def test_a_line_at_a_time_is_the_same_as_all_at_once(lines: list[Event]) -> None
     begun = folded(lines[:1])
     assert begun is not None
     state, closed = begun.state, [*begun.closed]
-    for one in lines[1:]:
+    for number, one in enumerate(lines[1:], 2):
         row, rest = (json.dumps(part, sort_keys=True) for part in (state["row"], packed(state)))
         state = unpacked(json.loads(row), json.loads(rest))  # as a ledger keeps it between two lines
         ended = apply_event(state, one)
-        assert ended is not None
+        if ended is None:  # it finds a machine that was missed: the ledger folds anew what there is by now
+            anew = folded(lines[:number])
+            assert anew is not None
+            state, closed, ended = anew.state, [], [*anew.closed]
         closed += ended
     assert whole(Folded(state, tuple(closed))) == whole(folded(lines))
 

@@ -46,6 +46,25 @@ def test_a_job_is_placed_launched_begun_watched():
     assert world.job.attempts[0].key == "key-1"
 
 
+@pytest.mark.parametrize(("there", "hours", "text"), [(None, 1, "1h"), ("desk", 24, "1d")])
+def test_a_machine_that_cannot_begin_a_job_is_tried_so_long_and_then_ended_without_a_fetch(there, hours, text):
+    world = World(spec(machine=there))
+    until(world, JobAction.LAUNCH)
+    for why in ("The disk of fox is full.", "It is full still."):  # each try is refused, the first reason counts
+        world.write(lines.job_waits("job-1", 1, why, world.now, "start"))
+        assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.START
+    assert (world.job.waits, world.job.state) == ((START, "The disk of fox is full."), State.STARTING)
+    world.now += timedelta(hours=hours, seconds=-1)
+    assert next_step(world.job, world.seen(world.job), world.now).do is JobAction.START
+    world.now += timedelta(seconds=1)
+    end = world.step()
+    assert (end.do, end.outcome) == (JobAction.END, State.SETUP_FAILED)
+    assert end.why == f"it could not be begun for {text}: The disk of fox is full."
+    assert world.job.waits is None
+    assert [world.step().do for _ in range(2 - (there is not None))][-1] is JobAction.CLOSE
+    assert world.begun == []
+
+
 def test_what_succeeded_is_fetched_then_its_machine_ends_then_it_is_closed():
     world = begun(World(spec()))
     world.ends(1, status=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from datetime import UTC, datetime
 
 import psutil
@@ -13,7 +14,7 @@ from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.testing import write_plugin
 from tests.cli.many import QuickProgram, shared
-from tests.cli.program import until
+from tests.cli.program import Program, until
 from tests.providers.ssh.homes import everything, furnish
 
 
@@ -254,3 +255,25 @@ def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     assert host.processes() == []
     assert not host.place.exists()
     assert cloudgpu.machines() == []
+
+
+def test_a_job_for_which_a_host_has_no_room_says_why_once_and_begins_when_there_is_room(cloudgpu, host, tmp_path):
+    """A limit on the size of files stands for the full disk: every write there is refused as on one."""
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").write_text("print('hello')")
+    server = psutil.Process(host.process.pid)
+    server.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    words = ("run", "otter", "--on", "amber-fox", "--yes", "--workdir", str(tmp_path / "work"), "--", "echo", "hello")
+    run = Program(cloudgpu.home, cloudgpu.environ).start(*words)
+    try:
+        waits = until(lambda: [one["waits"] for one in cloudgpu("jobs", "-o", "json").json["jobs"] if one["waits"]])
+        assert "The disk of amber-fox is full" in waits[0]["why"]
+        assert "Free space there" in waits[0]["why"]
+        assert "otter waits to begin since" in " ".join(cloudgpu("jobs").out.split())
+    finally:
+        server.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (0, b"hello\n"), err
+    assert (err.count(b"sending 1 file"), err.count(b"The disk of amber-fox is full")) == (1, 1)
+    assert cloudgpu("jobs", "--all", "-o", "json").json["jobs"][0]["waits"] is None

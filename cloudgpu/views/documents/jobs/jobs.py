@@ -77,14 +77,14 @@ class JobProgress(TypedDict):
 
 
 class JobWaits(TypedDict):
-    """What a job without a machine waits for."""
+    """What a job waits for that has not begun: a machine, or room on the machine that it has."""
 
     since: Time
-    """When its launch was refused for the first time."""
+    """When its launch was refused, or its machine could not begin it, for the first time."""
     until: Time
-    """When it gives up: the next refused launch ends it."""
+    """When it gives up: what is refused then ends it."""
     why: str
-    """Why it was refused."""
+    """Why it was refused at first, with what to do where its machine cannot begin it."""
 
 
 class JobExit(TypedDict):
@@ -173,7 +173,7 @@ class JobDocument(TypedDict):
     slurm: JobSlurm | None
     """Where it is in Slurm; null for a job that is not, or not yet."""
     waits: JobWaits | None
-    """Its launch is refused, for lack of capacity say, and is tried again; null: it waits for no machine."""
+    """Its launch is refused, or its machine cannot begin it, and that is tried again; null: it does not wait so."""
     attempt: int | None
     """The number of the latest attempt; null before the first."""
     attempts: list[JobAttempt]
