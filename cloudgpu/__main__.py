@@ -1,5 +1,6 @@
 """The command: `cloudgpu`, or `python -m cloudgpu`."""
 
+import os
 import sys
 
 from cloudgpu.cli import interrupt
@@ -7,6 +8,7 @@ from cloudgpu.cli import interrupt
 
 def main() -> None:
     """Run the command line, and end on Ctrl-C also while that is being loaded."""
+    _open_closed_streams()
     interrupt.install_handlers()
     try:
         from cloudgpu.cli.app import main as run
@@ -14,6 +16,13 @@ def main() -> None:
         interrupt.ignore_interrupts()
         sys.exit(interrupt.CODE)
     run()
+
+
+def _open_closed_streams() -> None:
+    """Open those of stdin, stdout and stderr that are closed: else the next file gets the number, and the output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == number:  # the lowest that is free
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 if __name__ == "__main__":

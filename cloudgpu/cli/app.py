@@ -64,7 +64,7 @@ def _run_or_show_error(args: list[str]) -> int:
     except interrupt.Interrupted as told:
         raise KeyboardInterrupt from told
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  (the last place where a defect can become a sentence)
         from cloudgpu.cli.common import Declined
@@ -72,6 +72,11 @@ def _run_or_show_error(args: list[str]) -> int:
 
         return _declined(error, args) if isinstance(error, Declined) else _show(as_cloudgpu_error(error, args), args)
     return code if isinstance(code, int) else 0
+
+
+def _drop_stdout() -> None:
+    """Let what is left in stdout's buffer go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _completing() -> bool:
@@ -114,7 +119,13 @@ def _show(error: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
         import json  # --help does without
 
-        sys.stdout.write(json.dumps({"error": error.as_dict()}, indent=2) + "\n")
+        document = json.dumps({"error": error.as_dict()}, indent=2)
+        try:
+            sys.stdout.write(f"{document}\n")
+            sys.stdout.flush()
+        except OSError:  # stdout takes nothing: a full disk
+            sys.stderr.write(f"{document}\n")
+            _drop_stdout()
     else:
         # A sentence that begins with what was typed says where it was typed.
         where = f"{error.field}: " if error.field and error.message.startswith(("'", '"')) else ""

@@ -1,0 +1,45 @@
+"""stdin, stdout and stderr that were closed, or that take nothing: one sentence or none, never a defect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.cli.program import Program
+
+
+@pytest.fixture
+def program(tmp_path):
+    return Program(tmp_path / "home")
+
+
+def shell(program, line, *words):
+    """Run a line of the shell in which "$@" is the program with these words."""
+    argv = ["sh", "-c", line, "sh", *program.argv(*words)]
+    return subprocess.run(argv, env=program.env(), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_no_file_takes_the_place_of_a_stream_that_was_closed(program):
+    done = shell(program, '"$@" <&- >&- 2>&-', "budget", "set", "lab", "--amount", "5", "--period", "month")
+    assert done.returncode == 0
+    found = json.loads(shell(program, '"$@"', "budget", "ls", "-o", "json").stdout)
+    assert [one["name"] for one in found["budgets"]] == ["lab"]
+    assert shell(program, '"$@"', "cost", "--verify").returncode == 0
+
+
+@pytest.mark.soak
+def test_an_answer_that_nobody_takes_is_no_defect(program):
+    done = shell(program, '"$@" >&-', "cost")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")  # noqa: PTH110
+@pytest.mark.parametrize("words", [("ls", "-o", "json"), ("cost",), ("cost", "--by", "nothing", "-o", "json")])
+def test_a_full_disk_is_told_on_stderr(program, words):
+    done = shell(program, '"$@" > /dev/full', *words)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "refused: No space left on device" in done.stderr or "is not a valid group of costs" in done.stderr
