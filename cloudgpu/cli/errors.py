@@ -38,6 +38,8 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
         known = _unneeded_option(args, error.option_name)
         if known is not None:
             return known
+    if getattr(error, "possibilities", None):
+        error.possibilities = _near_options(error.option_name, error.possibilities)
     param = getattr(error, "param", None)
     field = _name(param) if param is not None else getattr(error, "option_name", None)
     named = getattr(getattr(error, "ctx", None), "info_name", None)  # also where another word was typed for it
@@ -53,6 +55,14 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
         value=_typed(error),
         next=f"Run: cloudgpu{verb} --help",
     )
+
+
+def _near_options(typed: str, known: Sequence[str]) -> list[str]:
+    """Return the options that are like the one that was typed; the parser's own search counts the dashes, too."""
+    from difflib import get_close_matches
+
+    bare = {one.lstrip("-"): one for one in known}
+    return [bare[name] for name in get_close_matches(typed.lstrip("-"), bare)]
 
 
 def _words_of(param: Any, verb: str) -> str:

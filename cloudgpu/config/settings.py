@@ -92,7 +92,11 @@ def load_settings(home: Home, environ: Mapping[str, str]) -> Settings:
     Raises InvalidRequest for the first fault, with file and key as its `field`.
     """
     text = read_text(home.config_file, "config.toml") or ""
-    settings = settings_from_text(text, login=login_name(environ))
+    try:
+        settings = settings_from_text(text, login=login_name(environ))
+    except InvalidRequest as fault:
+        fault.next = f"{fault.next} ({home.config_file})"
+        raise
     settings = replace(settings, alerts=with_environment(settings.alerts, environ))
     url = environ.get("CLOUDGPU_LEDGER")
     return replace(settings, ledger_url=url) if url else settings
@@ -201,13 +205,11 @@ def _check_keys(table: Mapping[str, Any]) -> None:
     )
     for key in table:
         if key not in known:
-            name = str(shown(key))
-            raise setting_fault(
-                name,
-                name,
-                f"is not a setting{did_you_mean(closest_match(key, known))}",
-                next=f"Settings: {', '.join(known)}.",
-            )
+            name, meant = str(shown(key)), closest_match(key, known)
+            is_account = meant is None and isinstance(table[key], dict)
+            account = f"An account's settings are below [accounts.{name}]. " if is_account else ""
+            remedy = f"{account}Settings: {', '.join(known)}."
+            raise setting_fault(name, name, f"is not a setting{did_you_mean(meant)}", next=remedy)
 
 
 def _text(key: str, value: object) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import LaunchRequest
     from cloudgpu.views.documents.machines.machines import RequestDifference
 
-NEVER_SHORTER = "a lease is never made shorter: stop or end the machine yourself"
+NEVER_SHORTER = "stop or end the machine yourself, since a lease is never made shorter"
 LEASE_TOLERANCE = timedelta(minutes=1)  # lease ends are whole seconds, a little after the launch's ledger line
 
 

@@ -237,6 +237,10 @@ WORDS = [
     Case("lst", "verb", "did you mean 'ls'?", "cloudgpu ls --help"),
     Case("xyzzy", "verb", "no verb 'xyzzy'", "cloudgpu --help"),
     Case("up --yes --gpuu x", "--gpuu", "No such option: --gpuu", HELP),
+    Case("cost --days 3", "--days", "No such option: --days.", "cloudgpu cost --help"),
+    Case("up --gpus x", "--gpus", "No such option: --gpus (Possible options: --gpu).", HELP),
+    Case("report --out x", "--out", "(Possible options: --output).", "cloudgpu report --help"),
+    Case("budget rm nothing", "NAME", "No budget is called 'nothing'.", "cloudgpu budget ls"),
     Case("up --yes --gpu", "--gpu", "requires an argument", HELP),
     Case("up --yes extra", "arguments", "unexpected extra argument", HELP),
     Case(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
 WIDEST_COMMAND = 40
+SEEN = "As run, watch or cron last saw it; cloudgpu reap looks now."
 
 
 def command(
@@ -51,7 +52,8 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
     waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
     waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _unfetched(job))]
     listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
-    return "\n".join([listed, *map(wrapped, waiting)])
+    living = [SEEN] if any(job["ended_at"] is None for job in value["jobs"]) else []
+    return "\n".join([listed, *map(wrapped, (*waiting, *living))])
 
 
 def _unfetched(job: JobDocument) -> str:

@@ -58,7 +58,7 @@ def _unknown(account: str, key: str) -> InvalidRequest:
 
 def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> Figure:
     if key not in options:
-        return Figure(default, f"default of local.{key}")
+        return Figure(default, f"default of accounts.{account}.{key}")
     found = options[key]
     value = _number(found)
     if value is None or not value.is_finite() or not 0 <= value <= 1_000_000:  # noqa: PLR2004

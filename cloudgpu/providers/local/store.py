@@ -129,7 +129,7 @@ def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
             raise NoCapacity(message, field="provider", value="local", next="free some space and try again") from error
         if error.errno in _FORBIDDEN:
             message = f"This user may not write where local machines are kept ({where})."
-            raise AuthFailed(message, next=f"give yourself write access to {home}") from error
+            raise AuthFailed(message, next=f"Give yourself write access to {home}.") from error
         message = f"The local machines cannot be reached: {error.strerror or error} ({where})."
         raise ProviderUnavailable(message, field="provider", value="local", next="try again") from error
 

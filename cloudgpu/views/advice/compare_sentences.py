@@ -160,8 +160,13 @@ def _early_sentence(facts: CompareFacts, amounts: AmountFormat) -> str:
     price = facts.desktop.purchase.scaled(Fraction(facts.expected.owned.number))
     return (
         f"{wait}; so far an hour came to {amounts(per_hour)}, and for the desktop's {amounts(price)} you would get "
-        f"{round(Fraction(price.nanos, per_hour.nanos)):,} such hours."
+        f"about {_two_digits(Fraction(price.nanos, per_hour.nanos)):,} such hours."
     )
+
+
+def _two_digits(number: Fraction) -> int:
+    """Return a number with its first two digits: an hour so far says no more of all that follow."""
+    return int(float(f"{float(number):.1e}"))
 
 
 def _rerun_sentence(facts: CompareFacts) -> str:

@@ -214,9 +214,11 @@ def test_an_hour_of_history_does_not_say_how_it_goes_on(session, clock):
     assert found["sentence"] == (
         "So far the cloud has cost $1.00; a desktop with one V100-16GB doing the same work would have cost $1,000.10 "
         "($1,000.00 on the first day). A trend needs a day of history, so compare again after 2026-10-21 00:00 UTC; so "
-        "far an hour came to $1.00, and for the desktop's $1,000.00 you would get 1,000 such hours."
+        "far an hour came to $1.00, and for the desktop's $1,000.00 you would get about 1,000 such hours."
     )
     assert found["pace"] == dict.fromkeys(("low", "expected", "high"))
+    odd = asked(session, together(machine(use(0, None, segments=(segment(nanos=12_345_678),)), worked=hours("gpu"))))
+    assert odd["sentence"].endswith("you would get about 81,000 such hours.")  # 81,000.1
     free = machine(use(0, None, segments=(segment(nanos=0),)), worked=hours("gpu"))
     told = asked(session, together(free))["sentence"]
     assert told.endswith("A trend needs a day of history, so compare again after 2026-10-21 00:00 UTC.")

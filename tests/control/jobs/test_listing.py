@@ -8,6 +8,7 @@ from io import BytesIO
 
 import pytest
 
+from cloudgpu.cli.jobs.jobs import SEEN, table_text
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, list_jobs
@@ -259,3 +260,12 @@ def test_a_colleagues_job_is_cancelled_by_its_owner_or_a_payer_alone(team):
     assert find(team["bo"].session, "fox").cancel is None
     assert cancel(team["ada"].session, "fox", {})["job"]["state"] == "cancelled"
     assert cancel(team["pia"].session, "wolf", {})["job"]["state"] == "cancelled"
+
+
+def test_a_list_with_a_job_that_lives_says_that_it_may_be_over_by_now(lab):
+    lab.asked("job-1", "fox")
+    lab.over("job-1")
+    over = table_text(list_jobs(lab.session, ended=True), lab.clock(), ended=True)
+    lab.asked("job-2", "owl")
+    living = table_text(list_jobs(lab.session, ended=True), lab.clock(), ended=True)
+    assert (living.endswith(f"\n{SEEN}"), SEEN in over) == (True, False)

@@ -72,7 +72,7 @@ def test_a_span_costs_what_was_measured_over_it_and_what_comes_next_costs_the_mo
     assert desk.spent == Decimal("0.46")
     assert [one.body["price"]["basis"] for one in desk.lines()] == ["measured", "assumed"] * 2
     assert desk.lines()[2].body["price"]["source"] == (
-        "measured: 240 W of GPUs on average, over 1h + 100 W (default of local.watts), x 0.5 $/kWh "
+        "measured: 240 W of GPUs on average, over 1h + 100 W (default of accounts.lab.watts), x 0.5 $/kWh "
         "(accounts.lab.usd_per_kwh)"
     )
     assert desk.session.ledger.verify().faults == ()

@@ -62,7 +62,7 @@ def test_without_a_meter_the_price_is_a_setting_with_its_source(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     price = power.price(local_options("home", {}), (), NOON)
     assert price.per_hour == Money.usd("0.012")
-    assert price.source == "100 W (default of local.watts) x 0.12 $/kWh (default of local.usd_per_kwh)"
+    assert price.source == "100 W (default of accounts.home.watts) x 0.12 $/kWh (default of accounts.home.usd_per_kwh)"
     assert (price.as_of, price.basis) == (NOON, Basis.SETTING)
     own = power.price(local_options("home", {"watts": 450, "usd_per_kwh": 0.3}), (), NOON)
     assert own.per_hour == Money.usd("0.135")
@@ -98,8 +98,8 @@ def test_a_part_of_the_computer_costs_its_measured_watts_and_says_what_was_not_m
     half = power.shared_price(options, gpus, ComputerShare(3600, 1800, 40 * 3600, 3600, 0, 2), NOON)
     assert half.per_hour == Money.usd("0.0108")  # (40 + 50) W
     assert half.source == (
-        "measured: 40 W of GPUs on average, over 1h + 100 W (default of local.watts), split among up to 2 machines, "
-        "x 0.12 $/kWh (default of local.usd_per_kwh)"
+        "measured: 40 W of GPUs on average, over 1h + 100 W (default of accounts.home.watts), "
+        "split among up to 2 machines, x 0.12 $/kWh (default of accounts.home.usd_per_kwh)"
     )
     blind = power.shared_price(options, gpus, ComputerShare(3600, 3600, 40 * 1800, 1800, 1800, 1), NOON)
     assert (blind.per_hour, blind.basis) == (Money.usd("0.0186"), Basis.ASSUMED)  # (20 + 35 + 100) W
