@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.reconcile import reconcile
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.times import from_iso, iso
@@ -144,7 +144,7 @@ def test_a_google_export_out_of_bigquery_is_matched_by_its_list_of_labels(everyt
 
 def test_our_own_export_agrees_with_the_ledger(everything, tmp_path):
     file = tmp_path / "own.csv"
-    export(everything, BillFormat.FOCUS, ExportPeriod(None, None, NOW), file, io.StringIO())
+    export(everything, ExportFormat.FOCUS, ExportPeriod(None, None, NOW), file, io.StringIO())
     value = reconcile(everything, file)
     # What runs still goes on after the last row; the rest is the same to a nano-dollar.
     assert {one["id"]: one["likely_reason"] for one in value["resources"]} == dict.fromkeys(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from tests.views.ledger_of_all import NOW, aws_spot, filled, negotiated, others
 
 PYTHON = Path(sys.prefix) / "focus" / "bin" / "python"
@@ -30,7 +30,7 @@ SLIPS = {f"{name}_Required" for name in OLD_NAMES if name != "ChargeType"} | {"S
 def rows(tmp_path_factory):
     stream = io.StringIO()
     session = filled(tmp_path_factory.mktemp("validated") / "home", [*aws_spot(), *others(), *negotiated()])
-    export(session, BillFormat.FOCUS, ExportPeriod(None, None, NOW), None, stream)
+    export(session, ExportFormat.FOCUS, ExportPeriod(None, None, NOW), None, stream)
     return list(csv.DictReader(io.StringIO(stream.getvalue())))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli.common import Format, Output, emit, open_session, tell
 from cloudgpu.cli.money.options import Since, Tz, Until
-from cloudgpu.control.cost.exports import BillFormat, export, parse_period
+from cloudgpu.control.cost.exports import ExportFormat, export, parse_period
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def command(
     *,
     form: Annotated[
-        BillFormat,
+        ExportFormat,
         typer.Option("--format", help="focus: FOCUS 1.0 CSV; csv: plain columns; json: one document."),
-    ] = BillFormat.FOCUS,
+    ] = ExportFormat.FOCUS,
     since: Since = None,
     until: Until = None,
     tz: Tz = None,

@@ -1,7 +1,7 @@
-"""Compares what the cloud has cost, by this ledger, with a desktop that would have done the same work.
+"""Compares the cost of rented machines, by the ledger, with a desktop that would have done the same work.
 
-It tells the ledger's rented machines from the user's own, finds their GPUs, how fast the desktop's GPU is compared with
-them, and where the same GPU can be rented.
+It separates the rented machines in the ledger from the user's own, and finds their GPUs, the speed of the desktop's GPU
+relative to them, and the cheapest offer of a GPU like the user's own.
 """
 
 from __future__ import annotations
@@ -48,17 +48,16 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.compare import CompareDocument
 
 
-SAMPLES_WINDOW_S = 3600.0  # the latest samples, which have the use of a GPU if it is measured
+SAMPLES_WINDOW_S = 3600.0  # of the latest samples: if the GPU is measured, they have its use
 NO_TIME = timedelta(0)
 CLOCK_TOLERANCE = timedelta(minutes=1)  # two clocks that differ by less agree
-_KWH = 3_600_000  # joules
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodCosts:
-    """What the ledger and the samples have of a period: machines, ended usages, each machine's hours of activity.
+    """The machines, their ended usages, and their hours of activity by machine id, in a period.
 
-    `cost` is the daily cost of all of these machines, if the caller has it already.
+    `cost` is the daily cost of all of these machines, if the caller has computed it already.
     """
 
     machines: Sequence[Machine]
@@ -68,7 +67,7 @@ class PeriodCosts:
 
 
 def read_period_costs(session: Session, since: datetime | None, until: datetime | None) -> PeriodCosts:
-    """Return a period's machines, usages and hours, all as of the same line of the ledger."""
+    """Return a period's machines, usages and hours, all from one read of the ledger."""
     text = "" if since is None else iso(since)
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(text))))
     return PeriodCosts(machines, ended, utilization_of(session, machines, ended, since, until))
@@ -77,9 +76,9 @@ def read_period_costs(session: Session, since: datetime | None, until: datetime 
 def compare_with_desktop(
     session: Session, request: CompareRequest, costs: PeriodCosts | None = None
 ) -> CompareDocument:
-    """Return the comparison with a desktop that `compare` prints without a price. Queries no cloud.
+    """Return the document of `compare` without a price: the ledger compared with a desktop. Asks no cloud.
 
-    `costs` is what was read already of the same period as that of `request`.
+    `costs` are those of the period of `request`, if the caller has read them already.
     """
     use_prices(session.home.price_lists)
     inputs = costs or read_period_costs(session, request.since, request.until)
@@ -88,18 +87,21 @@ def compare_with_desktop(
 
 def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
     now, desktop = session.clock(), request.desktop
-    desktop_gpu, goes_on = gpu_named(desktop.gpu), request.until is None or request.until > now
+    desktop_gpu, is_ongoing = gpu_named(desktop.gpu), request.until is None or request.until > now
     rented, only_local = rented_machines(costs.machines)
     ledger_ahead = _ledger_ahead(session, now)
     past_request, read_costs = request, costs
-    if ledger_ahead is not None:  # what is still to come did not happen yet
+    if ledger_ahead is not None:  # entries dated later than now must not count
         past_request, read_costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, past_request, read_costs, rented, now)
     ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
-    by_age = sold_by_age(desktop)
-    cases = {} if history is None else compare_cases(history, desktop, goes_on=goes_on)
-    number = cases[Case.EXPECTED].owned.number if cases else 1
+    resold_by_age = sold_by_age(desktop)
+    cases = {} if history is None else compare_cases(history, desktop, goes_on=is_ongoing)
+    desktop_count = cases[Case.EXPECTED].owned.number if cases else 1
     local_names = [] if only_local else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
+    resale_value = ZERO
+    if history is not None:
+        resale_value = ownership_cost(resold_by_age, history.elapsed, NO_TIME, desktop_count).worth
     return CompareFacts(
         now=now,
         desktop=desktop,
@@ -111,9 +113,9 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         unpriced=unpriced,
         since=request.since,
         until=request.until,
-        is_ongoing=goes_on,
-        resale_value=ZERO if history is None else ownership_cost(by_age, history.elapsed, NO_TIME, number).worth,
-        resale_depreciation=by_age.depreciation,
+        is_ongoing=is_ongoing,
+        resale_value=resale_value,
+        resale_depreciation=resold_by_age.depreciation,
         ledger_ahead=ledger_ahead,
         only_local=only_local,
         local_names=local_names,
@@ -125,10 +127,10 @@ def _history(
     session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine], now: datetime
 ) -> tuple[History | None, tuple[str, ...]]:
     """Return the rented machines' daily cost and work, and what has no price; None if nothing was billed."""
-    ids, of_all = {machine.id for machine in rented}, len(rented) == len(costs.machines)
-    ended = costs.ended if of_all else [one for one in costs.ended if one[0] in ids]
-    begins = [use.begin for _, use in ended] + [use.begin for machine in rented for use in machine.open_usage]
-    cost = costs.cost if of_all else None
+    ids, are_all_rented = {machine.id for machine in rented}, len(rented) == len(costs.machines)
+    ended = costs.ended if are_all_rented else [usage for usage in costs.ended if usage[0] in ids]
+    begins = [usage.begin for _, usage in ended] + [usage.begin for machine in rented for usage in machine.open_usage]
+    cost = costs.cost if are_all_rented else None
     if cost is None:
         cost = daily(rented, ended, now, request.zone, since=request.since, until=request.until)
     if not begins or not (cost.days or cost.without_price or ids & costs.hours.keys()):
@@ -136,21 +138,21 @@ def _history(
     begin = max(filter(None, (from_iso(min(begins)), request.since)))
     end = now if request.until is None else min(now, request.until)
     by_days = {day: add_sums(projects.values()) for day, projects in cost.days.items()}
-    machines = _machines(session, request, costs, rented)
+    machines = _rented_machines_with_hours(session, request, costs, rented)
     return History(begin, max(begin, end), request.zone, by_days, machines), cost.without_price
 
 
-def _machines(
+def _rented_machines_with_hours(
     session: Session, request: CompareRequest, costs: PeriodCosts, rented: Sequence[Machine]
 ) -> list[RentedMachine]:
     ran = [machine for machine in rented if machine.id in costs.hours]
     begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
-    days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour is of the day on which it begins
+    days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour counts on the day when it begins
     speed = speeds(request.desktop, request.work or Workload.TRAINING)
-    return [_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
+    return [_rented_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
 
 
-def _machine(
+def _rented_machine(
     session: Session,
     machine: Machine,
     hours: Sequence[Hour],
@@ -170,7 +172,7 @@ def _machine(
 
 
 def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
-    """Say whether its GPUs are measured; if the samples were deleted already, they are not."""
+    """Return whether the use of the machine's GPUs is measured; False if its samples were deleted already."""
     if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
         return True
     samples = SampleStore(session.home.samples, machine.id)
@@ -180,28 +182,26 @@ def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> b
 
 def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
     by_id = {machine.id: machine for machine in costs.machines}
-    own = own_machines(costs.machines, costs.hours)
     work = request.work or Workload.TRAINING
 
-    def work_of(one: OwnMachine) -> OwnMachineWork:
-        machine = by_id[one.id]
+    def work_of(own: OwnMachine) -> OwnMachineWork:
+        machine = by_id[own.id]
         cost = _cost_of(machine, costs.ended, session.clock(), request)
-        return compare_own_machine(
-            machine, one, work, cost, is_measured=_is_measured(session, machine, costs.hours[one.id])
-        )
+        is_measured = _is_measured(session, machine, costs.hours[own.id])
+        return compare_own_machine(machine, own, work, cost, is_measured=is_measured)
 
-    return [work_of(one) for one in own]
+    return [work_of(own) for own in own_machines(costs.machines, costs.hours)]
 
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:
     """Return the cost of one machine in the period, as `cost` shows it; None if a part has no price."""
-    its_ended = [one for one in ended if one[0] == machine.id]
-    costs = daily([machine], its_ended, now, request.zone, since=request.since, until=request.until)
+    ended_usages = [usage for usage in ended if usage[0] == machine.id]
+    costs = daily([machine], ended_usages, now, request.zone, since=request.since, until=request.until)
     return None if costs.without_price else money(costs.total.amount)
 
 
 def _ledger_ahead(session: Session, now: datetime) -> datetime | None:
-    """Return the time of the ledger's last line if it is later than this computer's clock, else None."""
+    """Return the time of the ledger's last entry if it is later than this computer's clock, else None."""
     _, _, recorded = session.ledger.head()
     last = from_iso(recorded) if recorded else None
     return last if last is not None and last > now + CLOCK_TOLERANCE else None
@@ -236,7 +236,7 @@ def compare_own_machine(
 
 
 def _energy(machine: OwnMachine, hours: float) -> Energy | None:
-    """Return the energy of its GPUs, None if never measured; hours without a figure count at the mean of the others."""
+    """Return the energy of the machine's GPUs, None if never measured; unmeasured hours count at the mean power."""
     if machine.kwh is None or not machine.measured_hours:
         return None
     unmeasured = max(0.0, hours - machine.measured_hours)
@@ -244,16 +244,16 @@ def _energy(machine: OwnMachine, hours: float) -> Energy | None:
 
 
 def cheapest_substitute(spec: GpuSpec, work: Workload) -> tuple[CatalogOffer | None, Fraction]:
-    """Return the cheapest on-demand offer of this GPU and 1; if no cloud lists it, of another GPU, and the ratio.
+    """Return the cheapest on-demand offer of this GPU, or of another one if no cloud lists it; None if there is none.
 
-    The ratio is how many hours of the offer's GPU replace an hour of this one. None if no offer is known.
+    The fraction is how many hours of the offer's GPU replace one hour of this GPU.
     """
     offers = [offer for offer in catalog.offers(market=Market.ON_DEMAND) if offer.type.gpu.share]
     same_gpu = [(offer, Fraction(1)) for offer in offers if offer.type.gpu.name == spec.name]
     candidates = same_gpu or [(offer, ratio) for offer in offers if (ratio := _ratio(spec, offer, work))]
     if not candidates:
         return None, Fraction(1)
-    return min(candidates, key=lambda one: (_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
+    return min(candidates, key=lambda one: (_nanos_per_gpu(one[0]) * one[1], one[0].type.provider, one[0].type.name))
 
 
 def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | None:
@@ -262,7 +262,7 @@ def _ratio(spec: GpuSpec, offer: CatalogOffer, work: Workload) -> Fraction | Non
     return None if ratio is None else ratio.ratio
 
 
-def _per_gpu(offer: CatalogOffer) -> Fraction:
-    """Return what an hour of one whole GPU of it costs, in nano-dollars."""
+def _nanos_per_gpu(offer: CatalogOffer) -> Fraction:
+    """Return the price of one GPU of the offer for an hour, in nano-dollars."""
     gpu = offer.type.gpu
     return Fraction(offer.listed.price.per_hour.nanos) / (Fraction(str(gpu.share)) * gpu.count)

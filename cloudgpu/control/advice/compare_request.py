@@ -1,4 +1,7 @@
-"""Parses the options of `compare`, typed or passed by a program: the desktop, a period, or a price and a use."""
+"""Parses the options of `compare`, from the command line or the library.
+
+They name a desktop, and either a period of the ledger, or a price and a utilization for the calculator.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.control.advice.desktop_choice import FIGURES, command_text, is_chosen, rates_for, requested_desktop
+from cloudgpu.control.advice.desktop_choice import (
+    DESKTOP_FIGURES,
+    command_text,
+    is_chosen,
+    rates_for,
+    requested_desktop,
+)
 from cloudgpu.control.inputs.periods import PeriodOptions, parse_period_request
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.advice.desktop import NO_TERMS, Desktop, FinanceTerms, years
@@ -31,25 +40,25 @@ from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_member
 from cloudgpu.errors import InvalidRequest
 
 MAX_YEARS = 100
-_CALCULATOR_MODE = ("price", "utilization", "hours_per_day")  # with one of these it is the calculator
-_CALCULATOR_ONLY = ("gpu", "spot", "years", "interest", "price_drift", "vat")  # of no use without
+_CALCULATOR_MODE = ("price", "utilization", "hours_per_day")  # one of these selects the calculator
+_CALCULATOR_ONLY = ("gpu", "spot", "years", "interest", "price_drift", "vat")
 _LEDGER_ONLY = ("since", "until", "tz")
 _TEXT_EXAMPLES = {"work": "training", "depreciation": "declining", "currency": "KRW", "tz": "Asia/Seoul"}
 
 
 class CompareOptions(PeriodOptions, total=False):
-    """What `compare` takes. Text is read as the command line reads it; with a price or a use no ledger is read."""
+    """The options of `compare`, parsed as on the command line. With a price or a use, no ledger is read."""
 
     desktop: str | Path | None  # a name, or a file's path; None: the setting
     work: str | None  # "training", "inference"
     depreciation: str | None  # "none", "straight-line", "declining"; None: as the desktop's file has it
     gpu: str | None  # "v100", "a100:8"
-    price: Number | None  # dollars an hour, of the whole machine; "2 EUR" at a known rate
+    price: Number | None  # dollars per hour for the machine; "2 EUR" at a known rate
     spot: bool
     utilization: Number | Fraction | None  # "15%", 0.15, "phd-desktop"
     hours_per_day: Number | None
     years: Number | None
-    purchase: Number | None  # the desktop's figures in place of its file's
+    purchase: Number | None  # from here to `yearly_loss`: figures that replace those of the desktop's file
     watts: Number | None
     system_watts: Number | None
     idle_watts: Number | None
@@ -65,8 +74,11 @@ class CompareOptions(PeriodOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Rented:
-    """The rented machine of a calculation. `model` or `price` may be None if not given, but not both."""
+class RentedInputs:
+    """The rented machine of the calculator: `count` GPUs of a `model`, for `price` per hour. One of both may be None.
+
+    `use` is how much it is used, `horizon` for how long in all.
+    """
 
     model: str | None
     count: int
@@ -79,12 +91,12 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """The request of `compare`. `changed` are the options that gave the desktop other figures than its file.
+    """The parsed request of `compare`.
 
-    `is_chosen` is whether the user named the desktop, or gave it a price or watts: then no other is taken.
-    `counts_resale` is False where it was typed that no sale by age counts. `work` is None where it was not said,
-    `currency` for dollars, `rented` where the ledger is to be compared. `typed` are the desktop's figures as they were
-    given.
+    `changed` are the options that replaced figures of the desktop's file, `typed` these figures as they were typed.
+    `is_chosen` is whether the user chose the desktop: then no other desktop is compared. `counts_resale` is False if
+    `--depreciation` was typed. `work` is None if it was not typed, `currency` is None for dollars, `rented` is None for
+    a comparison with the ledger.
     """
 
     desktop: Desktop
@@ -95,22 +107,23 @@ class CompareRequest:
     tz: str
     since: datetime | None = None
     until: datetime | None = None
-    rented: Rented | None = None
+    rented: RentedInputs | None = None
     is_chosen: bool = False
     counts_resale: bool = True
     typed: Mapping[str, object] = field(default_factory=dict)
 
 
 def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> CompareRequest:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    """Return the request of these options. Raises InvalidRequest that names the invalid option."""
     check_keywords("compare", options, CompareOptions.__annotations__)
     _check_texts(options)
     _check_mode(options)
     period = parse_period_request(session.settings, session.clock(), options)
     currency = period.currency
     desktop, changed = requested_desktop(session, currency, options)
-    typed = options.get("work")
-    work = None if typed is None else parse_member(Workload, typed, "kind of work that decides about speed", "--work")
+    work_text = options.get("work")
+    kind_text = "kind of work that decides about speed"
+    work = None if work_text is None else parse_member(Workload, work_text, kind_text, "--work")
     return CompareRequest(
         desktop=desktop,
         changed=changed,
@@ -120,12 +133,12 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         tz=period.tz,
         since=period.since,
         until=period.until,
-        rented=_rented(options, desktop, work, rates_for(session, currency, "compare", options))
+        rented=_rented_inputs(options, desktop, work, rates_for(session, currency, "compare", options))
         if _is_calculator(options)
         else None,
         is_chosen=is_chosen(session, options),
         counts_resale=options.get("depreciation") is None,
-        typed={name: options[name] for name in FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
+        typed={name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )
 
 
@@ -134,7 +147,7 @@ def _is_calculator(options: CompareOptions) -> bool:
 
 
 def _check_texts(options: CompareOptions) -> None:
-    """Refuse a program's value of a wrong type; numbers, GPUs and desktops are looked at where they are read."""
+    """Raise InvalidRequest for a value that is not text; numbers, GPUs and desktops are checked when parsed."""
     moments = dict.fromkeys(("since", "until"), "2026-11-20")
     for name, example in {**_TEXT_EXAMPLES, **moments}.items():
         value = options.get(name)
@@ -150,7 +163,7 @@ def _check_texts(options: CompareOptions) -> None:
 
 
 def _check_mode(options: CompareOptions) -> None:
-    """Refuse an option that the other way to compare would leave out silently."""
+    """Raise InvalidRequest for an option that the selected mode, ledger or calculator, would ignore."""
     calculator = _is_calculator(options)
     for name in _LEDGER_ONLY if calculator else _CALCULATOR_ONLY:
         value = options.get(name)
@@ -166,7 +179,7 @@ def _check_mode(options: CompareOptions) -> None:
         raise InvalidRequest(text, field=option, value=str(value), next=next_text)
 
 
-def _rented(options: CompareOptions, desktop: Desktop, work: Workload | None, rates: RateLookup) -> Rented:
+def _rented_inputs(options: CompareOptions, desktop: Desktop, work: Workload | None, rates: RateLookup) -> RentedInputs:
     gpu, price = options.get("gpu"), options.get("price")
     if gpu is None and price is None:
         raise _missing_option(
@@ -178,15 +191,17 @@ def _rented(options: CompareOptions, desktop: Desktop, work: Workload | None, ra
         message = "--spot asks the catalogue for a spot price, and --price says one."
         raise InvalidRequest(message, field="--spot", value=None, next="Keep one of the two.")
     model, count = parse_gpu(gpu)
-    span = options.get("years")
-    return Rented(
+    horizon = options.get("years")
+    return RentedInputs(
         model=model,
         count=count or 1,
         price=None if price is None else parse_money(price, "--price", most=MAX_PRICE, above_zero=True, rates=rates),
         spot=bool(options.get("spot")),
         use=parse_utilization(options.get("utilization"), options.get("hours_per_day")),
         terms=_terms(options),
-        horizon=desktop.life if span is None else years(parse_number(span, "--years", least="0.1", most=MAX_YEARS)),
+        horizon=desktop.life
+        if horizon is None
+        else years(parse_number(horizon, "--years", least="0.1", most=MAX_YEARS)),
     )
 
 

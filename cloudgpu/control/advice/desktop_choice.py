@@ -1,4 +1,4 @@
-"""The desktop to compare with: its file's figures, and those that were typed in their place."""
+"""Finds the desktop to compare with: the figures of its file, and typed ones that replace them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument
 
-DEFAULT_DESKTOP = "rtx3090"  # the desktop of the settings where nobody set one
-FIGURES = (
+DEFAULT_DESKTOP = "rtx3090"  # the default of the setting `desktop`
+DESKTOP_FIGURES = (
     "depreciation",
     "purchase",
     "watts",
@@ -41,10 +41,10 @@ FIGURES = (
 )
 
 
-def desktop_named(session: Session, name: str | Path | None = None, currency: Currency | None = None) -> Desktop:
-    """Return the desktop of this name or file (None: the setting), as every verb reads it; raise InvalidRequest.
+def load_desktop_of(session: Session, name: str | Path | None = None, currency: Currency | None = None) -> Desktop:
+    """Return the desktop with this name or file (None: that of the settings). Raises InvalidRequest.
 
-    `currency` is one whose rate was asked for: a file in it that has no rate of its own takes this one.
+    A file in another currency that has no rate of its own takes the rate of `currency`.
     """
     if not isinstance(name, str | Path | None):
         raise InvalidRequest(
@@ -66,12 +66,12 @@ def desktop_named(session: Session, name: str | Path | None = None, currency: Cu
 
 
 def all_desktops(session: Session) -> list[Desktop]:
-    """Return every desktop that can be named, the user's own and the shipped ones, by name."""
-    return [desktop_named(session, name) for name in desktop_names([session.home.root / "desktops"])]
+    """Return every desktop, the user's own and the shipped ones, sorted by name."""
+    return [load_desktop_of(session, name) for name in desktop_names([session.home.root / "desktops"])]
 
 
 def desktops_document(session: Session) -> DesktopsDocument:
-    """Return every desktop that can be named with its figures, as `compare --desktops` prints them."""
+    """Return the document of `compare --desktops`: every desktop with its figures."""
     return {"desktops": [desktop_value(desktop) for desktop in all_desktops(session)]}
 
 
@@ -81,44 +81,44 @@ def _board_power(name: str) -> Power | None:
 
 
 def requested_desktop(
-    session: Session, currency: Currency | None, given: Mapping[str, Any]
+    session: Session, currency: Currency | None, options: Mapping[str, Any]
 ) -> tuple[Desktop, tuple[str, ...]]:
-    """Return the desktop that was asked for, and the options that gave it other figures than its file."""
-    desktop = desktop_named(session, given.get("desktop"), currency)
-    typed_figures = {name: given[name] for name in FIGURES if given.get(name) is not None}
-    rates = rates_for(session, currency, "compare", given)
+    """Return the requested desktop, and the options that replaced figures of its file."""
+    desktop = load_desktop_of(session, options.get("desktop"), currency)
+    typed_figures = {name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None}
+    rates = rates_for(session, currency, "compare", options)
     for name, value in typed_figures.items():
         desktop = replace(desktop, **_fields_of(name, value, rates))
     _check(desktop, typed_figures)
     return desktop, tuple(_option(name) for name in typed_figures)
 
 
-def is_chosen(session: Session, given: Mapping[str, Any]) -> bool:
-    """Say whether the user chose the desktop: named it, has another in the settings, or gave it a price or watts."""
-    typed = any(given.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
+def is_chosen(session: Session, options: Mapping[str, Any]) -> bool:
+    """Return whether the user chose the desktop: named it, set it in the settings, or typed its price or watts."""
+    typed = any(options.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
     return typed or session.settings.desktop != DEFAULT_DESKTOP
 
 
-def command_text(verb: str, given: Mapping[str, Any]) -> str:
-    """Return the whole command line of these options, to be typed again."""
+def command_text(verb: str, options: Mapping[str, Any]) -> str:
+    """Return the command line with these options."""
     words = [f"cloudgpu {verb}"]
-    for name, value in given.items():
+    for name, value in options.items():
         if value is None or value is False:
             continue
-        every = value if isinstance(value, list | tuple) else [value]
-        words += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in every]
+        values = value if isinstance(value, list | tuple) else [value]
+        words += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in values]
     return " ".join(words)
 
 
-def rates_for(session: Session, currency: Currency | None, verb: str, given: Mapping[str, Any]) -> RateLookup:
-    """Return how a verb finds the rate of an amount's currency; a refusal has the line and the command to type."""
+def rates_for(session: Session, currency: Currency | None, verb: str, options: Mapping[str, Any]) -> RateLookup:
+    """Return a function that finds the rate of a currency, or raises InvalidRequest with how to give one."""
 
     def find_rate(code: str) -> Currency:
         upper = check_code(code, "--currency")
         if upper == "USD" or upper in session.settings.currencies or (currency and currency.code == upper):
-            return rate_known(session, currency, code)
+            return _known_rate(session, currency, code)
         today = session.clock().date()
-        command = command_text(verb, {**given, "currency": upper, "rate": "RATE", "rate_date": today})
+        command = command_text(verb, {**options, "currency": upper, "rate": "RATE", "rate_date": today})
         raise InvalidRequest(
             f"There is no rate for {upper}: none is ever fetched or guessed.",
             field="--currency",
@@ -133,25 +133,25 @@ def rates_for(session: Session, currency: Currency | None, verb: str, given: Map
     return find_rate
 
 
-def rate_known(session: Session, currency: Currency | None, code: str) -> Currency:
-    """Return the rate of --currency where it is that one, else the configured one."""
-    known = check_code(code, "--currency")
-    if currency is not None and currency.code == known:
+def _known_rate(session: Session, currency: Currency | None, code: str) -> Currency:
+    """Return `currency` if it has this code, else the configured rate."""
+    checked = check_code(code, "--currency")
+    if currency is not None and currency.code == checked:
         return currency
-    return parse_currency(session.settings, session.clock(), {"currency": known}) or rate_of(
-        session.settings.currencies, known
+    return parse_currency(session.settings, session.clock(), {"currency": checked}) or rate_of(
+        session.settings.currencies, checked
     )
 
 
 def _fields_of(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
-    """Return the desktop's fields that a typed figure stands for."""
+    """Return the fields of the desktop that a typed figure replaces."""
     option = _option(name)
     if name == "resale":
         return {"resale": parse_money(value, option, rates=rates), "resale_known": True}
     if name == "purchase":
         return dict(zip(("purchase", "quoted"), parse_amount(value, option, rates=rates), strict=True))
-    field, read = _READERS[name]
-    return {field: read(value, option, rates)}
+    field, parse = _PARSERS[name]
+    return {field: parse(value, option, rates)}
 
 
 def _watts(value: object, option: str, _rates: RateLookup) -> Power:
@@ -159,7 +159,7 @@ def _watts(value: object, option: str, _rates: RateLookup) -> Power:
 
 
 def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
-    """Refuse figures that cannot go together, of which one was typed."""
+    """Raise InvalidRequest for figures that contradict each other, at the one that was typed."""
     if desktop.resale > desktop.purchase:
         name = "resale" if "resale" in typed else "purchase"
         message = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
@@ -189,7 +189,7 @@ def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-_READERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
+_PARSERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
     "watts": ("gpu_power", _watts),
     "system_watts": ("system_power", _watts),
     "idle_watts": ("idle_power", _watts),

@@ -1,6 +1,6 @@
-"""What machines would cost on every provider side by side: joins offers, rates, work and the rules of the bill.
+"""Estimates what machines would cost on every provider, by the catalogue's prices and the billing rules.
 
-For `--nodes`: whether several machines of each type are worth it, and how likely a gang is lost.
+With `--nodes`: how much faster a cluster of each type is, and the chance that a spot node is interrupted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cloudgpu.control.advice.estimate_inputs import (
     attached_costs,
     discontinued_types,
     offers_of,
-    past_run,
-    past_value,
+    past_machine,
+    past_machine_value,
     precisions,
     relaxations,
     requested_disks,
@@ -42,7 +42,6 @@ from cloudgpu.core.advice.estimate import (
     CostParts,
     Estimate,
     Precision,
-    PricedTime,
     WorkHours,
     average_use,
     cheapest_each,
@@ -94,22 +93,20 @@ PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
 def estimate_document(session: Session, request: EstimateQuery, machines: Sequence[Machine] = ()) -> EstimateDocument:
-    """Return what `estimate` prints with a session at hand: the ledger is read for a past run alone.
+    """Return the document of `estimate`; reads the ledger only for a past machine.
 
-    `machines` are those of the ledger, for the chance that a gang of spot machines loses one.
+    `machines` are those of the ledger, for the chance that one of a cluster's spot nodes is interrupted.
     """
-    past = None
-    if request.like is not None:
-        past = past_run(session, request.like)
+    past = None if request.like is None else past_machine(session, request.like)
     return estimate(session.settings, session.clock(), request, past, machines)
 
 
 def estimate_without_ledger(
     environ: Mapping[str, str], now: datetime, options: EstimateOptions
 ) -> tuple[EstimateDocument, EstimateQuery]:
-    """Return what `estimate` prints without a ledger, by the request and this home's settings and prices.
+    """Return the document of `estimate` without a ledger, by this home's settings and prices, and the parsed request.
 
-    Raises InvalidRequest for what cannot be asked for, and for faults in the settings.
+    Raises InvalidRequest for invalid options or settings.
     """
     use_refreshed(environ)
     settings = load_settings(find_home(environ), environ)
@@ -124,9 +121,9 @@ def estimate(
     past: PastMachine | None,
     machines: Sequence[Machine] = (),
 ) -> EstimateDocument:
-    """Return what was asked for as plain values. Pure but for the catalogue's dated lists.
+    """Return the estimate as plain values, by the dated prices of the catalogue.
 
-    Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with the near one.
+    Raises InvalidRequest for an unknown GPU, type, provider, region or kind of disk, with similar names.
     """
     request, disk_types = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), GpuSpeeds()
@@ -141,7 +138,7 @@ def estimate(
     return {
         "as_of": iso(now),
         "request": _estimate_request(request),
-        "past_run": None if past is None else past_value(past),
+        "past_run": None if past is None else past_machine_value(past),
         "currency": None if request.currency is None else request.currency.to_json(),
         "estimates": estimates_value(with_costs, DisplayOptions(now, request.currency, _fees_factor(settings)), speeds),
         "nodes": None if request.nodes is None else nodes_value(request, request.nodes, with_costs, machines),
@@ -159,16 +156,16 @@ def estimate(
 
 
 def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str | None:
-    """Return that Kaggle's free hours are enough, where the same GPU is among the answers; None where they are not."""
+    """Return that Kaggle's free hours are enough, if its GPU is among the estimates; None if they are not."""
     figures = shipped_rules().figures
     hours, session = figures.kaggle_hours.value, figures.kaggle_session_hours.value
     on_t4 = [one for one in estimates if _is_kaggle_gpu(one)]
-    if not on_t4 or request.number > 1:
+    if not on_t4 or request.machine_count > 1:
         return None
     needed = on_t4[0].work_hours.hours if on_t4[0].work_hours is not None else request.hours.a_day * request.hours.days
     if needed > hours:
         return None
-    usage = f"{float(needed):.3g} hours" + ("" if request.is_finite else " a week")
+    usage = f"{float(needed):.3g} hours" + ("" if request.is_one_job else " a week")
     return (
         f"Free: Kaggle gives about {float(hours):g} GPU hours a week on two T4, and this is {usage} (notebooks of at "
         f"most {float(session):g} hours)."
@@ -193,16 +190,20 @@ def _estimates(
     speeds: GpuSpeeds,
     now: datetime,
 ) -> Iterator[Estimate]:
-    """Yield what each offer would cost by the span that ranks it; what nothing is known of is left out, and named."""
-    rates, rank = Rates(), "expected" if request.is_finite else "month"
+    """Yield what each offer would cost in the time by which estimates are sorted: the expected time, or a month.
+
+    GPUs whose speed is not known are left out for a job, and named in `speeds.left_out`.
+    """
+    rates, sort_key = Rates(), "expected" if request.is_one_job else "month"
     for offer in offers:
-        job = _work_hours(request, past, offer, speeds)
-        if request.is_finite and job is None:
+        work_hours = _work_hours(request, past, offer, speeds)
+        if request.is_one_job and work_hours is None:
             continue
         buy = _buy(request, offer, disk_types, rates)
-        span = piece_of_work(request.hours, job.hours) if job else average_use(request.hours, MONTH)
+        time = piece_of_work(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        yield Estimate(buy, {rank: cost_parts(buy, span)}, rank, job, fits, spot_uncertainty(offer, now))
+        costs = {sort_key: cost_parts(buy, time)}
+        yield Estimate(buy, costs, sort_key, work_hours, fits, spot_uncertainty(offer, now))
 
 
 def _buy(request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates) -> Buy:
@@ -210,34 +211,28 @@ def _buy(request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str]
     percent = percent_off(request.committed, offer) if request.committed else None
     price = listed if percent is None else listed.scaled(1 - percent / 100)
     resources = tuple(attached_costs(request, offer, disk_types, rates))
-    return Buy(offer, price, resources, request.number, committed=percent is not None)
+    return Buy(offer, price, resources, request.machine_count, committed=percent is not None)
 
 
-def _costs_by_period(request: EstimateQuery, buy: Buy, job: WorkHours | None) -> dict[str, CostParts]:
-    return {name: cost_parts(buy, span) for name, span in _priced_times(request, job)}
-
-
-def _priced_times(request: EstimateQuery, job: WorkHours | None) -> Iterator[tuple[str, PricedTime]]:
-    if job is None:
-        yield from ((name, average_use(request.hours, length)) for name, length in PERIODS.items())
-    else:
-        yield from (
-            (name, piece_of_work(request.hours, hours))
-            for name, hours in (("low", job.low), ("expected", job.hours), ("high", job.high))
-        )
+def _costs_by_period(request: EstimateQuery, buy: Buy, work: WorkHours | None) -> dict[str, CostParts]:
+    """Return the costs of a day, month and year, or of a job: low, expected and high."""
+    if work is None:
+        return {name: cost_parts(buy, average_use(request.hours, length)) for name, length in PERIODS.items()}
+    hours_by_name = {"low": work.low, "expected": work.hours, "high": work.high}
+    return {name: cost_parts(buy, piece_of_work(request.hours, hours)) for name, hours in hours_by_name.items()}
 
 
 def _work_hours(
     request: EstimateQuery, past: PastMachine | None, offer: CatalogOffer, speeds: GpuSpeeds
 ) -> WorkHours | None:
-    """Return for how long these machines are busy with the work; None where nothing is known of their GPU."""
+    """Return how long these machines need for the job; None without a job, or if their GPU's speed is not known."""
     gpu = offer.type.gpu
     if request.total_hours is not None:
         return WorkHours(request.total_hours, request.total_hours, request.total_hours)
     if request.flops is None and past is None:
         return None
     spec = catalog.named_gpu(gpu.name)
-    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * request.number
+    gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * request.machine_count
     if spec is None:
         speeds.left_out[gpu.name] = "no figures in the catalogue"
         return None
@@ -258,13 +253,12 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
     speeds.peaks[spec.name] = peak
     if is_recalled(spec, flops.precision):
         speeds.recalled.add(spec.name)
-    return WorkHours(*(compute_hours(flops.number, peak, gpus, one) for one in flops.efficiency))
+    return WorkHours(*(compute_hours(flops.operations, peak, gpus, one) for one in flops.efficiency))
 
 
 def _hours_like_past(
     request: EstimateQuery, past: PastMachine | None, spec: GpuSpec, gpus: Fraction, speeds: GpuSpeeds
 ) -> WorkHours | None:
-
     if past is None:
         return None
     ratio = speed_ratio(spec, past.gpu, request.work)
@@ -282,7 +276,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
         "gpu": filters.gpu,
         "gpu_count": filters.gpu_count,
         "type": request.type,
-        "number": request.number,
+        "number": request.machine_count,
         "market": str(filters.market),
         "provider": filters.provider,
         "region": filters.region,
@@ -292,7 +286,7 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
         "hours_per_day": float(request.hours.a_day),
         "days_per_week": float(request.hours.days),
         "hours": None if request.total_hours is None else float(request.total_hours),
-        "flops": None if flops is None else float(flops.number),
+        "flops": None if flops is None else float(flops.operations),
         "precision": None if flops is None else str(flops.precision),
         "efficiency": None if flops is None else [float(one) for one in flops.efficiency],
         "like": request.like,
@@ -303,10 +297,10 @@ def _estimate_request(request: EstimateQuery) -> EstimateRequest:
 def nodes_value(
     request: EstimateQuery, query: NodesQuery, estimates: Sequence[Estimate], machines: Sequence[Machine]
 ) -> NodesDocument:
-    """Return what so many machines of each type are worth, in the order of the estimates.
+    """Return the speed-up and cost factor of a cluster of each type, in the order of the estimates.
 
-    `machines` are those of the ledger, for what it has seen of spot. Where no provider has the GPU, the answer is about
-    machines of the user's own.
+    `machines` are those of the ledger, for their spot interruptions. If no provider has the GPU, the answer is about
+    the user's own machines.
     """
     training = query.training
     return {
@@ -317,43 +311,46 @@ def nodes_value(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": USED_OF_NETWORK,
-        "worth": [_offer_worth(query, one, machines) for one in estimates] or [*_own_gpus_worth(request, query)],
+        "worth": [_cluster_of_offer(query, one, machines) for one in estimates]
+        or [*_clusters_of_own_gpus(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 
 
-def _offer_worth(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
-    shape, listed = estimate.buy.offer.type, estimate.buy.offer.listed
-    peak = peak_of([shape.gpu])
-    value = _worth(
+def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
+    machine_type, listed = estimate.buy.offer.type, estimate.buy.offer.listed
+    peak = peak_of([machine_type.gpu])
+    value = _cluster_value(
         query,
-        shape.gpu.name,
+        machine_type.gpu.name,
         peak,
-        network_of(shape.provider, shape.name),
-        shape.name.removeprefix("Standard_"),
+        network_of(machine_type.provider, machine_type.name),
+        machine_type.name.removeprefix("Standard_"),
     )
-    place = (shape.provider, shape.name, listed.region)
+    place = (machine_type.provider, machine_type.name, listed.region)
     on_spot = listed.market is Market.SPOT
     loss = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
     return {
         **value,
-        "provider": shape.provider,
+        "provider": machine_type.provider,
         "region": listed.region,
-        "instance_type": shape.name,
+        "instance_type": machine_type.name,
         "spot_loss": None if loss is None else _loss_chance(loss),
     }
 
 
-def _own_gpus_worth(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
-    """Yield the GPUs that were named, as machines of the user's own."""
+def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
+    """Yield the cluster of each GPU that the request names, as the user's own machines."""
     gpu = request.filters.gpu
     for spec in matching_gpus(gpu, catalog.gpus()) if gpu else ():
-        yield _worth(query, spec.name, spec.tensor_tflops, None, None)
+        yield _cluster_value(query, spec.name, spec.tensor_tflops, None, None)
 
 
-def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork | None, kind: str | None) -> NodesWorth:
-    network = listed if query.network is None else None
-    gbit = query.network if network is None else network.gbit
+def _cluster_value(
+    query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork | None, type_name: str | None
+) -> NodesWorth:
+    network = listed if query.network_gbit is None else None
+    gbit = query.network_gbit if network is None else network.gbit
     value: NodesWorth = {
         "provider": None,
         "region": None,
@@ -376,22 +373,22 @@ def _worth(query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork 
     }
     if gbit is None:
         missing = (
-            f"Not known: the network of machines with {kind or gpu} is in no list. Give it: --network 10 (Gbit/s)."
+            f"Not known: the network of machines with {type_name or gpu} is in no list. Give it: --network 10 (Gbit/s)."
         )
         return {**value, "says": missing}
     if peak is None:
         return value
-    worth = speed_up(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)
+    speed = speed_up(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)
     return {
         **value,
-        "compute_s": worth.compute_s,
-        "traffic_s": worth.traffic_s,
-        "speed_up": worth.speed_up,
-        "speed_up_without_overlap": worth.without_overlap,
-        "cost_factor": worth.cost_factor,
-        "overlap_gbit_per_s": worth.overlap_gbit,
-        "verdict": str(worth.verdict),
-        "says": worth_sentence(worth, f" with {kind or gpu} and {gbit:g} Gbit/s"),
+        "compute_s": speed.compute_s,
+        "traffic_s": speed.traffic_s,
+        "speed_up": speed.speed_up,
+        "speed_up_without_overlap": speed.without_overlap,
+        "cost_factor": speed.cost_factor,
+        "overlap_gbit_per_s": speed.overlap_gbit,
+        "verdict": str(speed.verdict),
+        "says": worth_sentence(speed, f" with {type_name or gpu} and {gbit:g} Gbit/s"),
     }
 
 

@@ -1,7 +1,7 @@
-"""Gathers the inputs of an estimate: offers, attached costs, and past runs as work.
+"""Collects the inputs of an estimate: offers, attached costs (disk and address), and a past machine's work.
 
-Beside a machine stand its disk, by the cloud's own kinds, and its address, each with its rate. A past run is read from
-the ledger as its hours of use and its GPUs. Where no offer fits, it says which part of the request is in the way.
+A past machine is read from the ledger, as its hours of use and its GPUs. If no offer fits, `relaxations` finds which
+option to leave out.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import PastRun
 
 AZURE_SKUS = {"premium-ssd": "Premium_LRS", "standard-ssd": "StandardSSD_LRS", "standard-hdd": "Standard_LRS"}
-_DEFAULT = {"aws": "gp3", "azure": "premium-ssd"}  # as `up` takes them; on Google it depends on the type
-_NO_DISKS = ("local-ssd",)  # comes with the machine, and goes with it
+_DEFAULT_DISKS = {"aws": "gp3", "azure": "premium-ssd"}  # of `up`; on Google the default depends on the type
+_NOT_ATTACHABLE = ("local-ssd",)  # part of the machine
 _UNUSED_IP = "static_ip_unused"  # an address of Google's while no machine uses it
 
 
@@ -46,7 +46,7 @@ class Rates:
     _cache: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
 
     def of(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
-        """Return what so much of a kind costs there, as `attached_costs.rate` says."""
+        """Return the rate of so many GB of a disk, or of an address, as `attached_costs.rate`."""
         key = (provider, region, kind, quantity)
         if key not in self._cache:
             self._cache[key] = rate(provider, region, kind, quantity)
@@ -54,16 +54,18 @@ class Rates:
 
 
 def disk_kinds(provider: str) -> tuple[str, ...]:
-    """Return the kinds of disk that a machine there can have, as `--disk` takes them."""
+    """Return the kinds of disk that a provider's machines can have, as `--disk` accepts them."""
     if provider == "azure":
         return tuple(AZURE_SKUS)
     return tuple(
-        kind for kind in storage_kinds(provider) if price_class_of(kind) is PriceClass.DISK and kind not in _NO_DISKS
+        kind
+        for kind in storage_kinds(provider)
+        if price_class_of(kind) is PriceClass.DISK and kind not in _NOT_ATTACHABLE
     )
 
 
 def requested_disks(requested: Sequence[str]) -> dict[str, str]:
-    """Return the kind of disk that was asked for at each provider; raise InvalidRequest for a kind that none has."""
+    """Return the requested kind of disk by provider. Raises InvalidRequest for an unknown one, or two of a provider."""
     kinds: dict[str, str] = {}
     providers = {kind: provider for provider in PROVIDERS for kind in disk_kinds(provider)}
     providers |= {sku.lower(): "azure" for sku in AZURE_SKUS.values()}
@@ -92,12 +94,12 @@ def _unknown_disk(name: str, known: dict[str, str]) -> InvalidRequest:
 def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
     """Return a machine's kind of disk: the requested one if its type supports it, else the default of `up`.
 
-    Empty where a type comes with its disk, and none is billed beside it.
+    Empty for a type that includes its disk, so that none is billed in addition.
     """
     machine_type = offer.type
     name = disk_types.get(machine_type.provider)
     if machine_type.provider != "gcp":
-        return name or _DEFAULT.get(machine_type.provider, "")
+        return name or _DEFAULT_DISKS.get(machine_type.provider, "")
     machine = machine_type.name.partition("+")[0]
     return name if name and accepts_disk(machine, name) else disk_type(machine)
 
@@ -105,20 +107,20 @@ def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
 def attached_costs(
     request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates
 ) -> Iterator[AttachedCostEstimate]:
-    """Yield what is paid beside a machine: its disk and its address."""
+    """Yield what is billed in addition to a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region
     kind = disk_at(offer, disk_types) if request.disk_gb else ""
     if kind:
-        stored_as = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
-        yield AttachedCostEstimate("disk", rates.of(provider, region, stored_as, request.disk_gb), PaidPer.KEPT)
-    for name, when in address_parts(provider, offer.listed.market, request.address):
-        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), when)
+        priced_kind = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
+        yield AttachedCostEstimate("disk", rates.of(provider, region, priced_kind, request.disk_gb), PaidPer.KEPT)
+    for name, paid_per in address_prices(provider, offer.listed.market, request.address):
+        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid_per)
 
 
-def address_parts(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:
-    """Yield each price that an address has, and when it is paid.
+def address_prices(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:
+    """Yield the name of each price of an address, and when it is paid.
 
-    Azure's are static whatever is asked for: a Standard address stays until it is removed.
+    Azure's addresses are always static: a Standard address remains until it is removed.
     """
     kind = address_kind(provider, market)
     if address is Address.NONE or kind is None:
@@ -133,7 +135,7 @@ def address_parts(provider: str, market: Market, address: Address) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class PastMachine:
-    """What a machine of the ledger did: its GPU, how many (a share is a part of one), and its billed hours by kind."""
+    """A past machine of the ledger: its GPU, how many it had (a share counts in part), and its billed hours by use."""
 
     id: str
     name: str
@@ -147,20 +149,20 @@ class PastMachine:
 
     @property
     def work(self) -> WorkHours:
-        """The hours that count: in use; at least while the GPU was busy, at most with all that is not known.
+        """The hours of work: those in use; at least those with a busy GPU, at most with all unknown hours.
 
-        Where nothing is known of its use, every hour counts; where no GPU was read, all use is the GPU's.
+        If nothing is known of its use, every hour counts; if no GPU was measured, all use counts as the GPU's.
         """
         in_use = self.gpu_hours + self.used_hours
         most = in_use + self.unknown_hours
         return WorkHours(self.gpu_hours or in_use or most, in_use or most, most)
 
 
-def past_run(session: Session, name: str) -> PastMachine:
-    """Return the run of the machine that is called so, an ended one too: the latest of that name.
+def past_machine(session: Session, name: str) -> PastMachine:
+    """Return the latest machine of this name, also an ended one, with its hours.
 
-    Raises InstanceNotFound for an unknown name, InvalidRequest where it had no GPU that the catalogue knows, or was
-    never in use.
+    Raises InstanceNotFound for an unknown name, InvalidRequest if the catalogue does not know its GPU, or it was never
+    in use.
     """
     machines, uses = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(""))))
     matches = find_any([one for one in machines if not one.is_named_resource], name, session.clock(), ended=True)
@@ -185,8 +187,8 @@ def past_run(session: Session, name: str) -> PastMachine:
     return past
 
 
-def past_value(past: PastMachine) -> PastRun:
-    """Return a past run as plain values; hours are those that it was billed for."""
+def past_machine_value(past: PastMachine) -> PastRun:
+    """Return a past machine as plain values; the hours are billed hours."""
     return {
         "id": past.id,
         "name": past.name,
@@ -203,8 +205,8 @@ def past_value(past: PastMachine) -> PastRun:
 def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
     gpu_kinds = machine.accelerators or ()
     if len(gpu_kinds) != 1:
-        has = f"{len(gpu_kinds)} kinds of GPU" if gpu_kinds else "no GPU"
-        raise _no_gpu(machine, f"{machine.name} has {has}, so its hours cannot be converted to another GPU.")
+        gpus_text = f"{len(gpu_kinds)} kinds of GPU" if gpu_kinds else "no GPU"
+        raise _no_gpu(machine, f"{machine.name} has {gpus_text}, so its hours cannot be converted to another GPU.")
     (gpus,) = gpu_kinds
     spec = _spec(gpus)
     if spec is None:
@@ -243,9 +245,9 @@ def _never_used_error(past: PastMachine) -> InvalidRequest:
 
 
 def scale_hours(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHours:
-    """Return the hours of the same work on so many GPUs, of which one is so many times as fast; linear in their number.
+    """Return the hours of the same work on `gpus` GPUs, each `ratio` times as fast; linear in their number.
 
-    At least: the GPU's hours alone, and the best reading of the speeds; at most: all that is not known, and the worst.
+    At least: the hours with a busy GPU, at the highest ratio; at most: with all unknown hours, at the lowest ratio.
     """
     work = past.work
     low, hours, high = ((work.low, ratio.high), (work.hours, ratio.ratio), (work.high, ratio.low))
@@ -253,13 +255,13 @@ def scale_hours(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHou
 
 
 def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
-    """Return the request with its type as the catalogue writes it, and the provider whose that is."""
+    """Return the request with its type as the catalogue writes it, and the type's provider."""
     if request.type is None:
         return request
     names = {
-        _plain_type(shape.name): (shape.provider, shape.name)
-        for shape in catalog.types(request.filters.provider)
-        if request.filters.provider in (None, shape.provider)
+        _plain_type(listed.name): (listed.provider, listed.name)
+        for listed in catalog.types(request.filters.provider)
+        if request.filters.provider in (None, listed.provider)
     }
     if _plain_type(request.type) not in names:
         raise _unknown_type(request.type, [name for _, name in names.values()])
@@ -274,12 +276,12 @@ def _plain_type(name: str) -> str:
 def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
     with_gpu = [one for one in types if _plain_type(one).startswith(f"{_plain_type(name)}+")]
     if name and with_gpu:
-        says, way = f"{name!r} has no GPU by itself.", f"Say which is attached to it: {', '.join(with_gpu)}."
-        return InvalidRequest(says, field="--type", value=name, next=way)
-    owner = next((shape for shape in catalog.types() if _plain_type(shape.name) == _plain_type(name)), None)
+        remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
+        return InvalidRequest(f"{name!r} has no GPU by itself.", field="--type", value=name, next=remedy)
+    owner = next((listed for listed in catalog.types() if _plain_type(listed.name) == _plain_type(name)), None)
     if owner is not None:
-        says, way = f"{name!r} is a type of {owner.provider}.", f"Leave out --provider, or write {owner.provider}."
-        return InvalidRequest(says, field="--type", value=name, next=way)
+        remedy = f"Leave out --provider, or write {owner.provider}."
+        return InvalidRequest(f"{name!r} is a type of {owner.provider}.", field="--type", value=name, next=remedy)
     return unknown_word(
         f"The catalogue has no type {name!r}",
         name,
@@ -291,24 +293,24 @@ def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
 
 
 def offers_of(request: EstimateQuery) -> list[CatalogOffer]:
-    """Return every offer that passes, in every region."""
-    it = request.filters
-    offers = catalog.offers(it.provider, it.region, it.market, it.gpu, with_legacy=it.with_legacy, trust=it.trust)
+    """Return every offer that meets the request, in every region."""
+    filters = request.filters
+    places = (filters.provider, filters.region, filters.market, filters.gpu)
     return [
         offer
-        for offer in offers
-        if request.type in (None, offer.type.name) and it.gpu_count in (None, offer.type.gpu.count)
+        for offer in catalog.offers(*places, with_legacy=filters.with_legacy, trust=filters.trust)
+        if request.type in (None, offer.type.name) and filters.gpu_count in (None, offer.type.gpu.count)
     ]
 
 
 def discontinued_types(request: EstimateQuery, offers: list[CatalogOffer]) -> list[str]:
-    """Return the types of a named GPU that have a price, and are not shown since they can probably not be launched."""
+    """Return the types of a named GPU that are not shown because they can probably not be launched any more."""
     if request.filters.gpu is None or request.filters.with_legacy:
         return []
     all_offers = offers_of(replace(request, filters=replace(request.filters, with_legacy=True)))
     shown = {(offer.type.provider, offer.type.name) for offer in offers}
-    named = {(offer.type.provider, offer.type.name) for offer in all_offers}
-    return sorted(f"{provider} {name}" for provider, name in named - shown)
+    priced = {(offer.type.provider, offer.type.name) for offer in all_offers}
+    return sorted(f"{provider} {name}" for provider, name in priced - shown)
 
 
 _UNSET: dict[str, Any] = {
@@ -323,19 +325,21 @@ _UNSET: dict[str, Any] = {
 
 
 def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
-    """Return, by option that yields offers if it is dropped, the number of instance types and the lowest price."""
-    ways = {name: replace(request, filters=replace(request.filters, **{name: none})) for name, none in _UNSET.items()}
-    ways["type"] = replace(request, type=None)
-    counts = {}
-    for name, wider in ways.items():
+    """Return, for each option without which there are offers, the number of their types and the lowest price."""
+    relaxed = {
+        name: replace(request, filters=replace(request.filters, **{name: unset})) for name, unset in _UNSET.items()
+    }
+    relaxed["type"] = replace(request, type=None)
+    results = {}
+    for name, wider in relaxed.items():
         offers = [] if wider == request or (request.type and name in ("provider", "with_legacy")) else offers_of(wider)
         if offers:
             types = len({offer.type.name for offer in offers})
-            counts[name] = (types, by_price(offers)[0].listed.price.per_hour)
-    return counts
+            results[name] = (types, by_price(offers)[0].listed.price.per_hour)
+    return results
 
 
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:
-    """Return in what the GPUs of these offers have a peak that is known."""
+    """Return the precisions in which the peak of at least one GPU of these offers is known."""
     specs = {spec.name: spec for offer in offers if (spec := catalog.named_gpu(offer.type.gpu.name))}
     return [str(precision) for precision in Precision if any(peak_tflops(spec, precision) for spec in specs.values())]

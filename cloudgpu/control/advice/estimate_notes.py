@@ -1,4 +1,4 @@
-"""What an estimate rests on, in sentences: hours, month, disks, addresses, work, and what is not counted."""
+"""The assumptions of an estimate as sentences: hours, month, disks, addresses, work, and what is not counted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def assumptions(
     past: PastMachine | None,
     settings: Settings,
 ) -> Iterator[str]:
-    """Yield what the figures rest on, one sentence or two each."""
+    """Yield the assumptions of the figures, each as one or two sentences."""
     yield _time_sentence(request)
     if request.filters.gpu_count is not None:
         yield from _share_sentences({one.buy.offer.type.gpu.share for one in estimates})
     if request.flops:
-        yield _flops_sentence(request.flops, request.number)
+        yield _flops_sentence(request.flops, request.machine_count)
     if request.total_hours:
         yield f"{float(request.total_hours):,g} hours on every GPU: a faster one does more in them."
     if past:
@@ -41,42 +41,42 @@ def assumptions(
 
 
 def _share_sentences(shares: Collection[float]) -> Iterator[str]:
-    """Say that a share of a GPU is none, where GPUs were counted."""
+    """Yield a sentence that shares of a GPU are no whole GPUs, if there are such offers."""
     names = ", ".join(str(Fraction(share).limit_denominator(8)) for share in sorted(shares) if share < 1)
     if names:
         yield f"{names} of a GPU is a share of one" + (", and is listed after the whole ones." if 1 in shares else ".")
 
 
 def _time_sentence(request: EstimateQuery) -> str:
-    """Say when the machines run, and how long a month is."""
+    """Return when the machines run, and how long a month is."""
     hours = request.hours
-    machines_run = "The machine runs" if request.number == 1 else f"{request.number} machines run"
+    machines_run = "The machine runs" if request.machine_count == 1 else f"{request.machine_count} machines run"
     if hours.share == 1:
         when = "all the time"
     else:
         when = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
-    if request.is_finite:
+    if request.is_one_job:
         return f"{machines_run} {when} until the work is done; {billed}."
-    span = average_use(hours, MONTH)
-    month = sum(float(when * run) for run, when in span.runs) / HOUR_MICROS
+    average = average_use(hours, MONTH)
+    month = sum(float(when * run) for run, when in average.runs) / HOUR_MICROS
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
     return f"{lengths} {machines_run} {when}: {month:.5g} hours a month; {billed}.{day}"
 
 
-def _flops_sentence(flops: Flops, number: int) -> str:
+def _flops_sentence(flops: Flops, machine_count: int) -> str:
     best, expected, worst = flops.efficiency
     kind = "" if flops.precision is Precision.FP32 else ", of dense matrices"
-    share = f"{float(expected):g} of it is reached"
+    reached = f"{float(expected):g} of it is reached"
     if best != worst:
-        share += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"
+        reached += f" ({float(worst):g} to {float(best):g}: from the dear to the cheap end of the range)"
     elif not 0.2 <= expected <= 0.5:  # noqa: PLR2004  (what real training reaches)
-        share += ", though real training mostly reaches 0.2 to 0.5"
-    several = "several GPUs count as so many times one" + (", and so do machines" if number > 1 else "")
+        reached += ", though real training mostly reaches 0.2 to 0.5"
+    several = "several GPUs count as so many times one" + (", and so do machines" if machine_count > 1 else "")
     return (
-        f"{float(flops.number):g} operations by each GPU's peak in {flops.precision}{kind}: {share}; {several}, which "
-        "no real training reaches."
+        f"{float(flops.operations):g} operations by each GPU's peak in {flops.precision}{kind}: {reached}; {several}, "
+        "which no real training reaches."
     )
 
 
@@ -118,10 +118,10 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     no_disk = f"No disk is counted at {', '.join(uncounted)}." if uncounted else ""
     if not kinds:
         return no_disk
-    long = "to the end of the work" if request.is_finite else "all month"
+    long = "to the end of the work" if request.is_one_job else "all month"
     off = "" if request.hours.share == 1 else ", also while the machine is off"
     message = f" ({', '.join(others)})" if others else ""
-    whose = "each machine's" if request.number > 1 else "its"
+    whose = "each machine's" if request.machine_count > 1 else "its"
     return (
         f"{request.disk_gb:,} GB is {whose} disk, kept {long}{off}: {', '.join(kinds)}{message}. Provisioned IOPS and "
         f"throughput are not in it.{' ' * bool(no_disk)}{no_disk}"
@@ -175,6 +175,6 @@ def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:
         missing.append("what [[discounts]] of config.toml takes off")
     if request.filters.market is Market.SPOT:
         missing.append("work that is lost when a spot machine is taken away")
-    if request.is_finite:
+    if request.is_one_job:
         missing.append("the time to start and to load data")
     return f"Not counted: {', '.join(missing[:-1])} and {missing[-1]}."

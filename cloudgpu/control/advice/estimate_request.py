@@ -1,4 +1,4 @@
-"""Parses the options of `estimate`, typed or passed by a program: machines, duration, work."""
+"""Parses the options of `estimate`, from the command line or the library: machines, duration, work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Address(StrEnum):
 
 
 class EstimateOptions(CurrencyOptions, total=False):
-    """What `estimate` takes. Text is read as the command line reads it; None is as if left out."""
+    """The options of `estimate`, parsed as on the command line. None: left out."""
 
     gpu: str | None  # "v100" or "a100-80gb:8"
     type: str | None  # "g6.xlarge"
@@ -74,21 +74,21 @@ class EstimateOptions(CurrencyOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Flops:
-    """So many floating point operations, in a precision; `efficiency` is the best, expected and worst share."""
+    """Work as a number of floating point operations. `efficiency` is the best, expected and worst share of the peak."""
 
-    number: Fraction
+    operations: Fraction
     precision: Precision
     efficiency: tuple[Fraction, Fraction, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
 class NodesQuery:
-    """What is asked of several machines as one: `network` in Gbit/s, `spot_loss` of one in an hour; None: not typed."""
+    """The cluster of an estimate. `spot_loss` is the chance that a node is interrupted in an hour; None: not typed."""
 
     nodes: int
     training: Training
     used_of_peak: float
-    network: float | None
+    network_gbit: float | None
     spot_loss: float | None
 
 
@@ -98,12 +98,12 @@ class EstimateQuery:
 
     Or `total_hours`, for which the machines are busy, whatever their GPU.
 
-    With `nodes`, `number` is the same number of machines.
+    With `nodes`, `machine_count` is the same number of machines.
     """
 
     filters: Filters
     type: str | None
-    number: int
+    machine_count: int
     disks: tuple[str, ...]
     disk_gb: int
     address: Address
@@ -118,22 +118,23 @@ class EstimateQuery:
     total_hours: Fraction | None = None
 
     @property
-    def is_finite(self) -> bool:
-        """Whether the use comes to an end: then it costs something in all, and nothing a month."""
+    def is_one_job(self) -> bool:
+        """Whether the machines run for one job, which has a total cost, and not for an unlimited time."""
         return self.flops is not None or self.like is not None or self.total_hours is not None
 
 
 def parse_estimate(settings: Settings, now: datetime, **options: Unpack[EstimateOptions]) -> EstimateQuery:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
+    """Return the request of these options. Raises InvalidRequest that names the invalid option."""
     check_keywords("estimate", options, EstimateOptions.__annotations__)
     _check_combinations(options)
     spot, each_type = bool(options.get("spot")), bool(options.get("all"))
     filters = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
-    nodes = _nodes(options)
+    nodes, number = _nodes(options), options.get("number", 1)
+    machine_count = nodes.nodes if nodes else int(_whole_number(number, "--number", 1, MAX_MACHINES))
     return EstimateQuery(
         filters=parse_filters(*filters, spot=spot, with_legacy=each_type, trust=options.get("trust")),
         type=options.get("type"),
-        number=nodes.nodes if nodes else int(_whole_number(options.get("number", 1), "--number", 1, MAX_MACHINES)),
+        machine_count=machine_count,
         disks=_disks(options.get("disk")),
         disk_gb=int(_whole_number(_default_to(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
         address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
@@ -150,15 +151,15 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
 
 
 def _check_combinations(options: EstimateOptions) -> None:
-    """Refuse two options of which one would be silently left out, and one that is about another that is not there."""
-    given = {name for name, value in options.items() if value is not None and value is not False}
-    given -= {"number"} if str(options.get("number")) == "1" else set()  # which the command line always has
-    for one, other, text, remedy in _MUTUALLY_EXCLUSIVE:
-        if {one, other} <= given:
-            raise _error(options, one, text, remedy)
-    for one, others, text, remedy in _REQUIRES:
-        if one in given and not given & {*others.split()}:
-            raise _error(options, one, text, remedy)
+    """Raise InvalidRequest for two options that exclude each other, and for one that needs another."""
+    present = {name for name, value in options.items() if value is not None and value is not False}
+    present -= {"number"} if str(options.get("number")) == "1" else set()  # the command line always passes it
+    for name, other, text, remedy in _MUTUALLY_EXCLUSIVE:
+        if {name, other} <= present:
+            raise _error(options, name, text, remedy)
+    for name, others, text, remedy in _REQUIRES:
+        if name in present and not present & {*others.split()}:
+            raise _error(options, name, text, remedy)
 
 
 _DROP_ONE = "Leave out one of them."
@@ -240,13 +241,13 @@ def _nodes(options: EstimateOptions) -> NodesQuery | None:
     trainable = options.get("trainable")
     trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
     tokens = _count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
-    part = options.get("efficiency")
+    share = options.get("efficiency")
     return NodesQuery(
         nodes,
         Training(parameters, trained, tokens),
-        USED_OF_PEAK if part is None else float(_number(part, "--efficiency", "0.01", "1", "0.4", is_part=True)),
+        USED_OF_PEAK if share is None else float(_number(share, "--efficiency", "0.01", "1", "0.4", is_share=True)),
         None if network is None else float(_number(network, "--network", "0.01", "100000", "10")),
-        None if loss is None else float(_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_part=True)),
+        None if loss is None else float(_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_share=True)),
     )
 
 
@@ -274,12 +275,12 @@ def _flops(options: EstimateOptions) -> Flops | None:
     efficiency = options.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(flops), precision, EFFICIENCY)
-    fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_part=True))
+    fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_share=True))
     return Flops(Fraction(flops), precision, (fraction, fraction, fraction))
 
 
 def _share(value: Number) -> Decimal | None:
-    """Return a part of one; `30%` is 0.3."""
+    """Return a share; `30%` is 0.3."""
     if not isinstance(value, str) or not value.endswith("%"):
         return _decimal(value)
     percent = _decimal(value[:-1])
@@ -287,11 +288,11 @@ def _share(value: Number) -> Decimal | None:
 
 
 def _parse_committed(text: str) -> Committed:
-    """Return a term whose price is to be known, or so many percent off that the user was quoted."""
+    """Return a commitment: a term, at its list price, or the percentage that the user was quoted."""
     if text in list(Term):
         return Committed(Term(text), None)
     remedy = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
-    percent = _decimal(text[:-1]) if text.endswith("%") else None  # 0.37 may be meant as 37%, and is not guessed at
+    percent = _decimal(text[:-1]) if text.endswith("%") else None  # 0.37 is refused: it could mean 37%
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
             f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
@@ -326,8 +327,8 @@ def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
     )
 
 
-def _number(value: Number, field: str, least: str, most: str, example: str, *, is_part: bool = False) -> Decimal:
-    number = _share(value) if is_part else _decimal(value)
+def _number(value: Number, field: str, least: str, most: str, example: str, *, is_share: bool = False) -> Decimal:
+    number = _share(value) if is_share else _decimal(value)
     if number is not None and Decimal(least) <= number <= Decimal(most):
         return number
     raise InvalidRequest(
@@ -339,6 +340,6 @@ def _number(value: Number, field: str, least: str, most: str, example: str, *, i
 
 
 def _decimal(value: Number) -> Decimal | None:
-    """Return a finite number, written in plain digits; None for what is none. A binary float is as it was written."""
+    """Return a finite number written in digits; None for anything else. A float counts as it is printed."""
     text = str(value).strip()
     return Decimal(text) if _DIGITS.fullmatch(text) else None

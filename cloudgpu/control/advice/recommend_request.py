@@ -1,4 +1,4 @@
-"""Reads what `recommend` was asked for, typed or passed by a program; a fault names the option and the way out."""
+"""Parses the options of `recommend`, from the command line or the library."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ALIASES = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TU
 
 
 class RecommendOptions(CurrencyOptions, total=False):
-    """What `recommend` takes. Text is read as the command line reads it; None is as if left out."""
+    """The options of `recommend`, parsed as on the command line. None: left out."""
 
     parameters: str | int | None  # "7b", 7_000_000_000
     method: str | None
@@ -54,37 +54,38 @@ class RecommendOptions(CurrencyOptions, total=False):
     spot: bool
     trust: str | None  # "cloud", "datacenter" or "community"
     tariff: Number | None  # of a kWh, in US dollars or at a known rate: "0.35 EUR"
-    card_price: str | Sequence[str] | None  # "3090=650": what a card costs you; several: one for each card
+    card_price: str | Sequence[str] | None  # "3090=650": the price of a card; several: one for each card
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendRequest:
-    """What was asked for, read. `gib` is the memory that was typed; `tariff` None is that of the settings' desktop.
+    """The parsed request of `recommend`.
 
-    `cards_priced` are the user's prices of cards, by the catalogue's names.
+    `memory_gib` is the typed memory, None if not typed. `tariff` None is that of the settings' desktop. `card_prices`
+    are typed prices of cards, by the catalogue's names.
     """
 
     kind: Kind
     model: Model | None
-    gib: Fraction | None
+    memory_gib: Fraction | None
     cards: int | None
-    bounds: Limits
+    limits: Limits
     filters: Filters
     tariff: Tariff | None
-    cards_priced: Mapping[str, Money] = field(default_factory=dict)
+    card_prices: Mapping[str, Money] = field(default_factory=dict)
 
 
 def parse_recommend(
     rules: Rules, work: str | None, rates: RateLookup | None = None, /, **options: Unpack[RecommendOptions]
 ) -> RecommendRequest:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be.
+    """Return the request of these options. Raises InvalidRequest that names the invalid option.
 
     `rates` finds the rate of an amount that is not in US dollars.
     """
     check_keywords("recommend", options, RecommendOptions.__annotations__)
     kind = _kind(rules, work, options)
     typed = options.get("memory")
-    gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
+    memory_gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
     spot = bool(options.get("spot", False))
     filters = parse_filters(
         None,
@@ -100,9 +101,9 @@ def parse_recommend(
     return RecommendRequest(
         kind=kind,
         model=_model(kind, options),
-        gib=None if gib is None else Fraction(gib),
+        memory_gib=None if memory_gib is None else Fraction(memory_gib),
         cards=_whole_number(options.get("cards"), "--cards", MAX_CARDS),
-        bounds=Limits(
+        limits=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
             hours=_hours(options.get("hours_per_week")),
@@ -112,14 +113,14 @@ def parse_recommend(
         ),
         filters=filters,
         tariff=None if tariff is None else Tariff(parse_money(tariff, "--tariff", most=100, rates=rates)),
-        cards_priced=_cards_priced(options.get("card_price"), rates),
+        card_prices=_cards_priced(options.get("card_price"), rates),
     )
 
 
-def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
-    """Return the user's prices of cards by the catalogue's names: `3090=650`, `rtx4090=1500 EUR`."""
+def _cards_priced(typed: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
+    """Return the typed prices of cards (`3090=650`, `rtx4090=1500 EUR`) by the catalogue's names."""
     prices: dict[str, Money] = {}
-    for text in [given] if isinstance(given, str) else given or ():
+    for text in [typed] if isinstance(typed, str) else typed or ():
         name, separator, amount = str(text).partition("=")
         if not (separator and name.strip() and amount.strip()):
             raise InvalidRequest(
@@ -134,7 +135,7 @@ def _cards_priced(given: str | Sequence[str] | None, rates: RateLookup | None) -
 
 
 def _gib(value: Number) -> Number:
-    return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
+    return re.sub(r"(?i)\s*(g|gb|memory_gib)$", "", value) if isinstance(value, str) else value
 
 
 def _hours(value: Number | None) -> Fraction | None:
@@ -154,11 +155,11 @@ def _whole_number(value: Number | None, option: str, most: int) -> int | None:
     return int(number)
 
 
-def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
+def _kind(rules: Rules, work: str | None, options: Mapping[str, object]) -> Kind:
     if work is None:
-        if given.get("parameters") is not None:
+        if options.get("parameters") is not None:
             return rules.kinds[TUNING]
-        if given.get("memory") is not None:
+        if options.get("memory") is not None:
             source = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
             return Kind("", "work of your own", None, Workload.TRAINING, source)
         raise InvalidRequest(
@@ -181,13 +182,13 @@ def _kind(rules: Rules, work: str | None, given: Mapping[str, object]) -> Kind:
     )
 
 
-def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
-    parameters = given.get("parameters")
+def _model(kind: Kind, options: Mapping[str, object]) -> Model | None:
+    parameters = options.get("parameters")
     if kind.name not in (TUNING, RUNNING):
-        _check_unused(kind, given)
+        _check_unused(kind, options)
         return None
     if parameters is None:
-        if given.get("memory") is not None:
+        if options.get("memory") is not None:
             return None
         raise InvalidRequest(
             f"The size of the model is missing; the memory for {kind.title} depends on it.",
@@ -195,8 +196,8 @@ def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
             value=None,
             next="Add --parameters 7b, or the memory itself: --memory 24",
         )
-    precision = _parse_choice(given.get("precision"), "--precision", Precision)
-    method = _method(kind, precision, given.get("method"))
+    precision = _parse_choice(options.get("precision"), "--precision", Precision)
+    method = _method(kind, precision, options.get("method"))
     chosen = precision or ALLOWED[method][0]
     if chosen not in ALLOWED[method]:
         raise InvalidRequest(
@@ -209,10 +210,10 @@ def _model(kind: Kind, given: Mapping[str, object]) -> Model | None:
 
 
 def _method_remedy(method: Method) -> str:
-    words = ", ".join(ALLOWED[method])
+    names = ", ".join(ALLOWED[method])
     if method is Method.QLORA:
-        return f"Use one of: {words}; in 16 bits it is --method lora."
-    return f"Use one of: {words}; weights in fewer bits are trained around with --method qlora."
+        return f"Use one of: {names}; in 16 bits it is --method lora."
+    return f"Use one of: {names}; for weights in fewer bits it is --method qlora."
 
 
 def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
@@ -259,14 +260,14 @@ def _parameters(value: object) -> int:
     )
 
 
-def _check_unused(kind: Kind, given: Mapping[str, object]) -> None:
+def _check_unused(kind: Kind, options: Mapping[str, object]) -> None:
     why = f"the memory for {kind.title} is a rule of thumb" if kind.name else "none was named"
     for name in ("parameters", "method", "precision"):
-        if given.get(name) is not None:
+        if options.get(name) is not None:
             option = f"--{name}"
             raise InvalidRequest(
                 f"{option} is about a model, and {why}.",
                 field=option,
-                value=str(given[name]),
+                value=str(options[name]),
                 next=f"Say {TUNING} or {RUNNING}, or leave {option} out.",
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu import catalog
 from cloudgpu.catalog.location import use as use_prices
 from cloudgpu.catalog.read import gpu_named
-from cloudgpu.control.advice.desktop_choice import all_desktops, desktop_named, requested_desktop
+from cloudgpu.control.advice.desktop_choice import all_desktops, load_desktop_of, requested_desktop
 from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, by_price, matching_gpus, spot_uncertainty
@@ -22,7 +22,7 @@ from cloudgpu.views.advice.rent_or_buy import rent_or_buy_value
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.control.advice.compare_request import CompareRequest, Rented
+    from cloudgpu.control.advice.compare_request import CompareRequest, RentedInputs
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
 
@@ -32,17 +32,17 @@ USABLE_MEMORY = 0.9  # the part of a board's memory that drivers and error corre
 MAX_HOURS_RATIO = 2  # at most so many hours of a substitute for one hour of the requested GPU
 
 
-def rent_or_buy_document(session: Session, request: CompareRequest, rented: Rented) -> CalculatedDocument:
-    """Return the comparison of a price and a use with a desktop; as `docs/compare.md` says. Reads no ledger.
+def rent_or_buy_document(session: Session, request: CompareRequest, rented: RentedInputs) -> CalculatedDocument:
+    """Return the document of `compare` with a price and a use, as described in docs/compare.md. Reads no ledger.
 
-    Raises InvalidRequest where the catalogue has no such GPU, no price of it, or no figure of both GPUs' speed.
+    Raises InvalidRequest if the catalogue has no such GPU, no price for it, or does not have both GPUs' speed.
     """
-    found = calculation(session, request, rented)
-    return rent_or_buy_value(found, session.clock(), changed=request.changed, currency=request.currency)
+    calculated = calculation(session, request, rented)
+    return rent_or_buy_value(calculated, session.clock(), changed=request.changed, currency=request.currency)
 
 
-def calculation(session: Session, request: CompareRequest, rented: Rented) -> Calculation:
-    """Return the requested comparison as a value of core."""
+def calculation(session: Session, request: CompareRequest, rented: RentedInputs) -> Calculation:
+    """Return the comparison of the rented machine with a desktop."""
     use_prices(session.home.price_lists)
     work, terms = request.work or Workload.TRAINING, rented.terms
     rent = _rent(rented, work, session.clock())
@@ -54,19 +54,19 @@ def calculation(session: Session, request: CompareRequest, rented: Rented) -> Ca
         if larger is not None:
             desktop, matched_memory = larger, rent.spec.memory_gib
     desktop_gpu = gpu_named(desktop.gpu)
-    ratio_known = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
-    if request.work is not None and ratio_known is None:
+    known_ratio = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
+    if request.work is not None and known_ratio is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
-    _check_number(desktop, rent, min(ratio.low for ratio in (ratio_known, EQUAL_SPEED) if ratio is not None))
-    by_speed = request.work is not None or matched_memory is not None or rent.substitute_for is not None
-    counts_speed = by_speed and ratio_known is not None
-    speed = ratio_known if counts_speed and ratio_known is not None else EQUAL_SPEED
+    _check_desktop_count(desktop, rent, min(ratio.low for ratio in (known_ratio, EQUAL_SPEED) if ratio is not None))
+    must_count_speed = request.work is not None or matched_memory is not None or rent.substitute_for is not None
+    counts_speed = must_count_speed and known_ratio is not None
+    speed = known_ratio if counts_speed and known_ratio is not None else EQUAL_SPEED
     return Calculation(
         desktop=with_terms(desktop, terms.interest, terms.vat),
         rent=replace(rent, per_hour=rent.per_hour.scaled(1 + terms.vat)),
         desktop_gpu=desktop_gpu,
         speed_ratio=speed,
-        known_ratio=None if counts_speed or ratio_known == EQUAL_SPEED else ratio_known,
+        known_ratio=None if counts_speed or known_ratio == EQUAL_SPEED else known_ratio,
         work=work if counts_speed else None,
         terms=terms,
         matched_memory_gib=matched_memory,
@@ -89,15 +89,15 @@ def _desktop_with_gpu(session: Session, request: CompareRequest, spec: GpuSpec) 
 def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, work: Workload) -> Desktop | None:
     """Return a desktop with the memory of the rented GPUs; None if the default one has it, or its speed is not known.
 
-    First a shipped one whose GPU has that memory; else as many default ones as do the work of the rented machine and
-    have its usable memory.
+    First a shipped one whose GPU has that memory; else so many default ones that they do the work of the rented machine
+    and have its usable memory.
     """
     desktop, rented_gpu = request.desktop, rent.spec
     desktop_gpu = gpu_named(desktop.gpu)
     if desktop_gpu is None or rented_gpu is None or desktop_gpu.memory_gib >= rented_gpu.memory_gib:
         return None
     for name in LARGE_DESKTOPS:
-        large = gpu_named(desktop_named(session, name).gpu)
+        large = gpu_named(load_desktop_of(session, name).gpu)
         if (
             large is not None
             and large.memory_gib >= rented_gpu.memory_gib
@@ -108,52 +108,57 @@ def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, 
     if ratio is None:
         return None
     each_gib, needed_gib = desktop_gpu.memory_gib * desktop.gpus, rented_gpu.memory_gib * rent.gpus * USABLE_MEMORY
-    number = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(needed_gib / each_gib))
-    return multiply_desktop(desktop, number)
+    desktop_count = max(math.ceil(rent.gpus / (desktop.gpus * ratio.ratio)), math.ceil(needed_gib / each_gib))
+    return multiply_desktop(desktop, desktop_count)
 
 
-def _check_number(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
-    """Raise InvalidRequest for work that takes more than MAX_DESKTOPS."""
-    number = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
-    if number > MAX_DESKTOPS:
+def _check_desktop_count(desktop: Desktop, rent: Rent, ratio: Fraction) -> None:
+    """Raise InvalidRequest for work that would take more than MAX_DESKTOPS."""
+    desktop_count = max(rent.use.shares) * rent.gpus * desktop.boxes / (desktop.gpus * ratio)
+    if desktop_count > MAX_DESKTOPS:
         raise InvalidRequest(
-            f"This much use would take {math.ceil(number):,} desktops; compare handles at most {MAX_DESKTOPS:,}.",
+            f"This much use would take {math.ceil(desktop_count):,} desktops; "
+            f"compare handles at most {MAX_DESKTOPS:,}.",
             field="--utilization",
             value=rent.use.text,
             next="Name fewer GPUs, or less use.",
         )
 
 
-def _rent(rented: Rented, work: Workload, now: datetime) -> Rent:
+def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
     gpus = [] if rented.model is None else matching_gpus(rented.model, catalog.gpus())
     names = tuple(each.name for each in gpus)
     if rented.price is not None:
         measured = [each for each in gpus if each.trains_vs_h100 is not None]
         spec = next(iter(measured or gpus), None)
         return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, names)
-    offer_found = _offer(rented, now)
-    if offer_found is not None:
-        spec = catalog.named_gpu(offer_found.type.gpu.name)
-        return Rent(offer_found.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), offer_found)
-    substitute_found = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
-    if substitute_found is None:
+    listed_offer = _offer(rented, now)
+    if listed_offer is not None:
+        spec = catalog.named_gpu(listed_offer.type.gpu.name)
+        return Rent(
+            listed_offer.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), listed_offer
+        )
+    substituted = None if not gpus or _is_sold(rented) else substitute(rented, gpus[0], work, now)
+    if substituted is None:
         raise _no_price(rented, names)
-    offer, ratio = substitute_found
+    offer, ratio = substituted
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
     spec = catalog.named_gpu(offer.type.gpu.name)
     return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])
 
 
-def _is_sold(rented: Rented) -> bool:
-    """Say whether any cloud sells this GPU, in whatever number and on whatever market."""
+def _is_sold(rented: RentedInputs) -> bool:
+    """Return whether any cloud sells this GPU, in any number and on any market."""
     markets = (Market.ON_DEMAND, Market.SPOT)
     return any(catalog.offers(market=market, gpu=rented.model, with_legacy=True) for market in markets)
 
 
-def substitute(rented: Rented, wanted: GpuSpec, work: Workload, now: datetime) -> tuple[CatalogOffer, Fraction] | None:
-    """Return the offer that does a GPU's work cheapest, with its memory at least, and how many of its hours that takes.
+def substitute(
+    rented: RentedInputs, wanted: GpuSpec, work: Workload, now: datetime
+) -> tuple[CatalogOffer, Fraction] | None:
+    """Return the offer that does the work of the GPU `wanted` cheapest, and how many of its hours replace one of them.
 
-    Its GPU has at least half the speed. None if no cloud has such a machine.
+    The offer's GPU has at least the memory and half the speed. None if no cloud has such a machine.
     """
     candidates = []
     for offer in catalog.offers(market=Market.SPOT if rented.spot else Market.ON_DEMAND):
@@ -170,7 +175,7 @@ def substitute(rented: Rented, wanted: GpuSpec, work: Workload, now: datetime) -
     return offer, ratio_of_best
 
 
-def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
+def _offer(rented: RentedInputs, now: datetime) -> CatalogOffer | None:
     """Return the cheapest offer of so many whole GPUs; None if there is none.
 
     Uncertain spot prices, and types that can hardly be launched any more, only if there is no other offer.
@@ -187,7 +192,7 @@ def _offer(rented: Rented, now: datetime) -> CatalogOffer | None:
     return None
 
 
-def _no_price(rented: Rented, names: tuple[str, ...]) -> InvalidRequest:
+def _no_price(rented: RentedInputs, names: tuple[str, ...]) -> InvalidRequest:
     kind = "spot" if rented.spot else "on-demand"
     return InvalidRequest(
         f"The catalogue has no {kind} price of a machine with {rented.count} {' or '.join(names)}.",
@@ -197,10 +202,10 @@ def _no_price(rented: Rented, names: tuple[str, ...]) -> InvalidRequest:
     )
 
 
-def _unknown_speed(own: str, rent: Rent, work: Workload) -> InvalidRequest:
-    other = rent.spec.name if rent.spec else "the rented GPU"
+def _unknown_speed(desktop_gpu: str, rent: Rent, work: Workload) -> InvalidRequest:
+    rented_gpu = rent.spec.name if rent.spec else "the rented GPU"
     return InvalidRequest(
-        f"How fast {own} is compared with {other} at {work} is not known: no source has both.",
+        f"How fast {desktop_gpu} is compared with {rented_gpu} at {work} is not known: no source has both.",
         field="--work",
         value=str(work),
         next="Leave --work out: one GPU is then counted as fast as the other.",

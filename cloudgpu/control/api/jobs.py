@@ -138,12 +138,12 @@ class Jobs(Capability):
         invalid time.
         """
         from cloudgpu.config.files.user_files import zone_of
-        from cloudgpu.control.inputs.periods import moment_of
+        from cloudgpu.control.inputs.periods import parse_past_moment
         from cloudgpu.control.jobs.logs import logs
 
         session, out, err = self._session, BytesIO(), BytesIO()
         job, zone = self._find(name), zone_of(session.settings.tz)
-        begin = None if since is None else moment_of(since, "--since", session.clock(), zone)
+        begin = None if since is None else parse_past_moment(since, "--since", session.clock(), zone)
         logs(session, job, stdout or out, stderr or err, follow=follow, since=begin)
         return JobOutput(out.getvalue(), err.getvalue())
 

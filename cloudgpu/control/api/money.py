@@ -88,14 +88,14 @@ class Money(Capability):
         until: Moment | None = None,
         tz: str | None = None,
     ) -> ExportDocument:
-        """Write the charges to a file as `focus`, `csv` or `json`, and return what was written. Asks no cloud.
+        """Write the charges to a file as `focus`, `csv` or `json`; return how many, and their sum. Asks no cloud.
 
         Raises InvalidRequest for an invalid form or period, and for a file that cannot be written.
         """
-        from cloudgpu.control.cost.exports import export, parse_bill_format, parse_period
+        from cloudgpu.control.cost.exports import export, parse_export_format, parse_period
 
         bill_period = parse_period(self._session, since, until, tz)
-        return export(self._session, parse_bill_format(form), bill_period, Path(out))
+        return export(self._session, parse_export_format(form), bill_period, Path(out))
 
     def reconcile(self, file: Path | str, provider: str | None = None) -> ReconcileDocument:
         """Compare the ledger with a cloud's own bill, a FOCUS export: the gap of each resource and its reasons.

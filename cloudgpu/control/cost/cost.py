@@ -1,6 +1,6 @@
-"""Answers `cost`: what this ledger's machines, disks and retained resources have cost and still cost per hour.
+"""Makes the document of `cost`: what machines, disks and retained resources have cost, and what they cost per hour now.
 
-It also returns credits, sustained use discounts, and how long each budget lasts.
+It also has credits, sustained use discounts, and how long each budget lasts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.read import gpu_of, speeds
-from cloudgpu.control.advice.desktop_choice import desktop_named
+from cloudgpu.control.advice.desktop_choice import load_desktop_of
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 
 def deductions(session: Session, machines: list[Machine], query: CostQuery, now: datetime) -> Deductions:
-    """Return the sustained use discounts and credits, which are in no amount. Reads usages only if there is one."""
+    """Return the sustained use discounts and credits, which no other amount includes. Reads usages only if needed."""
     if not session.settings.credits and not any(machine.provider == "gcp" for machine in machines):
         return {"sustained_use": [], "credits": None}
     # Read together with the machines: a usage that ends between two reads would count twice, or not at all.
@@ -108,25 +108,25 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
         from cloudgpu.core.billing.deductions import after_credits
 
         configured = session.settings.credits
-        result["credits"] = _credits(after_credits(configured, machines, ended, now, query.since, query.until))
+        result["credits"] = _credits_value(after_credits(configured, machines, ended, now, query.since, query.until))
     return result
 
 
-def _credits(applied: AfterCredits) -> CreditsValue:
-    uses: list[Credit] = [
-        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in applied.uses
+def _credits_value(result: AfterCredits) -> CreditsValue:
+    applied: list[Credit] = [
+        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in result.uses
     ]
-    return {"before_usd": usd(applied.before), "after_usd": usd(applied.after), "applied": uses}
+    return {"before_usd": usd(result.before), "after_usd": usd(result.after), "applied": applied}
 
 
 def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
-    """Return what is left of each budget, and when it will be empty if what runs now keeps running.
+    """Return the remaining amount of each budget, and when it is exhausted if running machines keep running.
 
-    `exhausted_at` null: it lasts to the end of its period, or for ever.
+    `exhausted_at` None: it lasts to the end of its period, or for ever.
     """
     from cloudgpu.control.budgets.store import budget_states, budgets
 
-    named = budgets(session)
+    every = budgets(session)
     return [
         {
             "name": state.budget.name,
@@ -134,12 +134,12 @@ def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
             "remaining_usd": usd(state.left),
             "exhausted_at": None if state.exhausted_in is None else iso(now + state.exhausted_in),
         }
-        for state in (budget_states(session, named) if named else ())
+        for state in (budget_states(session, every) if every else ())
     ]
 
 
-MAX_NAMED = 8
-DAYS = 31  # so many of the last days are listed one by one: all of the present month
+MAX_NAMED_OWNERS = 8
+MAX_DAYS = 31  # the number of last days that are listed one by one, at least all of the present month
 NO_DEDUCTIONS: Deductions = {"sustained_use": [], "credits": None}
 ASSUMPTION = (
     "Assumes that running machines stay up until renew-until, or to the end of the lease in that row, and that "
@@ -148,12 +148,11 @@ ASSUMPTION = (
 
 
 def costs(session: Session, request: CostRequest | None = None, *, days: bool = False) -> CostDocument:
-    """Return what everything of this ledger has cost, in groups, with what goes on costing; as `docs/cost.md` says.
+    """Return what everything in this ledger has cost, in groups, and what continues to cost; see docs/cost.md.
 
-    Without options: by machine, since ever. Asks no cloud: what ran at the last sync is counted as running, and what
-    was left of prepaid credit is what a run of the reaper last read. Of one owner alone there are no budgets, discounts
-    and credits: those are of the whole ledger. `days`: also what each of the last days cost, for which the usages of
-    that time are read.
+    Without a request: by machine, since the beginning. Asks no cloud: what ran at the last sync counts as running, and
+    prepaid credit is what a run of the reaper last read. For one owner there are no budgets, discounts and credits,
+    which belong to the whole ledger. With `days`, also what each of the last days cost.
     """
     now = session.clock()
     cost_request = request or parse_cost(session.settings, now)
@@ -162,7 +161,7 @@ def costs(session: Session, request: CostRequest | None = None, *, days: bool = 
     inputs = replace(inputs, machines=with_tariffs(session, inputs.machines))
     all_owners = cost_request.query.owner is None
     if cost_request.query.owner is not None:
-        inputs = _of_owner(inputs, cost_request.query.owner)
+        inputs = _inputs_of_owner(inputs, cost_request.query.owner)
     machines, ended = inputs.machines, inputs.ended
     jobs = all_jobs(session) if cost_request.query.by is By.JOB else {}
     grouped_costs = grouped(machines, ended, now, cost_request.query, machine_assignments(jobs.values()))
@@ -206,13 +205,13 @@ def desktop_line(
     now: datetime,
     currency: Currency | None = None,
 ) -> DesktopLine:
-    """Return what the desktop of the settings would have cost in a period, kept busy for all billed hours of GPUs.
+    """Return what the desktop of the settings would have cost in a period, if it had worked for all billed GPU hours.
 
-    Scaled by speed at training. `ended` are the ended usages, needed if the query is not for the machines' totals.
-    `currency` is that of --currency, with its rate. `compare` also knows which of these hours were work. Raises
-    InvalidRequest for a desktop that cannot be read.
+    Hours are scaled by the GPUs' speed at training. Idle hours count, unlike in `compare`. `ended` are the ended
+    usages, needed unless the query is for totals. `currency` is that of --currency, with its rate. Raises
+    InvalidRequest for an invalid file of the desktop.
     """
-    desktop = desktop_named(session, currency=currency)
+    desktop = load_desktop_of(session, currency=currency)
     rented, _ = rented_machines(machines)
     billed_times = billed_within(rented, ended, query, now)
     worked = _work_time(rented, billed_times, desktop)
@@ -243,7 +242,7 @@ def budgets_left(session: Session, now: datetime) -> list[BudgetForecast]:
 
 @dataclass(frozen=True, slots=True)
 class _CostInputs:
-    """What `cost` read of the ledger: machines, the ended usages of the period, and those of the last days."""
+    """The machines in the ledger, the ended usages of the period, and those of the last days."""
 
     machines: list[Machine]
     ended: Sequence[Ended]
@@ -251,7 +250,7 @@ class _CostInputs:
 
 
 def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None) -> _CostInputs:
-    """Return the machines, and the ended usages as of the same line of the ledger, where those are needed."""
+    """Return the machines, and the ended usages if they are needed, from one read of the ledger."""
     if query.from_totals and last_days is None:
         return _CostInputs(session.ledger.billable_machines(), (), ())
 
@@ -268,8 +267,8 @@ def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None)
     )
 
 
-def _of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
-    """Return what is of this owner; raise InvalidRequest where the ledger has nobody of this name."""
+def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
+    """Return the inputs of this owner. Raises InvalidRequest if the ledger has no machine of this owner."""
     owned, uses = of_owner(list(inputs.machines), inputs.ended, owner)
     if inputs.machines and not owned:
         owners = sorted({str(machine.owner) for machine in inputs.machines if machine.owner})
@@ -277,38 +276,38 @@ def _of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
             f"No machine in this ledger belongs to {owner!r}.",
             field="--owner",
             value=owner,
-            next=f"Owners here: {', '.join(owners[:MAX_NAMED])}",
+            next=f"Owners here: {', '.join(owners[:MAX_NAMED_OWNERS])}",
         )
     return _CostInputs(list(owned), uses, of_owner(list(inputs.machines), inputs.recent, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
-    """Return the query for the last `DAYS` days of the period: whole days, but for the period's first."""
+    """Return the query for the last MAX_DAYS days of the period; only its first day may be cut."""
     end = now if query.until is None else min(now, query.until)
     last = period("day", end - timedelta(microseconds=1), query.zone).begin
-    first = midnight(last.astimezone(query.zone).date() - timedelta(days=DAYS - 1), query.zone)
+    first = midnight(last.astimezone(query.zone).date() - timedelta(days=MAX_DAYS - 1), query.zone)
     since = first if query.since is None else max(first, query.since)
     return CostQuery(By.DAY, query.zone, min(since, end), end, query.owner)
 
 
-def _days(inputs: _CostInputs, last: CostQuery, now: datetime) -> list[DayCost]:
-    """Return the cost of each of these days, zero ones too; the amounts add up to the total's last digit."""
-    groups = grouped(inputs.machines, inputs.recent, now, last).groups
-    begin, end = last.since or now, last.until or now
-    day_begins = [one.begin for one in periods("day", begin, end, last.zone)]
-    amounts = shares(groups[key].amount if (key := iso(one)) in groups else 0 for one in day_begins)
+def _days(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
+    """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total."""
+    groups = grouped(inputs.machines, inputs.recent, now, last_days).groups
+    begin, end = last_days.since or now, last_days.until or now
+    day_begins = [day.begin for day in periods("day", begin, end, last_days.zone)]
+    amounts = shares(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
     return [
-        {"day": one.astimezone(last.zone).date().isoformat(), "usd": usd(amount)}
-        for one, amount in zip(day_begins, amounts, strict=True)
+        {"day": day.astimezone(last_days.zone).date().isoformat(), "usd": usd(amount)}
+        for day, amount in zip(day_begins, amounts, strict=True)
     ]
 
 
-def _this_month(inputs: _CostInputs, last: CostQuery, now: datetime) -> str | None:
-    """Return the cost of the present month so far, with begun billing increments; None if the period cuts it."""
-    month = period("month", now, last.zone)
-    if (last.since and last.since > month.begin) or (last.until or now) < now:
+def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str | None:
+    """Return the cost of the present month so far, with started billing increments; None if the period cuts it."""
+    this_month = period("month", now, last_days.zone)
+    if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
-    of_month = CostQuery(By.MONTH, last.zone, month.begin, month.end, last.owner)
+    of_month = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
     return usd(money(grouped(inputs.machines, inputs.recent, now, of_month).total.amount))
 
 
@@ -326,16 +325,17 @@ def _head(request: CostRequest, now: datetime) -> CostHead:
 
 
 def cost_to_come(machines: list[Machine], total: CostTotals, query: CostQuery, now: datetime) -> CostToCome:
-    """Return the burn rate and the projected totals; these are None if the period is over."""
+    """Return the burn rate and the projected totals, which are None if the period has ended."""
     usages = open_usages(machines, now)
     rate = burn_value(burn_rate(usages, now))
     if query.until is not None and query.until <= now:
         return {"burn": rate, "projected": None}
     ends = {Horizon.DAY: period("day", now, query.zone).end, Horizon.MONTH: period("month", now, query.zone).end}
     if query.until is not None:
-        ends = {goal: min(end, query.until) for goal, end in ends.items()}
+        ends = {horizon: min(end, query.until) for horizon, end in ends.items()}
     projections = {
-        goal: projection_value(total, remaining(usages, now, goal, ends.get(goal)), ends.get(goal)) for goal in Horizon
+        horizon: projection_value(total, remaining(usages, now, horizon, ends.get(horizon)), ends.get(horizon))
+        for horizon in Horizon
     }
     projected: Projections = {
         "assumption": ASSUMPTION,
@@ -360,34 +360,34 @@ def _fees(session: Session, total: CostTotals) -> Fees:
 
 
 def job_spent(session: Session, job: Job, *, jobs: Mapping[str, Job] | None = None) -> Money:
-    """Return what a job has cost up to now: its row of `cost --by job`, to the nano-dollar. Asks no cloud.
+    """Return what a job has cost up to now, as in `cost --by job`, to the nano-dollar. Asks no cloud.
 
-    `jobs` are all of them by id, where the caller has folded them; they say with whom the job shared a machine.
+    `jobs` are all jobs by id, if the caller has read them already: jobs may have shared a machine.
     """
     return jobs_spent(session, [job], jobs=jobs)[job.id]
 
 
 def jobs_spent(session: Session, wanted: Iterable[Job], *, jobs: Mapping[str, Job] | None = None) -> dict[str, Money]:
-    """Return what each of these jobs has cost up to now, by id; reads the rows and what ended once."""
+    """Return what each of these jobs has cost up to now, by id, from one read of the ledger."""
     requested, now = list(wanted), session.clock()
-    guest_starts = [since for one in requested if (since := guest_since(one)) is not None]
+    guest_starts = [since for job in requested if (since := guest_since(job)) is not None]
 
     def read(view: View) -> tuple[list[Machine], Sequence[Ended]]:
         return view.billable_machines(), list(view.ended_usages(iso(min(guest_starts)))) if guest_starts else ()
 
     machines, ended = session.ledger.read(read)
-    all_known = all_jobs(session) if jobs is None else jobs
-    assignments = machine_assignments({**all_known, **{one.id: one for one in requested}}.values())
+    every = all_jobs(session) if jobs is None else jobs
+    assignments = machine_assignments({**every, **{job.id: job for job in requested}}.values())
     job_machines = [machine for machine in machines if machine.id in assignments]
-    job_usages = [one for one in ended if one[0] in assignments]
-    costs = {one.id: job_cost(one.id, assignments, job_machines, job_usages, now) for one in requested}
-    return costs | {one.id: tariff for one in requested if (tariff := tariff_cost(one, now)) is not None}
+    job_usages = [usage for usage in ended if usage[0] in assignments]
+    costs = {job.id: job_cost(job.id, assignments, job_machines, job_usages, now) for job in requested}
+    return costs | {job.id: tariff for job in requested if (tariff := tariff_cost(job, now)) is not None}
 
 
 def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]:
-    """Return `View.billable_machines` with a row for each job that somebody else's Slurm charges for.
+    """Return these machines, and one more record for each job that ran in somebody else's Slurm, at its tariff.
 
-    Reads the jobs only where a machine of one's own may have submitted any.
+    Reads the jobs only if there is an own machine, which may have submitted such jobs.
     """
     if not any(machine.provider == "ssh" for machine in machines):
         return list(machines)

@@ -1,7 +1,4 @@
-"""Writes the bill of a period for other programs: as FOCUS, as plain CSV, as JSON.
-
---since, --until and --tz name the period.
-"""
+"""Exports the charges of a period for other programs: as FOCUS, plain CSV or JSON."""
 
 from __future__ import annotations
 
@@ -33,22 +30,22 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import ExportDocument
 
 
-class BillFormat(StrEnum):
-    """In which form a bill is written."""
+class ExportFormat(StrEnum):
+    """The formats of an export."""
 
     FOCUS = "focus"
     CSV = "csv"
     JSON = "json"
 
 
-def parse_bill_format(name: str) -> BillFormat:
-    """Return the form of this name; raise InvalidRequest for another."""
-    return parse_member(BillFormat, name, "form of a bill", "--format")
+def parse_export_format(name: str) -> ExportFormat:
+    """Return the format with this name. Raises InvalidRequest for an unknown name."""
+    return parse_member(ExportFormat, name, "form of a bill", "--format")
 
 
 @dataclass(slots=True)
-class Exported:
-    """What was written: how many lines, their sum as the ledger has it, and how many of them lack a price."""
+class ExportTotals:
+    """Totals of an export: its rows, the sum of their amounts, and how many have no price, or an estimated one."""
 
     rows: int = 0
     amount: Money = ZERO
@@ -58,7 +55,7 @@ class Exported:
     estimates: int = 0
 
     def add(self, item: LineItem) -> None:
-        """Count one line."""
+        """Add one row."""
         self.rows += 1
         self.amount += item.amount
         self.low += item.low
@@ -69,7 +66,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class ExportPeriod:
-    """The period that is asked for, [since, until), as of `now`; None: without that end."""
+    """The period [since, until) of an export, as of `now`. None: unlimited."""
 
     since: datetime | None
     until: datetime | None
@@ -82,14 +79,14 @@ class ExportPeriod:
 
 
 def export(
-    session: Session, form: BillFormat, period: ExportPeriod, out: Path | None, stream: TextIO | None = None
+    session: Session, form: ExportFormat, period: ExportPeriod, out: Path | None, stream: TextIO | None = None
 ) -> ExportDocument:
-    """Write the bill of a period to `out`, else to `stream` (stdout), and return what was written.
+    """Write the charges of a period to `out`, else to `stream` (default: stdout); return the document of `export`.
 
-    The ledger stays as it is. A file appears whole or not at all. Raises InvalidRequest where it cannot be written.
+    A file is written completely or not at all. Raises InvalidRequest if it cannot be written.
     """
-    written = Exported()
-    items = _counted_items(_items(session, period), written)
+    totals = ExportTotals()
+    items = _counted_items(_items(session, period), totals)
     if out is None:
         _write(stream or sys.stdout, form, items, session.ledger.id, period)
     else:
@@ -101,41 +98,41 @@ def export(
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
         "as_of": iso(period.now),
-        "rows": written.rows,
-        "unpriced": written.unpriced,
-        "estimates": written.estimates,
-        "usd": usd(written.amount),
-        "low_usd": usd(written.low),
-        "high_usd": usd(written.high),
+        "rows": totals.rows,
+        "unpriced": totals.unpriced,
+        "estimates": totals.estimates,
+        "usd": usd(totals.amount),
+        "low_usd": usd(totals.low),
+        "high_usd": usd(totals.high),
     }
 
 
 def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
     since = iso(period.since) if period.since else ""
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages(since))))
-    bill = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
-    jobs = machine_assignments(all_jobs(session).values())
-    return line_items(bill, period.now, since=period.since, until=period.until, assigned=jobs)
+    charges = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
+    assignments = machine_assignments(all_jobs(session).values())
+    return line_items(charges, period.now, since=period.since, until=period.until, assigned=assignments)
 
 
-def _counted_items(items: Iterable[LineItem], written: Exported) -> Iterator[LineItem]:
+def _counted_items(items: Iterable[LineItem], totals: ExportTotals) -> Iterator[LineItem]:
     for item in items:
-        written.add(item)
+        totals.add(item)
         yield item
 
 
-def _write(file: TextIO, bill_format: BillFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:
-    if bill_format is BillFormat.FOCUS:
+def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:
+    if form is ExportFormat.FOCUS:
         columns = (*focus.COLUMNS, *focus.OWN_COLUMNS)
         exports.write_csv(file, columns, (focus.focus_row(item, ledger) for item in items))
-    elif bill_format is BillFormat.CSV:
+    elif form is ExportFormat.CSV:
         exports.write_csv(file, exports.COLUMNS, exports.plain_cells(exports.charge_value(item) for item in items))
     else:
         _write_json(file, (exports.charge_value(item) for item in items), period.value())
 
 
 def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
-    """Write one document, a charge per line, without holding them all."""
+    """Write one JSON document, a charge per line, without collecting the charges in memory."""
     file.write(json.dumps(head)[:-1] + ', "charges": [')
     separator = "\n"
     for value in values:
@@ -146,7 +143,7 @@ def _write_json(file: TextIO, values: Iterable[Mapping[str, Any]], head: Mapping
 
 @contextmanager
 def _atomic_file(out: Path) -> Iterator[TextIO]:
-    """Open a file beside `out` that takes its place once it is written; a device or a pipe is written to, and stays."""
+    """Open a temporary file that replaces `out` once it is written; a device or a pipe is written to directly."""
     is_special = out.exists() and not out.is_file()
     out_file = out if is_special else out.resolve()
     temporary = out_file.with_name(f".{out_file.name}.{os.getpid()}")
@@ -160,7 +157,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
         temporary.replace(out_file)
     except OSError as error:
         raise InvalidRequest(
-            f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",
+            f"{out} cannot be totals: {(error.strerror or str(error)).lower()}.",
             field="--out",
             value=str(out),
             next="Name a file in an existing directory that you can write to.",
@@ -170,9 +167,9 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
 
 
 def parse_period(session: Session, since: Moment | None, until: Moment | None, tz: str | None) -> ExportPeriod:
-    """Return the period as of the session's clock; raise InvalidRequest for what is no time, or an empty period.
+    """Return the period as of the session's clock. Raises InvalidRequest for an invalid time, or an empty period.
 
-    A day begins at its midnight in `tz` (None: as the settings say).
+    Days begin at midnight in the time zone `tz` (None: that of the settings).
     """
     now = session.clock()
     request = parse_period_request(session.settings, now, {"since": since, "until": until, "tz": tz})

@@ -1,4 +1,4 @@
-"""Reads a cloud's own bill and compares it with the ledger's. Nothing is written."""
+"""Reads a cloud's own bill, a FOCUS export, and compares it with the ledger. Writes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _MAX_CELL_CHARS = 1 << 20  # characters; the tags of a resource are at most some
 
 @dataclass(slots=True)
 class ParsedExport:
-    """What was read of an export: totals by the resource's id, and those of resources that are not in this ledger."""
+    """The totals of an export by resource id, and those of resources that are not in this ledger.
+
+    `providers` counts the rows by provider. `begin` and `end` are the period of its usage charges.
+    """
 
     by_id: dict[str, ResourceTotal] = field(default_factory=dict)
     providers: dict[str, int] = field(default_factory=dict)
@@ -49,9 +52,9 @@ class ParsedExport:
     begin: datetime | None = None
     end: datetime | None = None
     other_ledger: ResourceTotal = field(default_factory=ResourceTotal)  # resources of another ledger
-    unmatched: ResourceTotal = field(default_factory=ResourceTotal)
+    unmatched: ResourceTotal = field(default_factory=ResourceTotal)  # resources of no ledger
     rates: dict[str, Currency] = field(default_factory=dict)
-    accounts: set[tuple[str, str]] = field(default_factory=set)  # by their provider
+    accounts: set[tuple[str, str]] = field(default_factory=set)  # provider and account
 
     def extend_period(self, record: Record) -> None:
         """Extend the period to include a usage charge.
@@ -70,7 +73,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     is cut short, has no rows of the provider, or is in a currency that has no rate.
     """
     now = session.clock()
-    # Read once, though an export may be long: what ends meanwhile would be in both, or in none.
+    # Read together: a usage that ends between two reads would count twice, or not at all.
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
@@ -79,12 +82,11 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     providers = {provider} if provider else set(export.providers)
     other_accounts = _other_accounts(index.rows, export)
     ledger = _ledger_totals(machines, ended, export, providers, now)
-    left_out = {one: other_accounts[one] for one in ledger if one in other_accounts}
-    ledger = {one: total for one, total in ledger.items() if one not in left_out}
-    all_totals = {**ledger, **export.by_id}
+    left_out = {id_: other_accounts[id_] for id_ in ledger if id_ in other_accounts}
+    ledger = {id_: total for id_, total in ledger.items() if id_ not in left_out}
     reasons = {
-        one: gap_reasons(ledger.get(one, LedgerTotal()), export.by_id.get(one, ResourceTotal()), export.end, now)
-        for one in all_totals
+        id_: gap_reasons(ledger.get(id_, LedgerTotal()), export.by_id.get(id_, ResourceTotal()), export.end, now)
+        for id_ in {**ledger, **export.by_id}
     }
     head: ReconcileHead = {
         "file": str(file),
@@ -112,8 +114,8 @@ def _read_export(
         export.accounts.add((record.provider, record.account))
         per_usd = _per_usd(export, record.currency, rate)
         resource_id = index.of(record)
-        unowned_total = export.other_ledger if resource_id == "" else export.unmatched
-        total = export.by_id.setdefault(resource_id, ResourceTotal()) if resource_id else unowned_total
+        total_of_others = export.other_ledger if resource_id == "" else export.unmatched
+        total = export.by_id.setdefault(resource_id, ResourceTotal()) if resource_id else total_of_others
         add_export_row(total, record, per_usd)
     return export
 
@@ -140,10 +142,10 @@ def _check_providers(export: ParsedExport, provider: str | None, file: Path) -> 
 
 
 def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> dict[str, str]:
-    """Return the accounts that the export has no rows of, by what the ledger has there: it is on another bill.
+    """Return the accounts without rows in the export, by the ids of their resources in the ledger.
 
-    Nothing of a provider of which the export names no account that the ledger knows: a company's bill may name that of
-    its payer alone.
+    None for a provider if the export names no account that the ledger knows: a company's bill may name only the account
+    of the payer.
     """
     identified = {id_: (machine, machine.identity) for id_, machine in machines.items() if machine.identity is not None}
     accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in identified.items()}
@@ -162,43 +164,44 @@ def _ledger_totals(
     providers: set[str],
     now: datetime,
 ) -> dict[str, LedgerTotal]:
-    """Return what the ledger says of each resource in the export's period, of these providers."""
+    """Return the ledger's total of each resource of these providers in the export's period."""
     totals = dict[str, LedgerTotal]()
     if export.begin is None or export.end is None:
         return totals
-    bill = period_charges(machines, ended, now, since=export.begin, until=export.end)
-    for one in bill:
-        if one.charge.usage.provider in providers:
-            add_charge(totals.setdefault(one.machine.id, LedgerTotal()), one, now, export.begin, export.end)
+    for charge in period_charges(machines, ended, now, since=export.begin, until=export.end):
+        if charge.charge.usage.provider in providers:
+            add_charge(totals.setdefault(charge.machine.id, LedgerTotal()), charge, now, export.begin, export.end)
     return totals
 
 
 @contextmanager
 def _open_csv(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
-    """Open a CSV file, gzipped or not, and give its lines with their numbers; raise InvalidRequest for a fault."""
+    """Open a CSV file, gzipped or not, and yield its rows with their line numbers. Raises InvalidRequest."""
     try:
         with file.open("rb") as raw:
             is_gzipped = raw.read(2) == _GZIP
         open_file: Any = gzip.open if is_gzipped else open
         with open_file(file, "rt", encoding="utf-8-sig", newline="") as text:
-            yield _lines(text)
+            yield _numbered_rows(text)
     except UnicodeDecodeError as error:
-        raise _unread(file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it.") from error
+        raise _unreadable(
+            file, "is not UTF-8 text", "Export it as CSV, not as Parquet, and do not convert it."
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _unread(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
+        raise _unreadable(file, "ends in the middle, or is damaged", "Download the complete file again.") from error
     except csv.Error as error:
-        raise _unread(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
+        raise _unreadable(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise _unread(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
+        raise _unreadable(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
 
 
-def _lines(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
+def _numbered_rows(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:
     csv.field_size_limit(_MAX_CELL_CHARS)
     reader = csv.reader(text, strict=True)
     for cells in reader:
         yield reader.line_num, cells
 
 
-def _unread(file: Path, problem: str, remedy: str) -> InvalidRequest:
+def _unreadable(file: Path, problem: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(f"{file} {problem}.", field="FILE", value=str(file), next=remedy)

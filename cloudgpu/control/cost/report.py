@@ -1,6 +1,6 @@
-"""Makes the report: all that this ledger knows of what was spent, in one document, of which the pages are made.
+"""Makes the report: one document of all that was spent, by the ledger, from which its page and Markdown are rendered.
 
-It reads the request, typed or passed by a program: a period, a currency, a desktop to compare with.
+It also parses the options: a period, a currency, a desktop to compare with.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class ReportOptions(PeriodOptions, total=False):
-    """What `report` takes. Text is read as the command line reads it."""
+    """The options of `report`, parsed as on the command line."""
 
     month: str | None  # "2026-10", or "last"; in place of since and until
     desktop: str | Path | None  # a name, or a YAML file; None: the setting
@@ -58,9 +58,10 @@ class ReportOptions(PeriodOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """What a report was asked for: from `since` on; until when, in which zone and currency its comparison says.
+    """The parsed request of a report.
 
-    That is of the same period. That of a month is of all up to its end: nobody buys a desktop for a month.
+    The period begins at `since`; its end, time zone and currency are those of `compare`. The comparison is for the same
+    period, except that of a calendar month, which is for all time until its end: nobody buys a desktop for a month.
     """
 
     compare: CompareRequest
@@ -73,14 +74,14 @@ class ReportRequest:
         return CostQuery(By.INSTANCE, request.zone, self.since, request.until)
 
 
-def parse_report(session: Session, **given: Unpack[ReportOptions]) -> ReportRequest:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("report", given, ReportOptions.__annotations__)
-    month = given.get("month")
-    options = cast("CompareOptions", {name: value for name, value in given.items() if name != "month"})
+def parse_report(session: Session, **options_with_month: Unpack[ReportOptions]) -> ReportRequest:
+    """Return the request of these options. Raises InvalidRequest that names the invalid option."""
+    check_keywords("report", options_with_month, ReportOptions.__annotations__)
+    month = options_with_month.get("month")
+    options = cast("CompareOptions", {name: value for name, value in options_with_month.items() if name != "month"})
     if month is not None:
-        _check_only_month(month, given)
-        calendar_month = parse_month(month, session.clock(), given.get("tz") or session.settings.tz)
+        _check_only_month(month, options_with_month)
+        calendar_month = parse_month(month, session.clock(), options_with_month.get("tz") or session.settings.tz)
         options["since"], options["until"] = calendar_month.begin, calendar_month.end
     request = parse_compare(session, **options)
     return ReportRequest(request if month is None else replace(request, since=None), request.since)
@@ -99,35 +100,39 @@ def _check_only_month(month: str, options: ReportOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReportInputs:
-    """What was read once, as of one ledger line: machines, ended usages, their events, and hours of activity."""
+    """What one read of the ledger has: machines, ended usages, events about stops; and hours of activity."""
 
-    rows: list[Machine]
+    machines: list[Machine]
     ended: Sequence[Ended]
-    lines: Sequence[EventSummary]
+    events: Sequence[EventSummary]
     hours: Mapping[str, Sequence[Hour]]
 
 
 def report_document(session: Session, request: ReportRequest | None = None) -> ReportDocument:
-    """Return the report as a document, as docs/report.md says: what `report -o json` prints. Asks no cloud.
+    """Return the document of `report`, described in docs/report.md. Asks no cloud.
 
-    Without options: since ever, in dollars, beside the desktop of the settings.
+    Without a request: since the beginning, in dollars, compared with the desktop of the settings.
     """
     request, now = request or parse_report(session), session.clock()
     with _without_garbage_collection():
-        return _report_document(replace(session, clock=lambda: now), request, now)  # all of it is as of one moment
+        return _report_document(replace(session, clock=lambda: now), request, now)  # all parts have the same time
 
 
 def _report_document(session: Session, request: ReportRequest, now: datetime) -> ReportDocument:
     period, currency = request.period, request.compare.currency
-    data = _read_inputs(session, period)
-    by_machine = grouped(data.rows, data.ended, now, period)
-    timed = timed_usages(data.rows, data.ended, now)
-    days = daily_of(data.rows, timed, period.zone, since=period.since, until=period.until)
-    machines = _machines(data, by_machine, timed, period)
+    inputs = _read_inputs(session, period)
+    by_machine = grouped(inputs.machines, inputs.ended, now, period)
+    timed = timed_usages(inputs.machines, inputs.ended, now)
+    days = daily_of(inputs.machines, timed, period.zone, since=period.since, until=period.until)
+    machines = _machines(inputs, by_machine, timed, period)
     last_moment = now if period.until is None else min(now, period.until)
-    costs = PeriodCosts(data.rows, data.ended, data.hours, days) if request.compare.since == period.since else None
+    costs = (
+        PeriodCosts(inputs.machines, inputs.ended, inputs.hours, days)
+        if request.compare.since == period.since
+        else None
+    )
     spent = values.days_value(days, last_moment.astimezone(period.zone).date())
-    machine_values = values.machines_value(machines, _named_resource_costs(data.rows, by_machine))
+    machine_values = values.machines_value(machines, _named_resource_costs(inputs.machines, by_machine))
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
@@ -135,17 +140,17 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "since": None if period.since is None else iso(period.since),
         "until": None if period.until is None else iso(period.until),
         "currency": None if currency is None else currency.to_json(),
-        "about": _report_basis(session, data, by_machine),
+        "about": _report_basis(session, inputs, by_machine),
         "comparison": compare_with_desktop(session, request.compare, costs),
         "step": spent.step,
         "days": spent.days,
         "projects": values.projects_value(days),
-        "owners": values.owners_value(with_full_names(list(data.rows), By.OWNER), by_machine.groups),
+        "owners": values.owners_value(with_full_names(list(inputs.machines), By.OWNER), by_machine.groups),
         "total": total_value(by_machine.total, By.PROJECT, currency),
         "budgets": budgets_left(session, now),
-        "prepaid": credits_value(read_last_run(session.ledger).credits, data.rows, now),
-        **cost_to_come(data.rows, by_machine.total, period, now),
-        "jobs": _jobs(session, data, period, now),
+        "prepaid": credits_value(read_last_run(session.ledger).credits, inputs.machines, now),
+        **cost_to_come(inputs.machines, by_machine.total, period, now),
+        "jobs": _jobs(session, inputs, period, now),
         "machines": machine_values.first,
         "machines_left_out": machine_values.left_out,
         "other_machines": machine_values.rest,
@@ -153,13 +158,13 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         "idle": values.idle_value(machines),
         "savings": {
             "stops": values.stops_value(
-                policy_stops(data.rows, data.ended, data.lines, now, since=period.since, until=period.until)
+                policy_stops(inputs.machines, inputs.ended, inputs.events, now, since=period.since, until=period.until)
             ),
             "spot": values.spot_value(machines),
         },
-        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(data.rows, now)],
-        "prices": _price_ages(data.rows, now),
-        "unmetered": [gap.value() for gap in gaps_within(data.rows, period.since, period.until)],
+        "idle_resources": [values.idle_resource_value(cost) for cost in left_over(inputs.machines, now)],
+        "prices": _price_ages(inputs.machines, now),
+        "unmetered": [gap.value() for gap in gaps_within(inputs.machines, period.since, period.until)],
         "unpriced": list(by_machine.total.unpriced),
         "summary": [],
     }
@@ -189,10 +194,12 @@ def _read_inputs(session: Session, period: CostQuery) -> ReportInputs:
     return ReportInputs(with_tariffs(session, machines), ended, lines, hours)
 
 
-def _report_basis(session: Session, data: ReportInputs, by_machine: Costs) -> ReportBasis:
-    """Return how many machines ran in the period, since when anything is billed, and how sure that is."""
-    machines = [machine for machine in data.rows if not machine.is_named_resource]
-    begins = [use.begin for _, use in data.ended] + [use.begin for machine in data.rows for use in machine.open_usage]
+def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> ReportBasis:
+    """Return how many machines ran in the period, when the first usage began, and how old and sound the data is."""
+    machines = [machine for machine in inputs.machines if not machine.is_named_resource]
+    begins = [use.begin for _, use in inputs.ended] + [
+        use.begin for machine in inputs.machines for use in machine.open_usage
+    ]
     return {
         "machines": sum(
             bool(by_machine.groups[machine.id].billed_us) for machine in machines if machine.id in by_machine.groups
@@ -204,10 +211,10 @@ def _report_basis(session: Session, data: ReportInputs, by_machine: Costs) -> Re
 
 
 def _machines(
-    data: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
+    inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
-    """Return each machine that cost anything, or that ran, in the period: how long it worked, and what idled away."""
-    named = with_full_names(list(data.rows), By.PROJECT)
+    """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""
+    named = with_full_names(list(inputs.machines), By.PROJECT)
     machines = [machine for machine in named if not machine.is_named_resource and machine.id in by_machine.groups]
     runs: dict[str, list[CostTimeline]] = {machine.id: [] for machine in machines}
     for usage in usages:
@@ -217,20 +224,20 @@ def _machines(
     until = FOREVER if period.until is None else to_us(period.until)
     summaries = []
     for machine in machines:
-        hours = data.hours.get(machine.id, ())
+        hours = inputs.hours.get(machine.id, ())
         idle = idle_cost(hours, runs[machine.id], since, until)
         summaries.append(values.MachineSummary(machine, by_machine.groups[machine.id], hours, idle))
     return summaries
 
 
-def _jobs(session: Session, data: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
-    """Return what each job has cost in the period; cuts no use where there is no job."""
+def _jobs(session: Session, inputs: ReportInputs, period: CostQuery, now: datetime) -> list[ReportJob]:
+    """Return what each job has cost in the period."""
     jobs = all_jobs(session)
     if not jobs:
         return []
     by_job = replace(period, by=By.JOB)
     return values.jobs_value(
-        grouped(data.rows, data.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
+        grouped(inputs.machines, inputs.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )
 
 

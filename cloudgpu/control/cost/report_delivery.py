@@ -1,7 +1,7 @@
-"""Sends the report through the alert channels: when somebody asks for it, and once for each month that is over.
+"""Sends the report to the receivers of alerts: on request, and once for each month that has ended.
 
-What a receiver has taken of the months stands in the ledger. A crash between sending and writing that down sends a
-month twice, and loses none.
+Which receiver has accepted which month is recorded in the ledger. A crash between sending and recording sends a report
+twice, and loses none.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LOCK = "reports"
 
 
 def send_report(session: Session, document: ReportDocument) -> SentReportDocument:
-    """Send this report to every receiver, in one attempt each; return who has taken it and who has not.
+    """Send this report to every receiver, in one attempt each; return who has accepted it and who has not.
 
-    A calendar month that is over counts as sent for `watch` too. As there, one in which nothing was billed is sent to
-    nobody, and `nothing_sent` says so. Raises InvalidRequest where no receiver is set, MissingExtra.
+    The report of a calendar month that has ended is then not sent again by `watch`. A month without charges is sent to
+    nobody, and `nothing_sent` says so. Raises InvalidRequest if no receiver is configured, MissingExtra.
     """
     addresses = receivers(session.settings.alerts, session.home)
     if not addresses:
@@ -60,13 +60,13 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
 
 
 def _month_of(document: ReportDocument) -> Period | None:
-    """Return the calendar month, in the report's own time zone, that it is of; None where it is of another period."""
+    """Return the calendar month of the report, in its own time zone; None if it is for another period."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     return whole_month(since, until, zone_of(document["tz"]))
 
 
 def message_of(document: ReportDocument) -> Message:
-    """Return the report as a message: the summary, the page for a browser, and all of it as text without files."""
+    """Return the report as a message: the summary, the page as attached file, and the full text for other receivers."""
     from cloudgpu.views.report.html import letter, to_html
     from cloudgpu.views.report.markdown import to_markdown
 
@@ -77,15 +77,15 @@ def message_of(document: ReportDocument) -> Message:
 
 
 def report_due(session: Session) -> datetime:
-    """Return when the report of a month is to be sent: now, where somebody is still to have the last one's."""
-    month, following = month_due(session.clock(), zone_of(session.settings.tz))
-    return session.clock() if _receivers_without_report(session, month) and _has_spending(session, month) else following
+    """Return when the next monthly report is due: now, if a receiver has not accepted that of the last month."""
+    month, next_due = month_due(session.clock(), zone_of(session.settings.tz))
+    return session.clock() if _receivers_without_report(session, month) and _has_spending(session, month) else next_due
 
 
 def send_monthly(session: Session) -> str:
-    """Send the last month's report to whoever has not taken it; return what was done, empty for nothing to do.
+    """Send the last month's report to receivers that have not accepted it; return what was done, empty for nothing.
 
-    One process of all that watch this ledger does it: who has it already is asked again under their lock.
+    Only one process that watches this ledger sends it: who has it already is read again under the lock.
     """
     try:
         with session.lock(LOCK, wait=False):
@@ -114,7 +114,7 @@ def _send_last_month(session: Session) -> str:
 
 
 def _receivers_without_report(session: Session, month: Period) -> list[str]:
-    """Return the addresses that are still to have the report of this month."""
+    """Return the addresses of receivers that have not accepted the report of this month."""
     alerts = session.settings.alerts
     addresses = () if alerts.report == NEVER else receivers(alerts, session.home)
     if not addresses:
@@ -124,7 +124,7 @@ def _receivers_without_report(session: Session, month: Period) -> list[str]:
 
 
 def _has_spending(session: Session, month: Period) -> bool:
-    """Say whether anything was billed in this month, with or without a known price."""
+    """Return whether anything was billed in this month, with or without a known price."""
     from cloudgpu.core.billing.daily import daily
 
     machines, ended = session.ledger.read(
@@ -138,7 +138,7 @@ def _has_spending(session: Session, month: Period) -> bool:
 def _send(
     session: Session, document: ReportDocument, message: Message, addresses: Sequence[str]
 ) -> tuple[Outcome, ...]:
-    """Send it, and write down who has taken it where it is a whole month that is over."""
+    """Send the report; if it is for a calendar month that has ended, record who has accepted it."""
     outcomes = send([(address, message) for address in addresses])
     zone, now = zone_of(session.settings.tz), session.clock()
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))

@@ -1,4 +1,4 @@
-"""Writes a report as a page, Markdown or JSON: whole or not at all, private, and over nothing that is no report."""
+"""Writes a report as HTML, Markdown or JSON: completely or not at all, private, and never over any other file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
 STDOUT = "-"
-KIND: Literal["cloudgpu report"] = "cloudgpu report"  # what the document calls itself, in its first key
-_MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())
-_HEAD_BYTES = 200  # bytes in which one of them stands
-_OWN_ONLY = 0o600  # names of machines and people, and what they cost: nobody else's business
+KIND: Literal["cloudgpu report"] = "cloudgpu report"  # the value of the document's first key
+_MARKS = (f"<!-- {KIND} -->".encode(), f'"kind": "{KIND}"'.encode())  # every written report has one of them
+_HEAD_BYTES = 200  # the mark is within the first so many bytes
+_PRIVATE_MODE = 0o600  # a report has names of people and their costs
 
 
 class ReportFormat(StrEnum):
-    """In which form a report is written."""
+    """The formats of a report."""
 
     HTML = "html"
     MARKDOWN = "md"
@@ -34,26 +34,26 @@ class ReportFormat(StrEnum):
 
 
 def parse_report_format(name: str) -> ReportFormat:
-    """Return the form of this name; raise InvalidRequest for another."""
+    """Return the format with this name. Raises InvalidRequest for an unknown name."""
     return parse_member(ReportFormat, name, "form of a report", "--format")
 
 
 def render_report(document: ReportDocument, form: ReportFormat) -> str:
-    """Return the report's document in a form; each is made of the document alone."""
-    return _RENDERED[form](document)
+    """Return the report as text in a format."""
+    return _RENDERERS[form](document)
 
 
 def default_file(document: ReportDocument) -> Path:
-    """Return where a page goes that nobody named a file for, in the present directory: by its month, else its day."""
+    """Return the default file of a report, in the current directory, named by its month or day."""
     from cloudgpu.views.report.html import file_name
 
     return Path(file_name(document, zone_of(document["tz"])))
 
 
 def write_report(text: str, to: Path) -> None:
-    """Write a report that only its owner may read, in the place of an earlier one at most; it is there whole or not.
+    """Write a report that only its owner may read, completely or not at all; it may replace an earlier report.
 
-    Raises InvalidRequest for a file that is no report of ours, and where it cannot be written.
+    Raises InvalidRequest for an existing file that is not a report, and if the file cannot be written.
     """
     try:
         _check_replaceable(to)
@@ -69,19 +69,21 @@ def write_report(text: str, to: Path) -> None:
 
 
 def _write_atomically(text: str, to: Path) -> None:
-    part = to.with_name(f".{to.name}.{os.getpid()}")
+    temporary = to.with_name(f".{to.name}.{os.getpid()}")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_ONLY), "w", encoding="utf-8") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE), "w", encoding="utf-8"
+        ) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(to)
+        temporary.replace(to)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _check_replaceable(to: Path) -> None:
-    """Raise InvalidRequest for what is there and no report of ours; an empty file holds nothing to lose."""
+    """Raise InvalidRequest for an existing file that is neither a report nor empty."""
     try:
         status = to.stat()
     except FileNotFoundError:
@@ -116,7 +118,7 @@ def _json(document: ReportDocument) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-_RENDERED: dict[ReportFormat, Callable[[ReportDocument], str]] = {
+_RENDERERS: dict[ReportFormat, Callable[[ReportDocument], str]] = {
     ReportFormat.HTML: _html,
     ReportFormat.MARKDOWN: _markdown,
     ReportFormat.JSON: _json,

@@ -1,13 +1,13 @@
-"""Reads what a launch request asks for, and checks it word by word before a provider is asked anything.
+"""Parses and checks the options of `up`, from the command line or the library, before any call to a provider.
 
-The request is typed or passed by a program: the words of `up`, durations, moments. Of several
-machines: how many nodes, which engine, what a lost node does.
+It also parses durations and times, and the options of clusters: nodes, engine, what happens when a node is lost.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -27,18 +27,18 @@ from cloudgpu.core.values.typed import check_keywords, parse_gpu, parse_price
 from cloudgpu.errors import InvalidRequest
 
 _DEFAULT = Setup()
-FURTHEST = timedelta(days=3660)  # as the longest duration
-_LONGEST_KEY = 63
+MAX_DURATION = timedelta(days=3660)  # also the longest that `parse_duration` accepts
+_MAX_KEY_LENGTH = 63
 MAX_GB = 65_536  # the largest disk that any cloud in the catalogue sells (64 TiB)
 _VOLUME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_LARGER = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"
+_FOR_LARGER_CLUSTERS = "AWS ParallelCluster, Google's cluster-toolkit, Azure CycleCloud, Kueue and SkyPilot"
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """What the user typed, checked word by word, before anything is asked of a provider."""
+    """The parsed options of `up`."""
 
-    want: Requirements
+    requirements: Requirements
     setup: Setup = _DEFAULT
     spot: bool | None = None  # None: the market of the settings
     account: str | None = None
@@ -52,16 +52,16 @@ class UpRequest:
     renew_until: timedelta | None = None
     owner: str | None = None
     project: str | None = None
-    override: str | None = None  # why it may pass a budget
+    override: str | None = None  # why it may exceed a budget
     no_guard: bool = False
     cluster: ClusterRequest | None = None
-    trust: Trust | None = None  # the least that is accepted; None: that of the settings
-    expose: bool = False  # a stranger's computer may be given secrets and volumes
-    by_hand: bool = False  # somebody works on it: no job begins again when it is taken
+    trust: Trust | None = None  # the lowest level that is accepted; None: that of the settings
+    expose: bool = False  # secrets and volumes may go to a computer of an unknown owner
+    by_hand: bool = False  # launched for interactive work: no job starts again after an interruption
 
 
 def validate_request(request: UpRequest) -> None:
-    """Raise InvalidRequest for the first word that cannot be meant."""
+    """Raise InvalidRequest for the first invalid option."""
     _check_name(request.name)
     _check_key(request.key, new=request.new)
     check_line("--owner", request.owner)
@@ -75,16 +75,16 @@ def validate_request(request: UpRequest) -> None:
         "--account": request.account,
         "--template": request.template,
         "--policy": request.policy,
-        "--instance-type": request.want.instance_type,
-        "--region": request.want.region,
-        "--zone": request.want.zone,
+        "--instance-type": request.requirements.instance_type,
+        "--region": request.requirements.region,
+        "--zone": request.requirements.zone,
         "--image": request.setup.image,
         "--subnet": request.setup.network.subnet,
         "--security-group": request.setup.network.security_group,
     }.items():
-        if text is not None and not text.strip():  # an unset variable in a script, say: never "anything will do"
-            way_out = f"Name one, or leave {option} out."
-            raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=way_out)
+        if text is not None and not text.strip():  # for example an unset variable in a script
+            remedy = f"Name one, or leave {option} out."
+            raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=remedy)
 
 
 def _check_name(name: str | None) -> None:
@@ -118,13 +118,13 @@ def _check_key(key: str | None, *, new: bool) -> None:
 
 
 def check_reason(reason: str | None) -> str | None:
-    """Return the reason of an override; raise InvalidRequest for one that is no line of text: somebody will read it."""
+    """Return the reason of an override. Raises InvalidRequest unless it is one line of text."""
     check_line("--override", reason)
     return reason and reason.strip()
 
 
 def check_line(option: str, text: str | None) -> None:
-    """Refuse what could not stand on one line of a table, or would colour a terminal."""
+    """Raise InvalidRequest for text that is not one line of printable characters."""
     if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST):
         return
     raise InvalidRequest(
@@ -136,7 +136,7 @@ def check_line(option: str, text: str | None) -> None:
 
 
 class UpOptions(TypedDict, total=False):
-    """What `up` takes. Nothing named is nothing requested; text is read as the command line reads it."""
+    """The options of `up`, parsed as on the command line. None, unless stated: no requirement."""
 
     provider: str | None  # where to launch: "local", ...; "any": at the cheapest of all cloud accounts
     account: str | None  # which configured account of the provider
@@ -145,63 +145,63 @@ class UpOptions(TypedDict, total=False):
     region: str | None
     zone: str | None
     spot: bool | None  # None: the market of the settings
-    or_on_demand: bool  # on demand too, where spot has no capacity
+    or_on_demand: bool  # on demand if spot has no capacity
     persistent: bool  # a spot request that can be stopped
     max_price: Decimal | str | float | None  # USD per hour
     template: str | None
     image: str | None  # the provider's id, or the name of an image of yours; None: the newest with CUDA
     disk: int | str | None  # GB of the system disk
-    volume: str | None  # "data", or "data:200" for one that is made
-    ssh_from: str | None  # who may open SSH, "203.0.113.0/24"; None: the address that you come from
+    volume: str | None  # "data", or "data:200" to create one of 200 GB
+    ssh_from: str | None  # the network that may open SSH, "203.0.113.0/24"; None: this client's address
     ssh_from_anywhere: bool
     subnet: str | None
     security_group: str | None
     no_public_ip: bool
-    jump: str | None  # "user@host:port" of a host in between
-    name: str | None  # None: two words
-    key: str | None  # one machine per key, whoever asks again
+    jump: str | None  # "user@host:port" of an SSH jump host
+    name: str | None  # None: a random one of two words
+    key: str | None  # the launch key: a repeated request with it returns the same machine
     new: bool  # a second machine of the same request
-    policy: str | None  # how long it lives, and what becomes of it where it cannot be stopped
+    policy: str | None  # None: that of the settings
     lease: timedelta | str | None
     renew_until: timedelta | str | None
     owner: str | None
     project: str | None
-    override: str | None  # why a budget is to be passed, where it lets itself be
-    no_guard: bool  # launch though nothing would end it but runs of the reaper, and none is heard
+    override: str | None  # why a budget may be exceeded, if it can be overridden
+    no_guard: bool  # launch although only runs of the reaper would end it, and none is recorded
     trust: str | None  # whose computers are accepted: "cloud", "datacenter" or "community"; None: as the settings say
     expose: bool  # with "community": its owner may read secrets and volumes
-    nodes: int | str | None  # so many machines under one name, all or none
+    nodes: int | str | None  # the number of machines under one name, launched all or none
     engine: str | None  # what queues their jobs: "slurm" or "none"; None: as the template says
-    on_node_loss: str | None  # "wait" or "stop": what becomes of the other nodes when one is lost
+    on_node_loss: str | None  # "wait" or "stop": what the other nodes do when one is lost
 
 
-def parse_request(**asked: Unpack[UpOptions]) -> UpRequest:
-    """Return what `up` was asked for as one value; raise InvalidRequest for a word that cannot be read."""
-    check_keywords("up", asked, UpOptions.__annotations__)
+def parse_request(**options: Unpack[UpOptions]) -> UpRequest:
+    """Return the request of these options. Raises InvalidRequest for an option that cannot be parsed."""
+    check_keywords("up", options, UpOptions.__annotations__)
     return UpRequest(
-        want=_want(asked),
-        setup=_setup(asked),
-        spot=asked.get("spot"),
-        account=asked.get("account"),
-        provider=asked.get("provider"),
-        name=asked.get("name"),
-        key=asked.get("key"),
-        new=asked.get("new", False),
-        template=asked.get("template"),
-        policy=asked.get("policy"),
-        lease=duration(asked.get("lease"), "--lease"),
-        renew_until=duration(asked.get("renew_until"), "--renew-until"),
-        owner=asked.get("owner"),
-        project=asked.get("project"),
-        override=asked.get("override"),
-        no_guard=asked.get("no_guard", False),
-        cluster=cluster_request(asked.get("nodes"), asked.get("engine"), asked.get("on_node_loss")),
-        trust=parse_trust(asked.get("trust")),
-        expose=asked.get("expose", False),
+        requirements=_requirements(options),
+        setup=_setup(options),
+        spot=options.get("spot"),
+        account=options.get("account"),
+        provider=options.get("provider"),
+        name=options.get("name"),
+        key=options.get("key"),
+        new=options.get("new", False),
+        template=options.get("template"),
+        policy=options.get("policy"),
+        lease=duration(options.get("lease"), "--lease"),
+        renew_until=duration(options.get("renew_until"), "--renew-until"),
+        owner=options.get("owner"),
+        project=options.get("project"),
+        override=options.get("override"),
+        no_guard=options.get("no_guard", False),
+        cluster=cluster_request(options.get("nodes"), options.get("engine"), options.get("on_node_loss")),
+        trust=parse_trust(options.get("trust")),
+        expose=options.get("expose", False),
     )
 
 
-def _want(options: UpOptions) -> Requirements:
+def _requirements(options: UpOptions) -> Requirements:
     model, count = parse_gpu(options.get("gpu"))
     max_price = options.get("max_price")
     return Requirements(
@@ -217,8 +217,8 @@ def _want(options: UpOptions) -> Requirements:
 
 
 def _setup(options: Mapping[str, Any]) -> Setup:
-    """Return the setup that these words stand for; raise InvalidRequest for the first that cannot be read."""
-    _check_network_words(options)
+    """Return the setup of these options. Raises InvalidRequest for the first that is invalid."""
+    _check_network_options(options)
     network = Network(
         ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_anywhere"))),
         subnet=options.get("subnet"),
@@ -236,12 +236,12 @@ def _setup(options: Mapping[str, Any]) -> Setup:
 
 
 def parse_size(value: int | str | None, field: str) -> int | None:
-    """Return whole GB, above zero: `100`, `100GB`; raise InvalidRequest that names `field` for anything else."""
+    """Return a whole number of GB, above zero: `100`, `100GB`. Raises InvalidRequest that names the option `field`."""
     if value is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
-    if found and 1 <= int(found[1]) <= MAX_GB:
-        return int(found[1])
+    match = re.fullmatch(r"([0-9]{1,6})(?:gb|gib|g)?", str(value).strip(), re.IGNORECASE | re.ASCII)
+    if match and 1 <= int(match[1]) <= MAX_GB:
+        return int(match[1])
     raise InvalidRequest(
         f"{shown(value)!r} is not a size of a disk: it is whole GB, from 1 to {MAX_GB:,}.",
         field=field,
@@ -251,7 +251,7 @@ def parse_size(value: int | str | None, field: str) -> int | None:
 
 
 def parse_volume(text: str | None) -> Volume | None:
-    """Return the data disk that `NAME` or `NAME:GB` names; raise InvalidRequest for anything else."""
+    """Return the data volume of `NAME` or `NAME:GB`. Raises InvalidRequest for anything else."""
     if text is None:
         return None
     name, colon, size = text.partition(":")
@@ -285,95 +285,93 @@ def _jump(text: str | None) -> str | None:
     return text
 
 
-def _check_network_words(asked: Mapping[str, Any]) -> None:
-    """Raise InvalidRequest for words about the network that contradict each other."""
-    given = [option for option in ("--ssh-from", "--ssh-from-anywhere") if asked.get(option[2:].replace("-", "_"))]
-    if asked.get("security_group") and given:
+def _check_network_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for network options that contradict each other."""
+    ssh_options = [name for name in ("--ssh-from", "--ssh-from-anywhere") if options.get(name[2:].replace("-", "_"))]
+    if options.get("security_group") and ssh_options:
+        option = ssh_options[0]
         raise InvalidRequest(
-            f"{given[0]} contradicts --security-group: that group decides who may connect over SSH, not cloudgpu.",
-            field=given[0],
-            value=asked.get("ssh_from"),
-            next=f"Leave {given[0]} out and let the address in yourself, or leave --security-group out.",
+            f"{option} contradicts --security-group: that group decides who may connect over SSH, not cloudgpu.",
+            field=option,
+            value=options.get("ssh_from"),
+            next=f"Leave {option} out and let the address in yourself, or leave --security-group out.",
         )
 
 
 def duration(value: timedelta | str | None, field: str) -> timedelta | None:
-    """Return a duration above zero and up to ten years; raise InvalidRequest that names the option."""
-    if value is None or (isinstance(value, timedelta) and timedelta(0) < value <= FURTHEST):
+    """Return a duration above zero and up to ten years; None for None. Raises InvalidRequest that names the option."""
+    if value is None or (isinstance(value, timedelta) and timedelta(0) < value <= MAX_DURATION):
         return value
-    try:
-        return parse_duration(value) if isinstance(value, str) else _refused(value)
-    except ValueError:
-        raise InvalidRequest(
-            f"{str(value)!r} is not a duration.",
-            field=field,
-            value=str(value),
-            next="Write it like 90m, 8h, 1h30m or 3d.",
-        ) from None
-
-
-def _refused(asked: timedelta) -> timedelta:
-    raise ValueError(asked)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return parse_duration(value)
+    raise InvalidRequest(
+        f"{str(value)!r} is not a duration.",
+        field=field,
+        value=str(value),
+        next="Write it like 90m, 8h, 1h30m or 3d.",
+    )
 
 
 def moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
-    """Return the time that a duration from now, or a time with its zone, names; InvalidRequest otherwise."""
+    """Return the future time of a duration from now, or of a time with its zone. Raises InvalidRequest."""
     at = _moment(value, field, now)
-    if not now < at <= now + FURTHEST:
-        says = "is in the past" if at <= now else "is more than ten years away"
-        raise InvalidRequest(f"{value} {says}.", field=field, value=str(value), next="Name a time in the near future.")
+    if not now < at <= now + MAX_DURATION:
+        problem = "is in the past" if at <= now else "is more than ten years away"
+        remedy = "Name a time in the near future."
+        raise InvalidRequest(f"{value} {problem}.", field=field, value=str(value), next=remedy)
     return at
 
 
-def _moment(asked: datetime | timedelta | str, field: str, now: datetime) -> datetime:
+def _moment(value: datetime | timedelta | str, field: str, now: datetime) -> datetime:
     try:
-        if isinstance(asked, datetime):
-            return from_iso(asked.isoformat())
-        return now + (asked if isinstance(asked, timedelta) else parse_duration(asked))
+        if isinstance(value, datetime):
+            return from_iso(value.isoformat())
+        return now + (value if isinstance(value, timedelta) else parse_duration(value))
     except OverflowError:
         return datetime.max.replace(tzinfo=now.tzinfo)
     except ValueError:
         pass
     try:
-        return from_iso(str(asked))
+        return from_iso(str(value))
     except ValueError:
         raise InvalidRequest(
-            f"{str(asked)!r} is neither a duration nor a time with its zone.",
+            f"{str(value)!r} is neither a duration nor a time with its zone.",
             field=field,
-            value=str(asked),
+            value=str(value),
             next="Write it like 2h, or like 2026-11-20T19:00+01:00.",
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequest:
-    """So many machines under one name. `engine` None: as the template says, and Slurm where it says nothing."""
+    """The options of a cluster. `engine` None: that of the template, or Slurm if the template has none."""
 
     nodes: int
     engine: Engine | None = None
     on_node_loss: OnNodeLoss = "wait"
 
-    def node(self, usual: Engine | None) -> ClusterNode | None:
-        """Return what the request of a launch says of it; None for one machine without an engine.
+    def node(self, template_engine: Engine | None) -> ClusterNode | None:
+        """Return the cluster of a launch, as its node 0; None for one machine without an engine.
 
-        `usual` is the engine of the template, None where that says nothing.
+        `template_engine` is the engine of the template, None if it has none.
         """
-        engine = self.engine or usual or ("slurm" if self.nodes > 1 else "none")
+        engine = self.engine or template_engine or ("slurm" if self.nodes > 1 else "none")
         if self.nodes == 1 and engine == "none":
             return None
         return ClusterNode("", "", 0, self.nodes, engine, self.on_node_loss)
 
 
 def cluster_request(nodes: int | str | None, engine: str | None, on_node_loss: str | None) -> ClusterRequest | None:
-    """Return what was asked for; None for nothing. Raises InvalidRequest for a word that cannot be read."""
+    """Return the options of a cluster; None if no option was given. Raises InvalidRequest for an invalid one."""
     if nodes is None and engine is None and on_node_loss is None:
         return None
     return ClusterRequest(
         1 if nodes is None else _nodes(nodes),
-        None if engine is None else cast("Engine", _word("--engine", engine, get_args(Engine))),
+        None if engine is None else cast("Engine", _choice("--engine", engine, get_args(Engine))),
         "wait"
         if on_node_loss is None
-        else cast("OnNodeLoss", _word("--on-node-loss", on_node_loss, get_args(OnNodeLoss))),
+        else cast("OnNodeLoss", _choice("--on-node-loss", on_node_loss, get_args(OnNodeLoss))),
     )
 
 
@@ -382,34 +380,34 @@ def _nodes(nodes: int | str) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000") else 0
     if 1 <= number <= MAX_NODES:
         return number
-    more = text.isascii() and text.isdigit() and text.strip("0")
+    is_too_many = text.isascii() and text.isdigit() and text.strip("0")
     raise InvalidRequest(
         f"{nodes} nodes are more than cloudgpu launches under one name, which is {MAX_NODES}."
-        if more
+        if is_too_many
         else f"{str(nodes)!r} is not a number of nodes, a whole number from 1 to {MAX_NODES}.",
         field="--nodes",
         value=str(nodes),
-        next=f"For larger clusters there are {_LARGER}." if more else "For example --nodes 4",
+        next=f"For larger clusters there are {_FOR_LARGER_CLUSTERS}." if is_too_many else "For example --nodes 4",
     )
 
 
-def _word(option: str, word: str, known: tuple[str, ...]) -> str:
-    if word in known:
-        return word
-    raise unknown_word(f"{option} {word!r} is not known", word, known, field=option)
+def _choice(option: str, text: str, choices: tuple[str, ...]) -> str:
+    if text in choices:
+        return text
+    raise unknown_word(f"{option} {text!r} is not known", text, choices, field=option)
 
 
 def check_cluster(cluster: ClusterRequest, name: str | None, key: str | None, setup: Setup) -> None:
-    """Raise InvalidRequest for what several machines cannot share, and for names that leave no room for a number."""
+    """Raise InvalidRequest for a name or key that is too long for the node's number, and for a volume."""
     if cluster.nodes == 1:
         return
     last = cluster.nodes - 1
     if name is not None and NAME.fullmatch(name) and not NAME.fullmatch(node_name(name, last)):
-        says = f"{name!r} is too long for a cluster: its last machine would be called {node_name(name, last)}."
-        raise InvalidRequest(says, field="--name", value=name, next="Choose one of up to 37 characters.")
-    if key is not None and len(node_key(key, last)) > _LONGEST_KEY:
-        says = f"{key!r} is too long for the key of a cluster."
-        raise InvalidRequest(says, field="--key", value=key, next="Choose one of up to 59 characters.")
+        message = f"{name!r} is too long for a cluster: its last machine would be called {node_name(name, last)}."
+        raise InvalidRequest(message, field="--name", value=name, next="Choose one of up to 37 characters.")
+    if key is not None and len(node_key(key, last)) > _MAX_KEY_LENGTH:
+        message = f"{key!r} is too long for the key of a cluster."
+        raise InvalidRequest(message, field="--key", value=key, next="Choose one of up to 59 characters.")
     if setup.volume is not None:
         raise InvalidRequest(
             f"--volume {setup.volume.name} cannot be attached to {cluster.nodes} machines: a volume belongs to one.",

@@ -1,8 +1,4 @@
-"""Reads what `cost` was asked for, typed or passed by a program, and which calendar month is meant.
-
-`cost` takes groups, a period in a time zone and a currency. A month is written as 2026-10, or as `last`: the last one
-that is over.
-"""
+"""Parses the options of `cost`, and periods, times, months and currencies for other verbs."""
 
 from __future__ import annotations
 
@@ -23,19 +19,19 @@ from cloudgpu.errors import InvalidRequest
 
 Moment = str | datetime | date | timedelta
 _MONTH = re.compile(r"\d{4}-\d\d")
-_WAY_OUT = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
+_MOMENT_REMEDY = "Write a day (2026-11-20), a time (2026-11-20T18:00), a duration from now backwards (7d), or month."
 
 
 class CurrencyOptions(TypedDict, total=False):
-    """The currency of amounts. Text is read as the command line reads it."""
+    """The currency of amounts. Text is parsed as on the command line."""
 
     currency: str | None  # "KRW"; None: US dollars
-    rate: str | float | Decimal | None  # how many of it a dollar is; None: the setting
+    rate: str | float | Decimal | None  # how much of the currency one dollar is; None: the setting
     rate_date: str | date | None
 
 
 class PeriodOptions(CurrencyOptions, total=False):
-    """A period of the ledger, and the currency of its amounts. Text is read as the command line reads it."""
+    """A period of the ledger, and the currency of its amounts. Text is parsed as on the command line."""
 
     since: Moment | None  # a duration counts back from now
     until: Moment | None
@@ -43,15 +39,15 @@ class PeriodOptions(CurrencyOptions, total=False):
 
 
 class CostOptions(PeriodOptions, total=False):
-    """What `cost` takes. Text is read as the command line reads it."""
+    """The options of `cost`, parsed as on the command line."""
 
     by: str  # "instance", "project", "day", ...
-    owner: str | None  # whose machines alone
+    owner: str | None  # only the machines of this owner
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodRequest:
-    """A period, the zone in which its days begin, with its name, and the currency (None: dollars)."""
+    """A period, its time zone by name and as a value, and the currency of amounts (None: US dollars)."""
 
     tz: str
     zone: tzinfo
@@ -62,45 +58,44 @@ class PeriodRequest:
 
 @dataclass(frozen=True, slots=True)
 class CostRequest:
-    """What `cost` was asked for: the groups and period, the name of the zone, and the currency (None: dollars)."""
+    """The parsed request of `cost`: groups and period, the name of the time zone, the currency (None: US dollars)."""
 
     query: CostQuery
     tz: str
     currency: Currency | None = None
 
 
-def parse_cost(settings: Settings, now: datetime, **given: Unpack[CostOptions]) -> CostRequest:
-    """Return what was asked for as one value; raise InvalidRequest that names the option of what cannot be."""
-    check_keywords("cost", given, CostOptions.__annotations__)
-    request = parse_period_request(settings, now, given)
-    by = parse_member(By, given.get("by", By.INSTANCE), "group of costs", "--by")
-    asked = CostQuery(by, request.zone, request.since, request.until, given.get("owner"))
-    return CostRequest(asked, request.tz, request.currency)
+def parse_cost(settings: Settings, now: datetime, **options: Unpack[CostOptions]) -> CostRequest:
+    """Return the request of these options. Raises InvalidRequest that names the invalid option."""
+    check_keywords("cost", options, CostOptions.__annotations__)
+    request = parse_period_request(settings, now, options)
+    by = parse_member(By, options.get("by", By.INSTANCE), "group of costs", "--by")
+    query = CostQuery(by, request.zone, request.since, request.until, options.get("owner"))
+    return CostRequest(query, request.tz, request.currency)
 
 
 def parse_period_request(settings: Settings, now: datetime, options: PeriodOptions) -> PeriodRequest:
-    """Return the period and the currency that were asked for; raise InvalidRequest that names the option."""
+    """Return the requested period and currency. Raises InvalidRequest that names the invalid option."""
     name = options.get("tz") or settings.tz
     zone = zone_of(name)
     since, until = options.get("since"), options.get("until")
-    begin = None if since is None else moment_of(since, "--since", now, zone)
-    end = None if until is None else moment_of(until, "--until", now, zone)
+    begin = None if since is None else parse_past_moment(since, "--since", now, zone)
+    end = None if until is None else parse_past_moment(until, "--until", now, zone)
     _check_order(begin, end, now)
     return PeriodRequest(name, zone, begin, end, parse_currency(settings, now, options))
 
 
-def moment_of(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
-    """Return the aware UTC time that was meant: a day is its first moment in `zone`, a duration counts back from now.
+def parse_past_moment(value: Moment, field: str, now: datetime, zone: tzinfo) -> datetime:
+    """Return the time in UTC: a day means its beginning in `zone`, a duration counts back from now.
 
-    `day`, `week` and `month` are the beginning of the present one. Raises InvalidRequest for anything else.
+    `day`, `week` and `month` mean the beginning of the present one. Raises InvalidRequest for anything else.
     """
     try:
-        found = _moment(value, now, zone)
-        return from_iso(iso(found))  # a time in the year 0 of UTC is none
+        return from_iso(iso(_moment(value, now, zone)))  # raises for a time before the year 1 of UTC
     except (ValueError, OverflowError):
         text = value.isoformat() if isinstance(value, date) else str(value)
         raise InvalidRequest(
-            f"{text!r} is not a day, time or duration.", field=field, value=text, next=_WAY_OUT
+            f"{text!r} is not a day, time or duration.", field=field, value=text, next=_MOMENT_REMEDY
         ) from None
 
 
@@ -109,10 +104,10 @@ def _moment(moment: Moment, now: datetime, zone: tzinfo) -> datetime:
         return moment if moment.tzinfo else moment.replace(tzinfo=zone)
     if isinstance(moment, date):
         return midnight(moment, zone)
-    return now - moment if isinstance(moment, timedelta) else _read(moment.strip(), now, zone)
+    return now - moment if isinstance(moment, timedelta) else _parse_text(moment.strip(), now, zone)
 
 
-def _read(text: str, now: datetime, zone: tzinfo) -> datetime:
+def _parse_text(text: str, now: datetime, zone: tzinfo) -> datetime:
     if text in PERIOD_KINDS:
         return period(text, now, zone).begin
     if _MONTH.fullmatch(text):
@@ -148,11 +143,11 @@ def _check_order(begin: datetime | None, end: datetime | None, now: datetime) ->
 def parse_currency(settings: Settings, now: datetime, options: CurrencyOptions) -> Currency | None:
     """Return the currency that --currency, --rate and --rate-date ask for; None for US dollars.
 
-    Raises InvalidRequest for a code or a rate that is none, and for a rate of a day that is still to come.
+    Raises InvalidRequest for an invalid code or rate, and for a rate of a future day.
     """
-    found = _currency(settings, options.get("currency"), options.get("rate"), options.get("rate_date"))
-    check_past(found, now)
-    return found
+    currency = _currency(settings, options.get("currency"), options.get("rate"), options.get("rate_date"))
+    check_past(currency, now)
+    return currency
 
 
 def _currency(
@@ -165,8 +160,8 @@ def _currency(
         _check_unused("--rate-date", rate_date)
         return None
     if rate is None and rate_date is None:
-        found = rate_of(settings.currencies, code)
-        return None if found.code == "USD" else found
+        configured = rate_of(settings.currencies, code)
+        return None if configured.code == "USD" else configured
     if rate is None or rate_date is None:
         missing = "--rate" if rate is None else "--rate-date"
         raise InvalidRequest(
@@ -179,7 +174,7 @@ def _currency(
 
 
 def check_past(currency: Currency | None, now: datetime) -> None:
-    """Raise InvalidRequest for a rate of a day that is still to come everywhere on Earth: nobody knows it."""
+    """Raise InvalidRequest for a rate of a day that is in the future everywhere on Earth."""
     if currency is not None and currency.as_of > (now + timedelta(hours=14)).date():  # UTC+14: where days begin first
         raise InvalidRequest(
             f"{currency.as_of} is in the future, so there is no exchange rate for it yet.",
@@ -204,21 +199,21 @@ _CALENDAR_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 
 
 def parse_month(text: str, now: datetime, tz: str) -> Period:
-    """Return the calendar month that `--month` means: 2026-10, or `last` for the last one that is over.
+    """Return the calendar month of `--month`: 2026-10, or `last` for the last one that has ended.
 
-    Raises InvalidRequest for what is no month, and for one that is still to come.
+    Raises InvalidRequest for an invalid month, and for a future one.
     """
-    zone, word = zone_of(tz), text.strip()
-    if word == LAST:
+    zone, stripped = zone_of(tz), text.strip()
+    if stripped == LAST:
         return month_before(now, zone)
     try:
-        day = datetime.fromisoformat(f"{word}-15" if _CALENDAR_MONTH.fullmatch(word) else "no month")
-        found = period("month", day.replace(tzinfo=zone), zone)
+        day = datetime.fromisoformat(f"{stripped}-15" if _CALENDAR_MONTH.fullmatch(stripped) else "not a month")
+        month = period("month", day.replace(tzinfo=zone), zone)
     except (ValueError, OverflowError):
         raise _no_month(f"{text!r} is not a month.", text) from None
-    if found.begin > now:
+    if month.begin > now:
         raise _no_month(f"{text} is still to come.", text)
-    return found
+    return month
 
 
 def _no_month(message: str, text: str) -> InvalidRequest:

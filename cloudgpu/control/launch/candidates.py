@@ -184,7 +184,7 @@ def _request(
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
-    _check_setup(provider, request.setup, market, or_on_demand=request.want.or_on_demand)
+    _check_setup(provider, request.setup, market, or_on_demand=request.requirements.or_on_demand)
     cluster = _cluster(request, template)
     check_container(provider, template, cluster)
     _check_spot(request, provider, market)
@@ -201,7 +201,7 @@ def _request(
         name=request.name or "",
         provider=provider.kind,
         account=provider.account,
-        want=replace(request.want, market=market, persistent=request.setup.persistent, trust=trust),
+        want=replace(request.requirements, market=market, persistent=request.setup.persistent, trust=trust),
         template=template.name,
         owner=owner,
         project=project,

@@ -12,7 +12,7 @@ from cloudgpu.config.files.user_files import data_dir, zone_of
 from cloudgpu.config.files.yaml import read_yaml
 from cloudgpu.config.policies.find import Found, policy_from
 from cloudgpu.control.inputs.launch_request import duration
-from cloudgpu.control.inputs.periods import Moment, moment_of
+from cloudgpu.control.inputs.periods import Moment, parse_past_moment
 from cloudgpu.control.policies.resolve import limits_of, policy_named
 from cloudgpu.control.session.session import Session, find_any
 from cloudgpu.core.activity.agent_status import DAY
@@ -50,7 +50,7 @@ def backtest_document(
     Raises InvalidRequest for a fault in the policy or the options, InstanceNotFound for an unknown machine.
     """
     now = session.clock()
-    begin = moment_of(since, "--since", now, zone_of(session.settings.tz))
+    begin = parse_past_moment(since, "--since", now, zone_of(session.settings.tz))
     interval = _interval(every)
     if begin >= now:
         raise InvalidRequest(

@@ -317,14 +317,16 @@ def planned(
     if gpu is None:
         return [small]
     model, count = parse_gpu(gpu)
-    with_gpu = replace(request, want=replace(request.want, gpu=model, gpu_count=count or 1))
+    with_gpu = replace(request, requirements=replace(request.requirements, gpu=model, gpu_count=count or 1))
     return [small, _prepared(session, with_gpu, "gpu")]
 
 
 def _small(session: Session, request: UpRequest, types: Sequence[str], *, or_any: bool) -> Prepared:
     for number, one in enumerate(types, 1):
         try:
-            return _prepared(session, replace(request, want=replace(request.want, instance_type=one)), "cpu")
+            return _prepared(
+                session, replace(request, requirements=replace(request.requirements, instance_type=one)), "cpu"
+            )
         except (NoCapacity, InvalidRequest):  # a region may not have the type
             if number == len(types) and not or_any:
                 raise
@@ -347,7 +349,10 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
     if len(types) == 1:
         return found
     return prepare(
-        session, replace(request, want=replace(request.want, instance_type=found.offers[0].available.instance_type))
+        session,
+        replace(
+            request, requirements=replace(request.requirements, instance_type=found.offers[0].available.instance_type)
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.cli.common import open_session
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.charges import charge, money, total
 from cloudgpu.core.billing.cost_groups import By
@@ -62,7 +62,7 @@ def test_every_way_to_ask_gives_the_same_sum(now):
     assert set(names) == {"a", "b", "data", "mine"}
     for row in now.ledger.machines():
         assert abs(Decimal(machine_value(row, now.clock())["spent_usd"]) - names[row.name]) <= Decimal("1e-9")
-    for form, column in ((BillFormat.CSV, "usd"), (BillFormat.FOCUS, "BilledCost")):
+    for form, column in ((ExportFormat.CSV, "usd"), (ExportFormat.FOCUS, "BilledCost")):
         text = io.StringIO()
         assert Decimal(export(now, form, ExportPeriod(None, None, now.clock()), None, text)["usd"]) == whole
         rows = csv.DictReader(io.StringIO(text.getvalue()))

@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.cli.money.cost_text import cost_text
 from cloudgpu.control.cost.cost import costs, job_spent, jobs_spent
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.control.lifecycle.lifecycle import terminate_one
@@ -119,7 +119,7 @@ def test_a_jobs_sum_stays_after_its_machine_has_ended(busy):
 
 def test_exported_lines_by_job_add_up_to_the_rows_by_job(busy):
     stream = io.StringIO()
-    export(busy.session, BillFormat.FOCUS, ExportPeriod(None, None, busy.clock()), None, stream)
+    export(busy.session, ExportFormat.FOCUS, ExportPeriod(None, None, busy.clock()), None, stream)
     found: dict[str, Decimal] = {}
     for row in csv.DictReader(io.StringIO(stream.getvalue())):
         job = json.loads(row["Tags"]).get("cloudgpu-job", "")
@@ -133,7 +133,7 @@ def test_exported_lines_by_job_add_up_to_the_rows_by_job(busy):
 
 def test_plain_exports_name_the_job(busy):
     stream = io.StringIO()
-    export(busy.session, BillFormat.JSON, ExportPeriod(None, None, busy.clock()), None, stream)
+    export(busy.session, ExportFormat.JSON, ExportPeriod(None, None, busy.clock()), None, stream)
     charges = json.loads(stream.getvalue())["charges"]
     assert {one["job"] for one in charges} == {TRAIN, GUEST, OTHER, "shared", "idle", None}
 

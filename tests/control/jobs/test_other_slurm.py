@@ -16,7 +16,7 @@ import pytest
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.cli.jobs.text import spent_text
 from cloudgpu.control.cost.cost import costs
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.control.cost.report import report_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inputs.periods import parse_cost
@@ -119,7 +119,7 @@ def test_what_that_slurm_asks_is_in_costs_report_and_exports_as_the_jobs_own(log
     assert [one["usd"] for one in report["jobs"] if one["id"] == "job-77"] == [price]
     assert [one["usd"] for one in report["owners"] if one["name"] == "bob"] == [price]
     assert sum(Decimal(one["usd"]) for one in report["machines"]) == Decimal(report["total"]["usd"]) > Decimal(price)
-    for form in BillFormat:
+    for form in ExportFormat:
         export(session, form, ExportPeriod(None, None, session.clock()), login.home / f"bill.{form}")
     charges = json.loads((login.home / "bill.json").read_text())["charges"]
     assert sum(Decimal(one["usd"]) for one in charges if one["job"] == "job-77") == Decimal(price)

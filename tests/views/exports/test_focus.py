@@ -11,7 +11,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.cost.exports import BillFormat, ExportPeriod, export
+from cloudgpu.control.cost.exports import ExportFormat, ExportPeriod, export
 from cloudgpu.core.billing.charges import money, period_charges, total
 from tests.views.ledger_of_all import NOW, filled, negotiated
 
@@ -34,7 +34,7 @@ UNITS = {"Hours", "GB", "GiB", "GB-Months", "GB-Hours", "Unit-Months"}
 WHOLE = ExportPeriod(None, None, NOW)
 
 
-def exported(session, span=WHOLE, form=BillFormat.FOCUS):
+def exported(session, span=WHOLE, form=ExportFormat.FOCUS):
     stream = io.StringIO()
     done = export(session, form, span, None, stream)
     return stream.getvalue(), done
@@ -194,17 +194,17 @@ def test_the_months_days_and_price_changes_cut_a_run(rows):
 
 
 def test_csv_is_safe_in_a_spreadsheet_and_focus_is_exact(session):
-    plain, _ = exported(session, form=BillFormat.CSV)
+    plain, _ = exported(session, form=ExportFormat.CSV)
     assert "'=ada@example.org" in {row["owner"] for row in rows_of(plain)}
-    document = json.loads(exported(session, form=BillFormat.JSON)[0])
+    document = json.loads(exported(session, form=ExportFormat.JSON)[0])
     assert {one["owner"] for one in document["charges"]} >= {"=ada@example.org"}
     assert "=ada" not in exported(session)[0]
 
 
 def test_plain_forms_have_the_same_lines_and_sum(session):
-    for form in (BillFormat.CSV, BillFormat.JSON):
+    for form in (ExportFormat.CSV, ExportFormat.JSON):
         text, done = exported(session, form=form)
-        found = rows_of(text) if form is BillFormat.CSV else json.loads(text)["charges"]
+        found = rows_of(text) if form is ExportFormat.CSV else json.loads(text)["charges"]
         assert len(found) == done["rows"]
         assert sum(Decimal(row["usd"] or "0") for row in found) == truth(session) == Decimal(done["usd"])
         assert [bool(row["usd"]) for row in found].count(False) == done["unpriced"] == 2
