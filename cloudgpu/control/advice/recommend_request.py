@@ -135,7 +135,7 @@ def _cards_priced(typed: str | Sequence[str] | None, rates: RateLookup | None) -
 
 
 def _gib(value: Number) -> Number:
-    return re.sub(r"(?i)\s*(g|gb|memory_gib)$", "", value) if isinstance(value, str) else value
+    return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
 
 
 def _hours(value: Number | None) -> Fraction | None:

@@ -157,7 +157,7 @@ def _atomic_file(out: Path) -> Iterator[TextIO]:
         temporary.replace(out_file)
     except OSError as error:
         raise InvalidRequest(
-            f"{out} cannot be totals: {(error.strerror or str(error)).lower()}.",
+            f"{out} cannot be written: {(error.strerror or str(error)).lower()}.",
             field="--out",
             value=str(out),
             next="Name a file in an existing directory that you can write to.",

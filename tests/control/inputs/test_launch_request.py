@@ -34,7 +34,7 @@ def test_every_word_about_the_setup_arrives():
     )
     network = Network(("203.0.113.0/24",), "subnet-0a", None, public_ip=False, jump="ada@bastion:2222")
     assert wish.setup == Setup("trained", 200, Volume("data", 500), persistent=True, network=network)
-    assert wish.want.or_on_demand
+    assert wish.requirements.or_on_demand
 
 
 @pytest.mark.parametrize(("text", "gb"), [("1", 1), ("64", 64), ("64gb", 64), ("70GiB", 70), (80, 80)])
