@@ -203,8 +203,8 @@ class Machines(Capability):
         if machines[0].gang is not None:
             from cloudgpu.control.clusters.power import stop_all
 
-            return self._cluster(stop_all(self._session, machines, why="options by the user"))
-        return self._machine(stop(self._session, machines[0], why="options by the user"))
+            return self._cluster(stop_all(self._session, machines, why="asked by the user"))
+        return self._machine(stop(self._session, machines[0], why="asked by the user"))
 
     def start(
         self,

@@ -1,4 +1,4 @@
-"""Adopts machines of this ledger that have no launch record, with their costs as far as these are known."""
+"""Adopts machines with this ledger's tag that have no launch record in it, with their costs as far as known."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def _disks(session: Session, instance: Instance, listing: ResourceListing | None
         listing = provider.resources(instance.region) if listing is None else listing
     if listing is None or is_silent(listing, instance.region, instance.account):
         return [], "; what its disks cost is not known"
-    ours = [one for one in listing.items if one.attached_to == instance.id and one.kind is Kind.DISK]
+    disks = [one for one in listing.items if one.attached_to == instance.id and one.kind is Kind.DISK]
     return [
         AttachedResource(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, while_stopped=True)
-        for one in ours
+        for one in disks
     ], ""
 
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of the machines, and how old that is. Imports next to nothing: `ls` uses it."""
+"""Makes the documents of `ls` and of machines, by the ledger. Imports few modules, because `ls` has to be fast."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ if TYPE_CHECKING:
 
 
 def age_of_view(session: Session, machines: list[Machine]) -> str | None:
-    """Return when the least recently seen of the living machines was last looked at; None when there is none.
+    """Return when the least recently synced of the living machines was synced; None without any.
 
-    A sync that a part of the account did not answer has reached the machines of all other parts.
+    A sync without an answer from one region counts for the machines of the other regions.
     """
-    reached = last_synced_at(session, machines)
-    return _oldest_seen_at(machines, reached)
+    return _oldest_seen_at(machines, last_synced_at(session, machines))
 
 
-def _oldest_seen_at(machines: list[Machine], reached: dict[str, str]) -> str | None:
-    ages = (
-        max(machine.seen_at or machine.intended_at, reached.get(machine.id, ""))
+def _oldest_seen_at(machines: list[Machine], synced_at: dict[str, str]) -> str | None:
+    times = (
+        max(machine.seen_at or machine.intended_at, synced_at.get(machine.id, ""))
         for machine in living_machines(machines)
     )
-    return min(ages, default=None)
+    return min(times, default=None)
 
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
-    """Return when the latest sync reached each living machine, by id: it writes none of what is as it was."""
+    """Return when each living machine was last synced, by id. A sync writes no event about an unchanged machine."""
     syncs: dict[str, list[Event]] = {}
     times: dict[str, str] = {}
     for machine in living_machines(machines):
@@ -55,19 +54,18 @@ def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
         if scope not in syncs:
             lines = (session.ledger.last(scope), session.ledger.last(f"gap:{scope}"))
             syncs[scope] = [line for line in lines if line is not None]
-        reached = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
-        if reached:
-            times[machine.id] = max(reached)
+        seeing_syncs = [line.occurred_at for line in syncs[scope] if machine.id not in line.body["unseen"]]
+        if seeing_syncs:
+            times[machine.id] = max(seeing_syncs)
     return times
 
 
-def _with_seen_at(machine: Machine, reached: dict[str, str]) -> Machine:
-    """Return a machine with `seen_at` as of the latest sync that found it; one that nobody has seen stays so."""
-    if (
-        machine.seen_at is None or machine.is_named_resource or machine.id not in reached
-    ):  # a sync may ask for machines alone
+def _with_seen_at(machine: Machine, synced_at: dict[str, str]) -> Machine:
+    """Return a machine with the time of its last sync as `seen_at`; unchanged if no sync has ever seen it."""
+    # A sync may have queried machines only, so it says nothing about named resources.
+    if machine.seen_at is None or machine.is_named_resource or machine.id not in synced_at:
         return machine
-    return machine._replace(seen_at=max(machine.seen_at, reached[machine.id]))
+    return machine._replace(seen_at=max(machine.seen_at, synced_at[machine.id]))
 
 
 def list_machines(
@@ -78,11 +76,11 @@ def list_machines(
     mine: bool = False,
     queues: Mapping[str, str] | None = None,
 ) -> LsDocument:
-    """Return the answer of `ls`: machines that live or are kept, with `ended` all; `refresh` asks every account first.
+    """Return the document of `ls`: machines that have not ended or are retained; with `ended` all.
 
-    With `mine` only those that the settings' owner has. An account that did not answer is named under `unanswered`:
-    its machines are as last seen. So are local machines of other computers, named under `elsewhere`. `queues` says, by
-    a cluster's id, what its queue has, where somebody knows.
+    `refresh` syncs every account first. With `mine` only machines of the settings' owner. An account that did not
+    answer is named under `unanswered`; its machines are as last seen, like local machines of other computers, which
+    are named under `elsewhere`. `queues` are texts about clusters' queues, by cluster id, as far as known.
     """
     sync = sync_reported(session) if refresh else None
     integrity_problem = session.integrity_problem()
@@ -104,35 +102,35 @@ def list_machines(
     ]
     synced_at = last_synced_at(session, machines)
     accounts = queried_accounts_value(sync.queried, sync.not_queried) if sync else queried_accounts_value()
-    values = machine_documents(session, shown, sync.gpus_now if sync else {}, reached=synced_at)
+    values = machine_documents(session, shown, sync.gpus_now if sync else {}, synced_at=synced_at)
     return {
         "machines": values,
         "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
         "view_as_of": _oldest_seen_at(machines, synced_at),
         "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
-        "credits": _credits(last_run, machines, session.clock()),
+        "credits": _credit_documents(last_run, machines, session.clock()),
         "foreign": [foreign_value(instance) for instance in sync.foreign] if sync else [],
         "integrity_problem": integrity_problem,
-        "unanswered": [_gap(gap) for gap in sync.unanswered if not _is_only_there(gap)] if sync else [],
-        "elsewhere": [_gap(gap) for gap in sync.unanswered if _is_only_there(gap)] if sync else [],
+        "unanswered": [_gap_value(gap) for gap in sync.unanswered if not _is_of_other_computer(gap)] if sync else [],
+        "elsewhere": [_gap_value(gap) for gap in sync.unanswered if _is_of_other_computer(gap)] if sync else [],
         **accounts,
     }
 
 
-def _is_only_there(gap: Unanswered) -> bool:
+def _is_of_other_computer(gap: Unanswered) -> bool:
     return isinstance(gap, AccountElsewhere) and gap.only_there
 
 
-def _gap(gap: Unanswered) -> Gap:
+def _gap_value(gap: Unanswered) -> Gap:
     return {"scope": gap.scope, "why": gap.why}
 
 
-def _credits(last: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
-    if not last.credits:
+def _credit_documents(last_run: LastRun, machines: Collection[Machine], now: datetime) -> list[CreditDocument]:
+    if not last_run.credits:
         return []
     from cloudgpu.views.cost import credits_value
 
-    return credits_value(last.credits, machines, now)
+    return credits_value(last_run.credits, machines, now)
 
 
 def _clusters(
@@ -150,13 +148,13 @@ def _clusters(
 
 
 def cluster(
-    session: Session, machines: Sequence[Machine], faults: Sequence[CloudgpuError] = ()
+    session: Session, machines: Sequence[Machine], errors: Sequence[CloudgpuError] = ()
 ) -> ClusterMachinesDocument:
-    """Return one cluster with its machines: the answer of `stop`, `start`, `extend` and `hold`."""
+    """Return the document of a cluster with its machines, as of `stop`, `start`, `extend` and `hold`."""
     from cloudgpu.views.clusters import cluster_value
 
     values = machine_documents(session, list(machines))
-    return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in faults]}
+    return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in errors]}
 
 
 def machine_documents(
@@ -164,18 +162,18 @@ def machine_documents(
     machines: list[Machine],
     gpus_now: Mapping[str, Sequence[str]] | None = None,
     *,
-    reached: dict[str, str] | None = None,
+    synced_at: dict[str, str] | None = None,
 ) -> list[MachineDocument]:
-    """Return machines as plain values, each with whether its account is one of this home's, as far as is known.
+    """Return machines as plain values, each with whether this home has its account, as far as known.
 
-    `gpus_now` says, by the machine's id, who uses the GPUs of its computer, where that was just told. `reached` is what
-    `last_synced_at` says of them (None: it is asked).
+    `gpus_now` are the users of the GPUs of each machine's computer, by machine id, if just queried. `synced_at` is the
+    result of `last_synced_at` (None: it is called here).
     """
     now, gpu_users = session.clock(), gpus_now or {}
-    reached = last_synced_at(session, machines) if reached is None else reached
+    synced_at = last_synced_at(session, machines) if synced_at is None else synced_at
     reachable_here = known_reachability(session, machines)
     absent = missing_settings(session, machines, reachable_here)
-    machines = [_with_seen_at(machine, reached) for machine in machines]
+    machines = [_with_seen_at(machine, synced_at) for machine in machines]
     return [
         machine_value(
             machine,
@@ -189,13 +187,13 @@ def machine_documents(
 
 
 def machine(session: Session, machine: Machine) -> MachineDocument:
-    """Return one machine: the answer of `stop`, `start`, `extend` and `hold`."""
+    """Return the document of a machine, as of `stop`, `start`, `extend` and `hold`."""
     (value,) = machine_documents(session, [machine])
     return value
 
 
 def sync_reported(session: Session) -> SyncResult:
-    """Query all accounts, since the ledger alone may not know every machine, and report what it says of them."""
+    """Sync all accounts, because the ledger may not know every machine, and report what the sync changed."""
     from cloudgpu.control.inventory.sync import sync_all
 
     result = sync_all(session)

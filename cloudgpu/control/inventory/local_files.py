@@ -1,4 +1,4 @@
-"""Keeps the client's own things in step with the ledger: saved calls, pinned host keys, tunnels, the SSH config."""
+"""Cleans up the client's files by the ledger: saved calls, pinned host keys, tunnels, the SSH config."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger import saved_calls
 
 
 def clean_up_local_files(session: Session) -> None:
-    """Put the client's own files in order after something was done: a fault is told, for that was done all the same.
+    """Clean up the client's files after a verb has done its work, so errors are only reported.
 
-    Nothing is removed while the ledger is away: who does not know all machines cannot tell what belongs to none.
+    Removes nothing while the ledger is unavailable, because then not all machines are known.
     """
     if session.ledger_away:
         return
@@ -26,37 +26,39 @@ def clean_up_local_files(session: Session) -> None:
 
 
 def clean_up(session: Session) -> None:
-    """Remove what belongs to no living machine and write the SSH config anew.
+    """Remove what belongs to no living machine, and write the SSH config.
 
-    Derived from the ledger alone, so that whatever a killed process left is put right by the next command. Raises
-    InvalidRequest for a file that cannot be understood.
+    It depends on the ledger only, so the next command cleans up what a killed process has left. Raises InvalidRequest
+    for a file that cannot be parsed.
     """
-    # Files before rows: what a launch writes just now is then surely among the rows.
-    calls = sorted(set(saved.unresolved(session.home.attempts)))
+    # Files are read before machines: what a launch writes meanwhile then belongs to one of the machines.
+    calls = sorted(set(saved_calls.unresolved(session.home.attempts)))
     pinned = client_files.pinned_machines(session.home.known_hosts)
-    tunnelled = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
-    machines = session.ledger.machines()
-    alive = living_machines(machines)
+    with_tunnel = background.machine_ids(session.home.tunnels) if session.home.tunnels.is_dir() else []
+    by_id = {machine.id: machine for machine in session.ledger.machines()}
+    living = {machine.id: machine for machine in living_machines(list(by_id.values()))}
+    living_tokens = {machine.token for machine in living.values()}
     for token, lock in calls:
-        if token not in {row.token for row in alive} and not session.is_locked(lock):
-            saved.delete(session.home.attempts, token)
-    living, known = {row.id for row in alive}, {row.id: row for row in machines}
-    gone = {one for one in {*pinned, *tunnelled} - living if not _is_between_attempts(session, known.get(one))}
-    for machine in pinned:
-        if machine in gone:
-            client_files.unpin(session.home.known_hosts, machine)
-    for machine in tunnelled:
-        if machine in gone:
-            background.stop(session.home.tunnels, machine)
-    for row in alive:
-        if row.shared:  # the system's own ssh can verify it then, too
-            pin_shared(session, row)
-    hosts = client_files.hosts_of(alive)
+        if token not in living_tokens and not session.is_locked(lock):
+            saved_calls.delete(session.home.attempts, token)
+    ended = {one for one in {*pinned, *with_tunnel} - set(living) if not _is_between_attempts(session, by_id.get(one))}
+    for machine_id in pinned:
+        if machine_id in ended:
+            client_files.unpin(session.home.known_hosts, machine_id)
+    for machine_id in with_tunnel:
+        if machine_id in ended:
+            background.stop(session.home.tunnels, machine_id)
+    for machine in living.values():
+        if machine.shared:  # so that the system's ssh can verify it, too
+            pin_shared(session, machine)
     client_files.write_config(
-        session.home.ssh_config, hosts, key_file=session.client_key_file, known_hosts=session.home.known_hosts
+        session.home.ssh_config,
+        client_files.hosts_of(list(living.values())),
+        key_file=session.client_key_file,
+        known_hosts=session.home.known_hosts,
     )
 
 
 def _is_between_attempts(session: Session, machine: Machine | None) -> bool:
-    """Say whether a machine that does not live is between two attempts of a launch that goes on."""
+    """Return whether the machine is between two attempts of a launch that is still in progress."""
     return machine is not None and session.is_locked(lock_name(machine.key or machine.id))

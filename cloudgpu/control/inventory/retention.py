@@ -1,4 +1,4 @@
-"""Keeps what stays of a machine as it should be: seen, recorded, imaged, removed. Follows from what the cloud has."""
+"""Retains a machine's disk, as an image if it is parked, or deletes it, and records what the cloud has of it."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ from cloudgpu.views.ended import ended_error
 
 IMAGE_TIMEOUT = timedelta(minutes=30)
 REMOVAL_TIMEOUT = timedelta(minutes=5)
-LISTING_DELAY = timedelta(minutes=2)  # so long a disk may be missing from the answers after its machine has ended
-LONGEST_PAUSE_S = 15.0
+LISTING_DELAY = timedelta(minutes=2)  # a listing may lack a disk for so long after its machine has ended
+MAX_PAUSE_S = 15.0
 
 
 def supports_images(session: Session, machine: Machine) -> bool:
-    """Say whether this machine's provider can keep a disk as an image, and say what there is."""
+    """Return whether this machine's provider can keep a disk as an image."""
     return can_keep_images(session.provider_of(machine))
 
 
 def resources_in_region(session: Session, machine: Machine) -> ResourceListing:
-    """Return what there is in the machine's region. Raises ProviderUnavailable for a part that did not answer."""
+    """Return the disks and images in the machine's region. Raises ProviderUnavailable if a part did not answer."""
     provider = session.provider_of(machine)
     if not isinstance(provider, HasResources):
         return ResourceListing(())
-    found = provider.resources(machine.region)
-    if found.unanswered:
-        gap = found.unanswered[0]
+    listing = provider.resources(machine.region)
+    if listing.unanswered:
+        gap = listing.unanswered[0]
         raise ProviderUnavailable(
             f"{gap.scope} did not say what stays of {machine.name}: {gap.why}",
             field="name",
             value=machine.name,
             next="Run: cloudgpu ls --refresh",
         )
-    return found
+    return listing
 
 
 def resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
-    """Return what of this belongs to the machine."""
+    """Return the resources of this listing that belong to the machine."""
     return retention_rules.resources_of_machine(listing.items, machine.id, session.ledger.id)
 
 
@@ -83,10 +83,10 @@ def record_retained(session: Session, machine: Machine) -> Machine:
 def record(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], *, requested_at: datetime | None = None
 ) -> Machine:
-    """Write what stays of the machine, where that is news; return the machine.
+    """Record which resources of the machine are retained, if that has changed; return the machine.
 
-    With `requested_at`, nobody here has removed anything: what is gone, others have removed since the sync before then.
-    That nothing stays is no news of a machine that was parked so lately that its disk may not be visible yet.
+    `requested_at` is when `resources` were queried by a sync: missing ones were then removed by others, since the last
+    sync before. Nothing is recorded while the disk of a machine that was just parked may not be visible yet.
     """
     entries = tuple([retained_entry(resource) for resource in retention_rules.retained_of(machine, resources)])
     now = not_before(machine, session.clock())
@@ -102,7 +102,7 @@ def record(
 
 
 def execute_step(session: Session, step: RetentionStep) -> ProviderResource | None:
-    """Do one step; return the image as it is now, None where something was removed. Raises what the provider raises."""
+    """Execute one step; return the image, or None if something was removed. Raises the provider's errors."""
     provider, resource = session.provider(step.resource.account), step.resource
     if step.do is StepKind.SAVE and isinstance(provider, Imageable):
         return provider.save_image(resource.id, retention_rules.image_name(resource), resource.tags)
@@ -112,10 +112,10 @@ def execute_step(session: Session, step: RetentionStep) -> ProviderResource | No
 
 
 def finish_parking(session: Session, machine: Machine) -> Machine:
-    """Bring a parked machine to the end: one image that is ready, and nothing beside it. The caller holds the lock.
+    """Finish parking a machine: wait until its image is ready, and remove its disk. The caller holds the lock.
 
-    Raises ProviderUnavailable when that took longer than half an hour (the next sync or start goes on with it),
-    InstanceNotFound when no disk and no image of the machine is there.
+    Raises ProviderUnavailable if that takes longer than IMAGE_TIMEOUT (the next sync or start continues it),
+    InstanceNotFound if there is neither a disk nor an image of the machine.
     """
     deadline, pause, last_state = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
     silence = UnansweredRounds(session.clock)
@@ -138,11 +138,11 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
             raise _image_not_ready_error(machine, last_state)
         if done == previous:  # nothing has changed: wait for the provider
             session.pause(pause)
-            pause = min(LONGEST_PAUSE_S, pause * 1.5)
+            pause = min(MAX_PAUSE_S, pause * 1.5)
 
 
 def _report_once(session: Session, machine: Machine) -> Callable[[str], None]:
-    """Return what tells a sentence about the machine, and each of them once."""
+    """Return a function that reports a sentence about the machine, each only once."""
     reported: set[str] = set()
 
     def report(sentence: str) -> None:
@@ -156,7 +156,10 @@ def _report_once(session: Session, machine: Machine) -> Callable[[str], None]:
 def _do_steps(
     session: Session, machine: Machine, resources: Sequence[ProviderResource], report: Callable[[str], None]
 ) -> list[tuple[str, bool]]:
-    """Do all that can be done now and return what came of it. What is still in use is removed in a later round."""
+    """Execute all steps that are possible now; return each resource's id and whether its image is ready.
+
+    A disk that is still in use is removed in a later round.
+    """
     done = []
     for step in retention_rules.steps(machine, resources, session.clock()):
         if step.do is StepKind.SAVE:
@@ -170,9 +173,9 @@ def _do_steps(
 
 
 def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
-    """Remove what stays of a machine whose end was asked, and prove it; return the machine and what is kept on purpose.
+    """Delete a terminated machine's resources and confirm it; return the machine and its named resources, which stay.
 
-    The caller holds the lock. Raises StopUnproved when the proof did not come in time.
+    The caller holds the lock. Raises StopUnproved if it is not confirmed within REMOVAL_TIMEOUT.
     """
 
     def check_deleted() -> tuple[Machine, list[ProviderResource]] | None:
@@ -197,9 +200,9 @@ def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[Provid
 
 
 def delete_superseded_image(session: Session, machine: Machine) -> Machine:
-    """Remove the image from which a machine was started, now that it is known to have come up; return the machine.
+    """Delete the image from which a machine was started, because it runs now; return the machine.
 
-    What fails here is told and done by a later look. The caller holds the lock.
+    A failure is reported, and a later sync deletes the image. The caller holds the lock.
     """
     try:
         resources = resources_of(session, machine, resources_in_region(session, machine))
@@ -216,13 +219,13 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
 
 
 def named_resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
-    """Return what the user keeps by name and this machine had to do with: its volume, images saved of it."""
+    """Return the named resources of the machine: its volume, and images that were saved of it."""
     setup_volume = machine.setup.volume if machine.setup else None
     volume = setup_volume.name if setup_volume else None
-    ours = (resource for resource in listing.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
+    of_ledger = (resource for resource in listing.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
     return [
         resource
-        for resource in ours
+        for resource in of_ledger
         if retention_rules.is_on_purpose(resource)
         and (
             resource.tags.get(TAG_ID) == machine.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume)
@@ -231,14 +234,14 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
 
 
 def record_discard(session: Session, machine: Machine, why: str) -> None:
-    """Write that nothing of a machine that is gone already is to stay."""
+    """Record that nothing of a machine that has ended already is to be retained."""
     if machine.terminated_at is not None and not machine.discard:
         who, now = by(session, machine, "end"), not_before(machine, session.clock())
         session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who)])
 
 
 def record_parking(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
-    """Write that a machine is to be kept as an image; return the machine."""
+    """Record that a machine is to be kept as an image; return the machine."""
     line = requested(
         "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
     )
@@ -246,15 +249,16 @@ def record_parking(session: Session, machine: Machine, why: str, now: datetime) 
 
 
 def _nothing_left_error(session: Session, machine: Machine) -> InstanceNotFound:
-    fault = ended_error(machine, session.clock())
-    fault.message += " No disk or image of it is left to start it from."
-    return fault
+    error = ended_error(machine, session.clock())
+    error.message += " No disk or image of it is left to start it from."
+    return error
 
 
-def _image_not_ready_error(machine: Machine, last: str) -> ProviderUnavailable:
+def _image_not_ready_error(machine: Machine, last_state: str) -> ProviderUnavailable:
     minutes = int(IMAGE_TIMEOUT.total_seconds() // 60)
     return ProviderUnavailable(
-        f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes ({last}).",
+        f"{machine.name} has ended and costs no compute, but its image was not ready after {minutes} minutes "
+        f"({last_state}).",
         field="name",
         value=machine.name,
         next="Its disk is retained. To continue, run: cloudgpu ls --refresh, or: "
@@ -262,9 +266,9 @@ def _image_not_ready_error(machine: Machine, last: str) -> ProviderUnavailable:
     )
 
 
-def _not_removed_error(machine: Machine, last: str) -> StopUnproved:
+def _not_removed_error(machine: Machine, last_state: str) -> StopUnproved:
     return StopUnproved(
-        f"{machine.name} is ended, but that its disk and image are gone could not be proved ({last}).",
+        f"{machine.name} is ended, but that its disk and image are gone could not be proved ({last_state}).",
         field="name",
         value=machine.name,
         next=f"Run the same again: cloudgpu down {command_name(machine)}",
@@ -275,12 +279,12 @@ _COMPARED_FIELDS = "size_gb stored_as ready attached_to nanos per why_maybe_less
 
 
 def is_ours(resource: ProviderResource, ledger: str) -> bool:
-    """Say whether this ledger bills it: it is named, and a snapshot only where it is no part of an image."""
+    """Return whether it is a named resource of this ledger, which is billed apart from machines."""
     return resource.tags.get(TAG_LEDGER) == ledger and is_on_purpose(resource)
 
 
 def named_resources(ledger: Ledger) -> list[Machine]:
-    """Return the rows of what is kept by name, as far as it is known."""
+    """Return the ledger's records of the named resources that exist."""
     return [
         machine for machine in ledger.billable_machines() if machine.is_named_resource and machine.terminated_at is None
     ]
@@ -289,30 +293,34 @@ def named_resources(ledger: Ledger) -> list[Machine]:
 def observation_event(
     resource: ProviderResource, identity: AccountIdentity, machine: Machine | None, now: datetime
 ) -> list[Draft]:
-    """Return the line that says how a thing is now, none where that is no news. `machine` is its row, None for none."""
-    line = resource_observed(resource, retained_entry(resource), identity, machine, now)
-    last = machine.retained[0] if machine is not None and machine.retained else None
-    if last is not None and all(getattr(last, name) == line.body.get(name) for name in _COMPARED_FIELDS):
+    """Return the event of a named resource as it is now; none if it has not changed.
+
+    `machine` is its present record in the ledger, None if it has none.
+    """
+    event = resource_observed(resource, retained_entry(resource), identity, machine, now)
+    recorded = machine.retained[0] if machine is not None and machine.retained else None
+    if recorded is not None and all(getattr(recorded, name) == event.body.get(name) for name in _COMPARED_FIELDS):
         return []
-    return [line]
+    return [event]
 
 
 def resource_events(
     ledger: Ledger, scope: AccountScope, listing: ResourceListing, now: datetime
 ) -> tuple[list[Draft], list[str]]:
-    """Return the lines of what is kept by name on an account, and the subjects of which this answer says nothing.
+    """Return the events of an account's named resources, and the subjects about which this listing says nothing.
 
-    What a region that answered does not have is gone, unless it was seen or made after the question was sent, or is of
-    another account.
+    A recorded resource that a region with an answer lacks is recorded as gone, unless it was seen after the query was
+    sent (`now`), or belongs to another account.
     """
-    rows = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
+    not_listed = {machine.id: machine for machine in named_resources(ledger) if scope.covers(machine)}
     drafts: list[Draft] = []
     for resource in (one for one in listing.items if is_ours(one, ledger.id)):
         identity = scope.identity(resource.region)
         if identity is not None:
-            drafts += observation_event(resource, identity, rows.pop(subject_of(resource, identity), None), now)
+            recorded = not_listed.pop(subject_of(resource, identity), None)
+            drafts += observation_event(resource, identity, recorded, now)
     unseen = []
-    for machine in rows.values():
+    for machine in not_listed.values():
         if is_silent(listing, machine.region, scope.account) or not_none(machine.seen_at) >= iso(now):
             unseen.append(machine.id)
         else:
@@ -322,14 +330,14 @@ def resource_events(
 
 
 def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
-    """Say whether an answer of an account says nothing about a region: that did not answer, or was not asked."""
+    """Return whether a listing says nothing about a region, because it did not answer or was not queried."""
     if listing.regions is not None and region not in listing.regions:
         return True
     return is_in_unanswered((gap.scope for gap in listing.unanswered), account, region)
 
 
 def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:
-    """Write how these things are now, as far as it is news."""
+    """Record these named resources as they are now, if they have changed."""
     now, drafts = session.clock(), list[Draft]()
     machines = {machine.id: machine for machine in named_resources(session.ledger)} if resources else {}
     for resource in (one for one in resources if is_ours(one, session.ledger.id)):
@@ -339,8 +347,8 @@ def record_resources(session: Session, resources: Sequence[ProviderResource]) ->
         session.ledger.append(drafts)
 
 
-def write_removed(session: Session, resource: ProviderResource) -> None:
-    """Write that we have removed a thing, just now."""
+def record_removed(session: Session, resource: ProviderResource) -> None:
+    """Record that a named resource was just removed."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
     machines = [machine for machine in named_resources(session.ledger) if machine.id == subject]
     now, who = session.clock(), by(session, ownership_of_named(resource), "remove")
@@ -353,7 +361,7 @@ def write_removed(session: Session, resource: ProviderResource) -> None:
 
 
 def retained_entry(resource: ProviderResource) -> Retained:
-    """Return what is kept as the ledger has it: `nanos_per_month` is at most what it costs, None where nobody knows."""
+    """Return a resource as a ledger entry. `nanos_per_month` is the most that it costs; None if not known."""
     rate = resource_rate(resource)
     entry = Retained(
         id=resource.id,

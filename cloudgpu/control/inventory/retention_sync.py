@@ -25,7 +25,7 @@ from cloudgpu.providers.abilities import HasResources
 
 
 def list_resources(session: Session, account: str) -> ResourceListing:
-    """Return what the account has; what did not answer is named, and never an error."""
+    """Return the account's disks and images. Raises nothing: what did not answer is named in the listing."""
     try:
         provider = session.provider(account)
         return provider.resources() if isinstance(provider, HasResources) else ResourceListing(())
@@ -39,12 +39,10 @@ def list_resources(session: Session, account: str) -> ResourceListing:
 def settle_retained(
     session: Session, scope: AccountScope, listing: ResourceListing, requested_at: datetime
 ) -> list[str]:
-    """Write what stays of the machines of the account that answered, and do what can be done now.
+    """Record the retained resources of an account's machines, and execute the steps that are possible now.
 
-    Return a sentence for each thing done.
-
-    A machine that another process is at work on, or has changed since the question was sent, is left to that process
-    or to the next sync. Things of other ledgers are not touched.
+    Returns a sentence for each step. A machine that another process works on, or that has changed since the query was
+    sent, is left to that process or to the next sync. Resources of other ledgers are not touched.
     """
     sentences = _adopt(session, scope, listing.items, requested_at)
     for machine in session.ledger.machines():
@@ -72,15 +70,17 @@ def _has_retained(machine: Machine, resources: list[ProviderResource]) -> bool:
     return bool(resources or machine.retained or (machine.parked and machine.terminated_at))
 
 
-def _settle_one(session: Session, machine: Machine, resources: list[ProviderResource], asked_at: datetime) -> list[str]:
+def _settle_one(
+    session: Session, machine: Machine, resources: list[ProviderResource], requested_at: datetime
+) -> list[str]:
     machine = session.ledger.machine(machine.id) or machine
     last_event = session.ledger.last(machine.id)
-    if machine.launch_status == "open" or (last_event is not None and from_iso(last_event.occurred_at) > asked_at):
+    if machine.launch_status == "open" or (last_event is not None and from_iso(last_event.occurred_at) > requested_at):
         return []
     if machine.retained and not resources and machine.provider_id:
-        with suppress(InstanceNotFound):  # an account that cannot even tell of the machine cannot tell of its disk
+        with suppress(InstanceNotFound):  # raises if the account has no access: then a missing disk proves nothing
             session.provider_of(machine).get(machine.provider_id)
-    machine, sentences = retention_records.record(session, machine, resources, requested_at=asked_at), []
+    machine, sentences = retention_records.record(session, machine, resources, requested_at=requested_at), []
     if retention_rules.is_forgotten(machine, session.clock()):
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
@@ -88,7 +88,7 @@ def _settle_one(session: Session, machine: Machine, resources: list[ProviderReso
     for step in retention_rules.steps(machine, resources, session.clock()):
         image = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
-        if image is not None and image.kind is Kind.IMAGE:  # billed as the image alone, not its snapshot too
+        if image is not None and image.kind is Kind.IMAGE:  # the price of an image includes its snapshot
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [image] if image else []
         sentences.append(_step_sentence(machine, step))
@@ -103,24 +103,28 @@ def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
 
 def _step_sentence(machine: Machine, step: retention_rules.RetentionStep) -> str:
     resource = f"{step.resource.kind} {step.resource.id}"
-    doing = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
-    return f"{machine.name}: {doing} {resource}"
+    action = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
+    return f"{machine.name}: {action} {resource}"
 
 
-def _adopt(session: Session, scope: AccountScope, items: tuple[ProviderResource, ...], asked_at: datetime) -> list[str]:
-    """Adopt retained resources of machines that this ledger has no record of: they cost money, so they are shown."""
-    recorded = {row.id for row in session.ledger.machines()}
+def _adopt(
+    session: Session, scope: AccountScope, items: tuple[ProviderResource, ...], requested_at: datetime
+) -> list[str]:
+    """Adopt machines without a record in this ledger of which only a disk or image exists, because that costs money."""
+    recorded = {machine.id for machine in session.ledger.machines()}
     sentences = []
     for resource in items:
-        machine = resource.tags.get(TAG_ID)
-        ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
+        machine_id = resource.tags.get(TAG_ID)
+        is_ours = resource.tags.get(TAG_LEDGER) == session.ledger.id and not retention_rules.is_on_purpose(resource)
         identity = scope.identity(resource.region)
-        if machine is None or machine in recorded or not ours or resource.attached_to is not None or identity is None:
+        if machine_id is None or machine_id in recorded or identity is None:
             continue
-        recorded.add(machine)
-        vanished = instance_vanished(machine, "", "only its disk or image is there", asked_at)
-        session.ledger.append([machine_adopted_by_resource(resource, identity, asked_at), vanished])
+        if not is_ours or resource.attached_to is not None:
+            continue
+        recorded.add(machine_id)
+        vanished = instance_vanished(machine_id, "", "only its disk or image is there", requested_at)
+        session.ledger.append([machine_adopted_by_resource(resource, identity, requested_at), vanished])
         sentences.append(
-            f"A disk or image of machine {machine}, which this ledger did not know, was added to the ledger."
+            f"A disk or image of machine {machine_id}, which this ledger did not know, was added to the ledger."
         )
     return sentences

@@ -1,8 +1,8 @@
-"""Settles an attempt whose process did not live to see its answer: by replay, or by what a listing proves.
+"""Settles an interrupted attempt, whose outcome is not recorded: by sending its call again, or by a listing.
 
-What a refused launch left at a cloud is ended, too: it never ran, and its disk costs. It is told from a stopped machine
-of the user's in two ways at once. The ledger has not settled its launch, so nobody was ever given it; and the provider
-says that it never ran, so nothing can be on it.
+It also ends a remnant: a stopped machine that a refused launch has left, and whose disk costs money. Two facts together
+tell it from a stopped machine of the user: its launch is not settled in the ledger, so nobody was ever given it, and
+the provider says that it never ran, so nothing can be on it.
 """
 
 from __future__ import annotations
@@ -43,45 +43,44 @@ from cloudgpu.errors import (
     ProviderUnavailable,
     QuotaExceeded,
 )
-from cloudgpu.ledger import saved_calls as saved
+from cloudgpu.ledger import saved_calls
 from cloudgpu.providers.base import Provider, TokenRule
 from cloudgpu.underway import on_abort
 
-CLEANUP_LOCK = "shared-things"  # whoever removes it holds this lock, and reads then which launches are written down
+CLEANUP_LOCK = "shared-things"  # held while shared resources are removed; open launches are read under it
 _CLEANUP_PAUSE_S = 0.2
-MAX_CLOCK_SKEW = timedelta(minutes=5)  # of two computers with one ledger, at most
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # between two computers with one ledger
 NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)
-# Refusals that a cloud gives before it looks at the token: when a call is sent again they say nothing about the first.
+# A cloud may refuse so before it reads the token: as answer to a repeated call, that says nothing about the first one.
 EARLY_REFUSALS = (QuotaExceeded, AuthFailed, InvalidRequest)
 
 
 def settle_abandoned_launches(session: Session) -> None:
-    """Settle every unfinished attempt whose process no longer lives, except those that only a replay can settle.
+    """Settle every open attempt whose process has ended, by listings. Report those that only a replay can settle.
 
-    Replaying another request could launch a machine that nobody waits for: those stay open and are named.
+    A replay could launch a machine that nobody waits for, so none is made here.
     """
     for machine in living_machines(session.ledger.machines()):
         if machine.launch_status != "open" or session.is_locked(lock_name(machine.key)):
             continue
         try:
             with session.lock(lock_name(machine.key), wait=5):
-                row = session.ledger.machine(machine.id) or machine
-                if row.launch_status == "open":
-                    settle_by_listing(session, row)
+                latest = session.ledger.machine(machine.id) or machine
+                if latest.launch_status == "open":
+                    settle_by_listing(session, latest)
         except NotReachableHere:
-            continue  # a colleague's: nothing here can settle it
+            continue  # it is in an account of a colleague, which this home cannot query
         except CloudgpuError as error:
             session.report(f"{machine.name}: an earlier launch has no known outcome yet ({error.message})")
 
 
 def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bool = True) -> Machine:
-    """Settle this attempt for certain and return the machine as it is then. The caller holds the launch lock.
+    """Settle this attempt and return the updated machine. The caller holds the launch lock.
 
-    The owner of the saved call sends that very call again: the token makes it harmless. Anybody else, and the
-    owner once the token has expired or without a ledger, goes by a listing. Raises LaunchUncertain when neither can
-    tell yet.
+    The home with the saved call sends it again, which its token makes harmless. If the token has expired, the ledger is
+    unavailable, or the call is in another home, a listing decides. Raises LaunchUncertain if neither can tell yet.
     """
-    attempt = saved.load(session.home.attempts, not_none(machine.token))
+    attempt = saved_calls.load(session.home.attempts, not_none(machine.token))
     provider = session.provider_of(machine)
     age = session.clock() - from_iso(machine.intended_at)
     if replay and not session.ledger_away and attempt is not None and age < provider.token_rule.lifetime:
@@ -92,16 +91,16 @@ def settle(session: Session, machine: Machine, *, deadline: datetime, replay: bo
 
 
 def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime) -> Machine:
-    """Settle an attempt whose machine is to be ended: by the listing where that can tell, else by replay.
+    """Settle an attempt whose machine is to be ended: by a listing if that can tell, else by a replay.
 
-    A launch for which there is no capacity now was never made: that settles it, too. Raises LaunchUncertain where the
-    replay is refused for another reason and the listing cannot tell yet.
+    A replay that is refused for lack of capacity settles it, too. Raises LaunchUncertain if the replay is refused for
+    another reason and the listing cannot tell yet.
     """
     try:
         return settle_by_listing(session, machine)
     except LedgerUnavailable:
         raise
-    except ProviderUnavailable:  # too early to tell, or a silence
+    except ProviderUnavailable:  # too early to tell, or no answer
         with contextlib.suppress(*NOT_LAUNCHED):
             settle(session, machine, deadline=deadline)
         machine = session.ledger.machine(machine.id) or machine
@@ -111,20 +110,20 @@ def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime
 
 
 def _replay(session: Session, provider: Provider, machine: Machine, attempt: Attempt, deadline: datetime) -> None:
-    """Send a call that may have been sent before. Raises what the provider raised.
+    """Send a call again that may have been sent before. Raises the provider's errors.
 
-    A refusal that may have come before the cloud looked at the token (an expired credential, say) does not close the
-    attempt: the first sending may have made the machine. The listing says so, or the attempt stays open.
+    A refusal that may precede the check of the token, for example expired credentials, does not close the attempt: the
+    first call may have launched the machine. Then a listing decides, or the attempt stays open.
     """
     try:
         send(session, provider, attempt, deadline=deadline, closing_errors=(NoCapacity,))
     except EARLY_REFUSALS as error:
         try:
             settle_by_listing(session, machine)
-        except ProviderUnavailable as early:
-            error.next = " ".join(filter(None, (error.next, early.next)))
+        except ProviderUnavailable as undecided:
+            error.next = " ".join(filter(None, (error.next, undecided.next)))
         except AuthFailed:
-            pass  # the listing is refused as the launch was
+            pass  # the listing is refused like the launch
         if (session.ledger.machine(machine.id) or machine).launch_status != "made":
             raise
 
@@ -137,15 +136,15 @@ def send(
     deadline: datetime,
     closing_errors: tuple[type[CloudgpuError], ...] = NOT_LAUNCHED,
 ) -> Instance:
-    """Send a saved call to the provider of its account and write down how it ended. The caller holds the launch lock.
+    """Send a saved call to its provider and record the outcome. The caller holds the launch lock.
 
-    Raises what the provider raised; if that is one of `closing_errors`, the machine was surely not made, and the
-    attempt is closed as refused. A machine that a refused launch left, and that the provider has ended, is recorded as
-    made and ended: then NoCapacity is raised, too.
+    Raises the provider's errors; one of `closing_errors` means that no machine was launched, and the attempt is closed
+    as refused. If a refused launch has left a machine and the provider has ended it, that is recorded as launched and
+    ended, and NoCapacity is raised.
     """
     pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
-    session.ledger.check_lock(lock_name(attempt.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(attempt.request.key))  # without it, another client may settle it meanwhile
     name = attempt.request.name
     abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with on_abort(abort_text):
@@ -164,7 +163,7 @@ def _send(
     except closing_errors as error:
         now = session.clock()
         session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
-        saved.delete(session.home.attempts, attempt.token)
+        saved_calls.delete(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as error:
         error.next = error.next or "Run the same up again: it first finds out what became of this launch."
@@ -173,8 +172,8 @@ def _send(
     settled = launch_settled(attempt.machine, attempt.token, "made", "the provider accepted it", now)
     try:
         price = reported_price_events(session, session.ledger.machine(attempt.machine), instance, now)
-        session.ledger.append([settled, *price, *_observed_events(attempt.machine, instance, now)])
-    except LedgerUnavailable as error:  # nobody could see what it costs: it is ended again
+        session.ledger.append([settled, *price, *_launched_events(attempt.machine, instance, now)])
+    except LedgerUnavailable as error:  # a machine without a record would cost money unseen, so it is ended again
         machine = session.ledger.machine(attempt.machine)
         raise error if machine is None else terminate_without_ledger(session, machine, error) from error
     if instance.state is State.TERMINATED and (instance.reason or "").startswith(REFUSED_PREFIX):
@@ -182,22 +181,22 @@ def _send(
     return instance
 
 
-def _observed_events(machine: str, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the lines of a machine that a launch has made: one; two for one that a refusal left and that never ran.
+def _launched_events(machine_id: str, instance: Instance, now: datetime) -> list[Draft]:
+    """Return the event of a launched machine, or two events for one that a refused launch left and that never ran.
 
-    Such a machine says so by `since`: it has stood still since it was made, and what is kept of it costs until now.
+    Such a machine has been stopped since its creation (`since`); its disk was billed until now.
     """
     if instance.state is not State.TERMINATED or instance.since is None or instance.since != instance.launched_at:
         return [instance_observed(instance, now)]
     stopped = instance_observed(replace(instance, state=State.STOPPED), now)
-    return [stopped, instance_vanished(machine, instance.id, "what a refused launch left was ended", now)]
+    return [stopped, instance_vanished(machine_id, instance.id, "what a refused launch left was ended", now)]
 
 
 def settle_by_listing(session: Session, machine: Machine) -> Machine:
-    """Close the attempt by what a complete listing proves, and return the machine as it is then.
+    """Close the attempt by a complete listing, and return the updated machine.
 
-    The caller holds the launch lock: nobody sends the call while the listing is asked. What a refused launch has left
-    is ended, and what nothing uses any more is deleted. Raises LaunchUncertain when the listing proves nothing yet.
+    The caller holds the launch lock, so nobody sends the call meanwhile. Ends a machine that a refused launch has left,
+    and deletes shared resources that are not used any more. Raises LaunchUncertain if the listing proves nothing yet.
     """
     settled = close_by_listing(session, machine)
     if settled.launch_status == "void":
@@ -206,13 +205,13 @@ def settle_by_listing(session: Session, machine: Machine) -> Machine:
 
 
 def close_by_listing(session: Session, machine: Machine) -> Machine:
-    """Close the attempt as `settle_by_listing` does, but leave what it shared with others."""
+    """Close the attempt as `settle_by_listing`, but delete no shared resources."""
     provider = session.provider_of(machine)
-    now = session.clock()  # a listing says nothing about what came after it was asked
+    now = session.clock()  # read before the listing, which says nothing about what happens after its request
     listing = provider.list()
     for instance in listing.instances:
-        ours = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
-        if ours and not is_of_earlier_life(machine, instance.tags):
+        is_same = (instance.tags.get(TAG_ID), instance.tags.get(TAG_LEDGER)) == (machine.id, session.ledger.id)
+        if is_same and not is_of_earlier_life(machine, instance.tags):
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
             return session.ledger.append_to(machine, _created_events(machine, instance, now))
@@ -234,25 +233,25 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
             value=machine.name,
             next=f"Run the same up again where it was started, or: cloudgpu down {command_name(machine)}",
         )
-    line = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
-    settled = session.ledger.append_to(machine, [line])
-    saved.delete(session.home.attempts, not_none(machine.token))
+    event = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
+    settled = session.ledger.append_to(machine, [event])
+    saved_calls.delete(session.home.attempts, not_none(machine.token))
     return settled
 
 
 def is_too_early(session: Session, machine: Machine, rule: TokenRule, now: datetime) -> bool:
-    """Say whether it proves nothing yet that a listing lacks the machine of an open attempt.
+    """Return whether an open attempt is so recent that its machine may still appear in a later listing.
 
-    One of another computer takes MAX_CLOCK_SKEW longer: by that one's clock it may be younger than it seems here.
+    For an attempt of another computer the time is longer by MAX_CLOCK_SKEW, because that computer's clock may differ.
     """
     proves_after = rule.listing_proves_after
-    if proves_after and saved.load(session.home.attempts, not_none(machine.token)) is None:
+    if proves_after and saved_calls.load(session.home.attempts, not_none(machine.token)) is None:
         proves_after += MAX_CLOCK_SKEW
     return now - from_iso(machine.intended_at) < proves_after
 
 
 def covers(listing: Listing, machine: Machine) -> bool:
-    """Say whether the machine's region was asked at all: what a sync left out proves no absence."""
+    """Return whether the machine's region was queried: otherwise its absence proves nothing."""
     return listing.regions is None or machine.region in listing.regions
 
 
@@ -264,10 +263,10 @@ def _created_events(machine: Machine, instance: Instance, now: datetime) -> list
 
 
 def wait_for_cleanup(session: Session, deadline: datetime) -> None:
-    """Wait until nobody removes what a launch may use. To be called between writing the launch down and sending it.
+    """Wait until no process removes shared resources. Call it after recording the launch and before sending it.
 
-    Either the one who removes has read that line and leaves all of it alone, or the launch waits here until that is
-    gone, and makes it anew. Raises ProviderUnavailable when the deadline has passed: nothing was sent.
+    A removal that starts later reads the recorded launch and keeps its resources. A removal that has started before
+    ends here, and the launch creates them again. Raises ProviderUnavailable after the deadline: nothing was sent.
     """
     while session.is_locked(CLEANUP_LOCK):
         if session.clock() >= deadline:
@@ -284,9 +283,9 @@ REFUSED_LAUNCH = "its launch was refused, and left it"
 
 
 def refused_launch_events(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the lines of what a refused launch left: that it is there, since its disk costs, and is to end.
+    """Return the events of a machine that a refused launch left: it exists, because its disk costs, and is to be ended.
 
-    It has stood still since it was made; since it was asked for, where the provider does not say when that was.
+    It has been stopped since its creation, or since the request if the provider does not say when it was created.
     """
     made_at, who = instance.launched_at or from_iso(machine.intended_at), by(session, machine, "end")
     stopped = replace(instance, launched_at=made_at, since=made_at)
@@ -298,16 +297,16 @@ def refused_launch_events(session: Session, machine: Machine, instance: Instance
 
 
 def request_end(session: Session, id: str) -> None:  # noqa: A002
-    """Ask once for the end of what a refused launch left, and write it down where that is proved at once.
+    """Request the end of a machine that a refused launch left, and record it if it is confirmed at once.
 
-    Raises nothing of the provider's: the next sync, and the reaper, go on with what is not proved.
+    Raises no CloudgpuError: the next sync and the reaper continue if it is not confirmed.
     """
     machine = session.ledger.machine(id)
     if machine is None:
         return
     with suppress(CloudgpuError):
         provider, provider_id = session.provider_of(machine), not_none(machine.provider_id)
-        provider.get(provider_id)  # what `get` has shown is gone once it does not
+        provider.get(provider_id)  # after this success, a later 404 is proof
         provider.terminate(provider_id)
         try:
             provider.get(provider_id)
@@ -318,9 +317,9 @@ def request_end(session: Session, id: str) -> None:  # noqa: A002
 
 
 def end_remnant(session: Session, machine: Machine, instance: Instance, now: datetime) -> Machine:
-    """End what a refused launch left, prove that it is gone, and return the machine as it is then.
+    """End a machine that a refused launch left, confirm it, and return the updated machine.
 
-    The caller holds the launch lock. Raises StopUnproved where the proof does not come: the reaper goes on with it.
+    The caller holds the launch lock. Raises StopUnproved if it is not confirmed: the reaper continues with it.
     """
     session.report(f"{machine.name}: its launch was refused and left a stopped machine; ending it")
     machine = session.ledger.append_to(machine, refused_launch_events(session, machine, instance, now))
@@ -329,9 +328,9 @@ def end_remnant(session: Session, machine: Machine, instance: Instance, now: dat
         exists = provider.get(instance.id).state is not State.TERMINATED
     except CloudgpuError:
         exists = False
-    ask = partial(provider.terminate, instance.id)
+    terminate = partial(provider.terminate, instance.id)
     machine = request_until_confirmed(
-        session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
+        session, machine, lambda latest: bool(latest.terminated_at), terminate, seen_running=exists, seen_by_get=exists
     )
-    saved.delete(session.home.attempts, not_none(machine.token))
+    saved_calls.delete(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

@@ -1,4 +1,4 @@
-"""Deletes the cloud resources that a cluster's machines shared, once none of them is left or none was ever made.
+"""Deletes the cloud resources that a cluster's machines shared, once none of them exists any more.
 
 These resources are free. If one cannot be deleted now, `cloudgpu orphans` deletes it later; the machine still counts
 as terminated.
@@ -21,37 +21,37 @@ def delete_shared_resources(session: Session, machine: Machine) -> Machine:
 
     The user is notified if something is left.
     """
-    provider = _clearing(session, machine)
+    provider = _provider_to_clear(session, machine)
     if provider is None or machine.cluster is None:
         return machine
-    last = "it is still in use"
+    reason = "it is still in use"
     try:
         for pause in PAUSES_S:
             if provider.clear_shared(machine.cluster.id, machine.region):
                 return machine
             session.pause(pause)
     except CloudgpuError as error:
-        last = error.message
+        reason = error.message
     session.report(
-        f"Shared resources of cluster {machine.cluster.name} could not be deleted ({last}). They are free. "
+        f"Shared resources of cluster {machine.cluster.name} could not be deleted ({reason}). They are free. "
         "To delete them: cloudgpu orphans --clean"
     )
     return machine
 
 
 def delete_unused_shared(session: Session, machine: Machine) -> None:
-    """Try once to delete what a cluster shares whose machines were not made; nothing while one lives, or may.
+    """Try once to delete what a cluster shared whose machines were not launched, unless one of them may exist.
 
-    Raises nothing but defects.
+    Raises no CloudgpuError.
     """
     with suppress(CloudgpuError):
-        provider = _clearing(session, machine)
+        provider = _provider_to_clear(session, machine)
         if provider is not None and machine.cluster is not None:
             provider.clear_shared(machine.cluster.id, machine.region)
 
 
-def _clearing(session: Session, machine: Machine) -> ClearsShared | None:
-    """Return the provider that clears what a cluster shared; None where it has nothing to, or a node is left."""
+def _provider_to_clear(session: Session, machine: Machine) -> ClearsShared | None:
+    """Return the provider if it deletes shared resources and no other node of the cluster may exist, else None."""
     if machine.cluster is None or machine.cluster.nodes == 1:
         return None
     provider = session.provider_of(machine)
@@ -59,7 +59,7 @@ def _clearing(session: Session, machine: Machine) -> ClearsShared | None:
 
 
 def _has_other_nodes(session: Session, machine: Machine) -> bool:
-    """Say whether another node of its cluster lives, or may."""
-    nodes = (row for row in session.ledger.machines() if row.cluster is not None and row.id != machine.id)
-    ours = (row for row in nodes if row.cluster and machine.cluster and row.cluster.id == machine.cluster.id)
-    return any(row.terminated_at is None for row in ours)
+    """Return whether another node of the machine's cluster exists, or may exist."""
+    others = (one for one in session.ledger.machines() if one.cluster is not None and one.id != machine.id)
+    nodes = (one for one in others if one.cluster and machine.cluster and one.cluster.id == machine.cluster.id)
+    return any(node.terminated_at is None for node in nodes)

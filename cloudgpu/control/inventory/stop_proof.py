@@ -1,10 +1,10 @@
-"""Reads a machine's state: what of it is news for the ledger, and whether what was asked of the machine is proved.
+"""Reads a machine's state until a request to stop or end it is confirmed, and makes events of what has changed.
 
-What was asked is asked again, and its state read back, until it is so. That a machine is gone is believed only when
-more than one request says so.
+The request is repeated, and the state read, until it is confirmed. That a machine is gone is believed only after more
+than one 404.
 
-Where an end is refused, the machine is stopped instead, and what protects it is said, with the way out: a protection
-against deletion mostly lets a machine be stopped. Then at least its compute is not billed any more.
+If an end is refused, the machine is stopped instead, so that its compute is not billed any more: a protection against
+deletion mostly allows that. The error names the protection and how to lift it.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
 
-PAUSES = (2.0, 5.0)  # seconds between reads
+PAUSES_S = (2.0, 5.0)  # between reads
 
 
 def read_pauses(provider: Provider) -> tuple[float, ...]:
-    """Return how many seconds to wait before each further read of a machine that was not found.
+    """Return the pauses in seconds before each further read of a machine that was not found.
 
     A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. If `gone_proves_after`
     is shorter than the delay of listings, a single 404 is not enough: repeat the read.
     """
     rule = provider.token_rule
-    return PAUSES if rule.not_found_proves_end_after < rule.listing_proves_after else ()
+    return PAUSES_S if rule.not_found_proves_end_after < rule.listing_proves_after else ()
 
 
 def get_or_raise(session: Session, machine: Machine) -> Instance:
@@ -91,20 +91,19 @@ def request_until_confirmed(
     session: Session,
     machine: Machine,
     is_done: Callable[[Machine], bool],
-    ask: Callable[[], None],
+    send_request: Callable[[], None],
     *,
     seen_running: bool = False,
     seen_by_get: bool = False,
     require_repeated_404: bool = False,
 ) -> Machine:
-    """Send the request (`ask`) and read the state until `is_done`; send it again until it is known to have arrived.
+    """Call `send_request` and read the state until `is_done`; return the machine.
 
-    The request is sent again after 15 seconds, and then every two minutes, while the machine still runs: it may never
-    have been sent, and some clouds accept a stop and then fail. `seen_running`: it was running a moment ago, so that
-    its end is now. `seen_by_get`: `get` has returned it, so that a 404 is the proof if the provider guarantees that
-    (`TokenRule.gone_proves_after`). `require_repeated_404`: `ask` sends nothing if it gets a 404, so one 404 is no
-    proof. Raises StopUnproved when the proof did not come in time, also if the cloud accepts a request and does not
-    answer: a later sync shows whether it was done.
+    While the machine still runs, the request is sent again after 15 seconds and then every two minutes: it may have
+    been lost, and some clouds accept a stop and then fail. `seen_running`: it was running a moment ago, so it ended
+    just now. `seen_by_get`: `get` has returned it, so one 404 is proof if the provider guarantees that
+    (`TokenRule.gone_proves_after`). `require_repeated_404`: `send_request` sends nothing if it gets a 404, so one 404
+    is no proof. Raises StopUnproved if it is not confirmed within STOP_TIMEOUT; a later sync shows whether it was done.
     """
     deadline, pause, last_state, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
     retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
@@ -112,7 +111,7 @@ def request_until_confirmed(
     while True:
         try:
             if not arrived or (last_state == "running" and session.clock() >= retry_at):
-                _request(ask, silence)
+                _request(send_request, silence)
                 retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if arrived else FIRST_RETRY
             machine, arrived = _read_state(
                 session,
@@ -124,7 +123,7 @@ def request_until_confirmed(
             seen_running, seen_by_get, last_state = True, seen_by_get or arrived, machine.state
             arrived = arrived and not silence.is_unanswered
         except (LedgerUnavailable, NotReachableHere):
-            raise  # it will not be read back however often we look
+            raise  # repeating cannot help
         except ProviderUnavailable as error:
             last_state = silence.record(error)
         if is_done(machine):
@@ -144,15 +143,15 @@ def request_until_confirmed(
         pause = min(2.0, pause * 1.5)
 
 
-def is_stopped(seen: Machine | Instance) -> bool:
-    """Say whether a machine costs no compute any more."""
-    return not seen.billed and seen.state not in ("unknown", "pending")
+def is_stopped(machine: Machine | Instance) -> bool:
+    """Return whether a machine costs no compute any more."""
+    return not machine.billed and machine.state not in ("unknown", "pending")
 
 
-def _request(ask: Callable[[], None], silence: UnansweredRounds) -> None:
-    """Ask; where that is not answered, the state may tell all the same whether it was done."""
+def _request(send_request: Callable[[], None], silence: UnansweredRounds) -> None:
+    """Send the request; if it is not answered, only note that, because the state may show that it was done."""
     try:
-        ask()
+        send_request()
     except Silent as error:
         silence.record(error)
 
@@ -160,10 +159,9 @@ def _request(ask: Callable[[], None], silence: UnansweredRounds) -> None:
 def _read_state(
     session: Session, machine: Machine, *, seen_running: bool, seen_by_get: bool, require_repeated_404: bool
 ) -> tuple[Machine, bool]:
-    """Read one machine's state, and say whether a request to it must have arrived.
+    """Read and record a machine's state; return the machine, and whether a request to it must have arrived.
 
-    Unlike a casual look, `not found` after an asked end is the proof itself; but not of a machine so young that it
-    may not be visible yet, unless it was shown already.
+    After a request, a 404 proves the end, except for a machine so recent that it may not be visible yet.
     """
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
@@ -177,10 +175,8 @@ def _read_state(
         is_proof = seen_by_get and rule.gone_proves_after is not None
         if not is_proof and too_fresh(machine, rule.not_found_proves_end_after, now):
             return machine, False
-        proof, last_seen = (
-            "unknown to get after the end was asked",
-            None if seen_running else last_seen_at(session.ledger, machine),
-        )
+        proof = "unknown to get after the end was asked"
+        last_seen = None if seen_running else last_seen_at(session.ledger, machine)
         events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     else:
         events = change_events(session, machine, instance, now, watched=seen_running)
@@ -188,38 +184,42 @@ def _read_state(
 
 
 def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> EndRefused:
-    """Stop a machine whose end was refused; return the refusal, which is made to say what became of the machine.
+    """Stop a machine whose end was refused; return the refusal, with the outcome added to its message.
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
     machine = session.ledger.append_to(machine, [_refusal_event(session, machine, "terminate", refusal)])
-    outcome, lifts = _try_to_stop(session, machine, refusal)
+    outcome, unlock_command = _try_to_stop(session, machine, refusal)
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
-    commands = list(dict.fromkeys(one for one in (refusal.lifts, lifts) if one))
+    commands = list(dict.fromkeys(command for command in (refusal.lifts, unlock_command) if command))
     remedy = f"Run: {' && '.join(commands)}" if commands else (refusal.next or "").rstrip(".")
     refusal.next = f"{remedy}; then: cloudgpu down {command_name(machine)}"
     return refusal
 
 
-def record_refusal(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> None:
-    """Write that an end (or a stop) was refused, and what lifts that, so that owners hear of it until it is over."""
-    session.ledger.append([_refusal_event(session, machine, do, refusal)])
+def record_refusal(
+    session: Session, machine: Machine, action: Literal["stop", "terminate"], refusal: EndRefused
+) -> None:
+    """Record that an end (or a stop) was refused, and what lifts that; owners are alerted until it is lifted."""
+    session.ledger.append([_refusal_event(session, machine, action, refusal)])
 
 
-def _refusal_event(session: Session, machine: Machine, do: Literal["stop", "terminate"], refusal: EndRefused) -> Draft:
-    return action_refused(machine.id, do, refusal, not_before(machine, session.clock()))
+def _refusal_event(
+    session: Session, machine: Machine, action: Literal["stop", "terminate"], refusal: EndRefused
+) -> Draft:
+    return action_refused(machine.id, action, refusal, not_before(machine, session.clock()))
 
 
 def with_remedy(error: CloudgpuError) -> str:
-    """Return a fault as one text; of a refused end with the way out, as nobody may be there to ask for it."""
+    """Return an error as one text; for a refused end with its remedy, because the text may be all that is shown."""
     return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message
 
 
-def stop_unrecorded(provider: Provider, instance: str, refusal: EndRefused) -> EndRefused:
-    """Ask to stop a machine whose end was refused while the ledger cannot be written; return the refusal."""
+def stop_unrecorded(provider: Provider, instance_id: str, refusal: EndRefused) -> EndRefused:
+    """Request a stop of a machine whose end was refused, while the ledger is unavailable; return the refusal."""
     try:
         if isinstance(provider, Pausable):
-            provider.stop(instance)
+            provider.stop(instance_id)
             refusal.message += " It was asked to stop instead."
     except CloudgpuError as second:
         refusal.message += f" It could not be stopped either: {second.message}"
@@ -227,7 +227,7 @@ def stop_unrecorded(provider: Provider, instance: str, refusal: EndRefused) -> E
 
 
 def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tuple[str, str]:
-    """Stop it and prove that; return how that went, and the command that lifts what keeps it from its stop."""
+    """Stop the machine and confirm it; return the outcome, and the command that lifts a protection against stops."""
     provider = session.provider_of(machine)
     if machine.state in ("stopped", "deallocated") and not machine.billed:
         return "It is stopped; its disk still costs money.", ""
@@ -235,13 +235,8 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.report(f"{machine.name}: {refusal.message} Stopping it instead")
     now = not_before(machine, session.clock())
-    session.ledger.append(
-        [
-            requested(
-                "stop", machine.id, "its end was refused", now, host=platform.node(), who=by(session, machine, "stop")
-            )
-        ]
-    )
+    who = by(session, machine, "stop")
+    session.ledger.append([requested("stop", machine.id, "its end was refused", now, host=platform.node(), who=who)])
     try:
         machine = request_until_confirmed(
             session, machine, is_stopped, lambda: provider.stop(not_none(machine.provider_id)), seen_running=True
@@ -260,10 +255,10 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
 def change_events(
     session: Session, machine: Machine, instance: Instance, now: datetime, *, watched: bool = False
 ) -> list[Draft]:
-    """Return the line of what a provider says of a known machine, none where it is as it was; and of its own price.
+    """Return the event of a recorded machine if its state has changed, and of the price that its provider reports.
 
-    `watched`: it was seen to be there a moment ago. A machine whose type or market is another than before has its new
-    price in the line: one that nobody knows is missing there, and never the price of before.
+    `watched`: it was seen a moment ago. If the machine's type or market has changed, the event has its new price, or
+    none if that is not known, and never the old one.
     """
     priced = reported_price_events(session, machine, instance, now) if machine.state == State.PENDING else []
     if not is_news(machine, instance):
@@ -274,7 +269,7 @@ def change_events(
 
 
 def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
-    """Return what the machine is now, at which prices, and when it was last seen to be as before."""
+    """Return the machine's new type and market, its prices, and when it was last seen with the old ones."""
     item, last_seen = item_of_instance(instance), last_seen_at(session.ledger, machine)
     prices = _prices(session, instance, last_seen)
     on_demand = prices[-1] if prices else None
@@ -291,7 +286,7 @@ def _resized(session: Session, machine: Machine, instance: Instance) -> Resized:
 
 
 def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequence[Price]:
-    """Return what the machine costs, oldest first: on spot also what it has cost since it runs as it is now."""
+    """Return the machine's prices, oldest first; for spot also those since it has run as it is now."""
     since = instance.since or (from_iso(last_seen) if last_seen else None)
     if instance.market is Market.SPOT and since is not None:
         try:

@@ -1,4 +1,4 @@
-"""Asks the providers and writes what they say: one sync of an account, at all of them, at one machine."""
+"""Syncs accounts or one machine: queries the providers and records what has changed."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from cloudgpu.providers.abilities import SharesComputer
 
 @dataclass
 class SyncResult:
-    """What a sync of all accounts found, beside the rows in the ledger.
+    """What a sync found in addition to what it recorded in the ledger.
 
-    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what was put right. `answered` are
-    the machines, by id, of which a provider has said what they are now. `resources` are all disks and images that there
-    are, of any ledger, where they were asked for. `queried` are the accounts that were asked; `not_queried` are those
-    that only a credential on this computer names, and that it does not open. `gpus_now` says, by the machine's id, who
-    uses the GPUs of its computer, if known.
+    `foreign` are machines of other ledgers: shown, never touched. `sentences` say what the sync has corrected.
+    `answered` are the ids of machines whose present state is known. `resources` are all disks and images of any ledger,
+    if they were queried. `queried` are the accounts that were queried; `not_queried` are accounts with credentials on
+    this computer that are not valid. `silent` are accounts and regions, and `unlisted` accounts, that did not answer at
+    all. `gpus_now` are the users of the GPUs of each machine's computer, by machine id, if known.
     """
 
     foreign: list[Instance] = field(default_factory=list)
@@ -69,7 +69,7 @@ class SyncResult:
 
 
 def sync_all(session: Session) -> SyncResult:
-    """Ask every account in parallel, write the news, settle what a listing can settle, clean up."""
+    """Query every account in parallel, record what has changed, settle interrupted launches, and clean up."""
     return sync_accounts(session, used_accounts(session), retained=True)
 
 
@@ -80,17 +80,15 @@ def sync_accounts(
     retained: bool | Collection[str] = False,
     retry_after_s: float | None = None,
 ) -> SyncResult:
-    """Ask these accounts; with `retained` also what stays of machines, and finish what was interrupted there.
+    """Query these accounts and record what has changed, with the prices since the last sync.
 
-    `retained` may name the accounts of which that is asked. An account that did not answer wholly is asked once more
-    after `retry_after_s` seconds (None: it is not).
-
-    What prices were since the last sync is asked, too, and stands in the ledger together with what was seen.
+    With `retained` also disks and images, and finish interrupted parkings and deletions; it may name the accounts for
+    that. An account with an incomplete answer is queried once more after `retry_after_s` seconds (None: it is not).
     """
     result, asked_at = SyncResult(), session.clock()
     shared: dict[str, SharesComputer] = {}
     for account in accounts:
-        with suppress(CloudgpuError):  # said by whoever asks it; made here, for two threads would make two
+        with suppress(CloudgpuError):  # its query reports the error; made here so that threads do not make it twice
             if isinstance(provider := session.provider(account), SharesComputer):
                 shared[account] = provider
     machines = session.ledger.machines()
@@ -123,23 +121,23 @@ def sync_accounts(
 def _gaps_of_other_accounts(
     session: Session, accounts: Sequence[str], scopes: Sequence[AccountScope], sync: SyncResult
 ) -> list[Unanswered]:
-    """Return the notices about machines of other accounts with the names of queried accounts.
+    """Return a gap for machines whose account has the name of a queried one, but another identity.
 
-    All machines of the ledger where all accounts were asked: nobody else of this computer can tell of them.
+    If all accounts were queried, for all machines of accounts that this computer does not have.
     """
     named = {gap.scope for gap in sync.unanswered}
     machines = [one for one in session.ledger.machines() if may_cost_money(one) and one.account not in named]
-    theirs = [machine for machine in machines if machine.account in accounts]
-    if len(theirs) < len(machines) and not set(accounts) >= set(used_accounts(session)):
-        machines = theirs
+    of_queried = [machine for machine in machines if machine.account in accounts]
+    if len(of_queried) < len(machines) and not set(accounts) >= set(used_accounts(session)):
+        machines = of_queried
     return [gap for gap in unqueried_accounts(session, machines, scopes) if gap.scope not in named]
 
 
 def refresh(session: Session, machine: Machine, *, record_unchanged: bool = False) -> Machine:
-    """Ask about one machine and return the updated machine; a machine that is gone is recorded as gone.
+    """Query one machine, record what has changed, and return the updated machine; one that is gone is recorded so.
 
-    `record_unchanged`: that it was checked is written down even if nothing changed, if the ledger takes it. Raises
-    ProviderUnavailable when nothing could be learned.
+    `record_unchanged`: also record that an unchanged machine was seen, if the ledger can be written. Raises
+    ProviderUnavailable if the provider does not answer.
     """
     provider = session.provider_of(machine)
     now = not_before(machine, session.clock())
@@ -148,10 +146,8 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
     except InstanceNotFound:
         if too_fresh(machine, provider.token_rule.not_found_proves_end_after, now):
             return machine
-        alive = last_seen_at(session.ledger, machine)
-        events = [
-            instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
-        ]
+        last_seen, proof = last_seen_at(session.ledger, machine), "the provider has no such machine"
+        events = [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     else:
         close_request(session, machine, instance)
         events = change_events(session, machine, instance, now)
@@ -160,12 +156,12 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
     return session.ledger.append_to(machine, events)
 
 
-def _record_last_seen(session: Session, machine: Machine, line: Draft) -> Machine:
-    """Write a line that changes nothing but when the machine was seen, and in use; a full disk keeps nobody from it."""
+def _record_last_seen(session: Session, machine: Machine, event: Draft) -> Machine:
+    """Record when the machine was seen, and in use; return it updated even if the ledger cannot be written."""
     try:
-        return session.ledger.append_to(machine, [line])
+        return session.ledger.append_to(machine, [event])
     except CloudgpuError:
-        return project_event(machine, line)
+        return project_event(machine, event)
 
 
 def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
@@ -175,20 +171,21 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     ledger = session.ledger.id
     sync.foreign += [one for one in listing.instances if one.tags.get(TAG_LEDGER) != ledger]
     by_id = {machine.id: machine for machine in session.ledger.machines()}
-    mine = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
-    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in mine])
+    of_ledger = [one for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    machines = _machines_of_answer(by_id, answer, [one.tags[TAG_ID] for one in of_ledger])
     drafts: list[Draft] = lines_of(answer.priced, list(machines.values()), now)
-    ours: set[str] = set()
-    mine = [one for one in mine if _is_ours(one, by_id, machines, answer, sync)]
-    chosen, duplicates = one_per_machine([one for one in mine if _is_of_current_launch(machines, one)], machines)
+    seen: set[str] = set()
+    of_account = [one for one in of_ledger if _is_of_account(one, by_id, machines, answer, sync)]
+    current = [one for one in of_account if _is_of_current_launch(machines, one)]
+    chosen, duplicates = one_per_machine(current, machines)
     sync.unanswered += duplicates
     for instance in chosen:
-        ours.add(instance.tags[TAG_ID])
+        seen.add(instance.tags[TAG_ID])
         sync.gpus_now[instance.tags[TAG_ID]] = instance.gpus_now
         drafts += _observed_events(session, machines.get(instance.tags[TAG_ID]), instance, sync, answer)
-    sync.answered |= ours
+    sync.answered |= seen
     unseen = []
-    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in ours):
+    for machine in (machine for machine in living_machines(list(machines.values())) if machine.id not in seen):
         is_conclusive = (
             listing.is_complete_in(machine.region)
             and from_iso(machine.intended_at) < now
@@ -212,7 +209,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
     drafts += _integrity_events(session, listing, now)
     listed, pinned = answer.resources is not None, not answer.priced.gap
     drafts += [
-        account_synced(scope, len(ours), listing.unanswered, now, unseen=unseen, resources=listed, pinned=pinned)
+        account_synced(scope, len(seen), listing.unanswered, now, unseen=unseen, resources=listed, pinned=pinned)
         for scope in _sync_subjects(answer, machines.values())
     ]
     if answer.priced.gap:
@@ -224,35 +221,35 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
 
 
 def _machines_of_answer(by_id: Mapping[str, Machine], answer: Answer, listed: Sequence[str]) -> dict[str, Machine]:
-    """Return the machines of which this answer can tell: those of the account that answered, whatever it is called."""
+    """Return the machines of the account that answered, under whatever name the ledger has the account."""
     ids = {*listed, *answer.priced.history, *answer.priced.now}
     candidates = (machine for machine in by_id.values() if machine.id in ids or may_cost_money(machine))
     return {machine.id: machine for machine in answer.scope.select(candidates)}
 
 
-def _is_ours(
+def _is_of_account(
     instance: Instance, by_id: Mapping[str, Machine], machines: Mapping[str, Machine], answer: Answer, sync: SyncResult
 ) -> bool:
-    """Say whether an instance is a machine of this account by the ledger, or one that has no record there.
+    """Return whether an instance is a machine of this account by the ledger, or has no record there.
 
-    One that the ledger has in another account is left alone, and so is one that appeared while it is not known which
-    account answered.
+    An instance that the ledger has in another account is left alone, and so is an unknown one while the identity of
+    the account is not known.
     """
-    machine = instance.tags[TAG_ID]
-    if machine in machines:
+    machine_id = instance.tags[TAG_ID]
+    if machine_id in machines:
         return True
     identity = answer.scope.identity(instance.region)
-    if machine in by_id and identity is not None:
-        other_account = account_text(by_id[machine])
+    if machine_id in by_id and identity is not None:
+        other_account = account_text(by_id[machine_id])
         why = f"{instance.id} in {identity.words} bears its tags, and the ledger has it in {other_account}"
-        sync.unanswered.append(Unanswered(by_id[machine].name or machine, why))
-    elif identity is None and machine not in by_id and (error := answer.scope.error_of(instance.region)) is not None:
+        sync.unanswered.append(Unanswered(by_id[machine_id].name or machine_id, why))
+    elif identity is None and machine_id not in by_id and (error := answer.scope.error_of(instance.region)) is not None:
         sync.unanswered.append(Unanswered(answer.account, error.message))
-    return machine not in by_id and identity is not None
+    return machine_id not in by_id and identity is not None
 
 
 def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
-    """Return the subjects under which the sync is written: the accounts for which it speaks, by their identities."""
+    """Return the ledger subjects of the sync: the accounts that it covers, by their identities."""
     ids = {not_none(machine.identity).id for machine in machines}
     if not ids:
         default_identity = answer.scope.identity(None)
@@ -261,31 +258,34 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
 
 
 def _is_listed(machine: Machine, listing: Listing) -> bool:
-    """Say whether the listing, or a question of its own, can tell what became of this machine."""
+    """Return whether the listing, or a query of this machine, can tell whether it exists."""
     return machine.launch_status != "open" or covers(listing, machine)
 
 
 def _is_of_current_launch(machines: Mapping[str, Machine], instance: Instance) -> bool:
-    """Say whether this is no machine of an earlier launch, which clouds go on showing for a while after its end."""
-    row = machines.get(instance.tags[TAG_ID])
+    """Return False for an ended instance of an earlier launch, which clouds still list for a while."""
+    machine = machines.get(instance.tags[TAG_ID])
     has_ended = instance.state in (State.TERMINATED, State.STOPPING)
-    return row is None or not has_ended or not is_of_earlier_life(row, instance.tags)
+    return machine is None or not has_ended or not is_of_earlier_life(machine, instance.tags)
 
 
 def _integrity_events(session: Session, listing: Listing, now: datetime) -> list[Draft]:
-    """Doubt a ledger that is shorter than its machines remember: it was restored, together with its head record."""
+    """Return an event if the ledger is shorter than it was at a machine's launch, by the machine's tag.
+
+    Then an old copy of it was restored, together with its head record.
+    """
     ledger = session.ledger.id
-    mine = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
-    remembered = max((int(text) for text in mine if text.isdecimal()), default=0)
+    tags = [one.tags.get(TAG_SEQ, "") for one in listing.instances if one.tags.get(TAG_LEDGER) == ledger]
+    length_at_launch = max((int(tag) for tag in tags if tag.isdecimal()), default=0)
     length = session.ledger.head()[0]
-    if remembered <= length or remembered <= _last_doubted_seq(session):
+    if length_at_launch <= length or length_at_launch <= _last_doubted_seq(session):
         return []
-    why = f"It has {length} lines, and a machine was launched when it had {remembered}."
-    return [ledger_doubted(why, remembered, now)]
+    why = f"It has {length} lines, and a machine was launched when it had {length_at_launch}."
+    return [ledger_doubted(why, length_at_launch, now)]
 
 
 def _last_doubted_seq(session: Session) -> int:
-    """Return the highest line that a machine remembered when a sync doubted the ledger: it was said, or is settled."""
+    """Return the highest length at a launch that was reported already; 0 if none was."""
     doubts = (line for line in session.ledger.events("ledger") if line.kind == "ledger_doubted")
     return max((int(line.body["seq"]) for line in doubts), default=0)
 
@@ -323,7 +323,7 @@ def _observed_events(
 
 
 def _close_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
-    """End the standing request of a machine that has ended by itself. Say whether nothing is left to do about it."""
+    """Cancel the persistent spot request of a machine that has ended by itself; return False if that failed."""
     try:
         if close_request(session, machine, instance):
             sync.sentences.append(f"{machine.name} has ended; its request, which would launch the next, is cancelled.")
@@ -334,9 +334,10 @@ def _close_request(session: Session, machine: Machine, instance: Instance, sync:
 
 
 def close_request(session: Session, machine: Machine, instance: Instance) -> bool:
-    """Cancel a persistent request whose machine others have ended, as it would launch the next; say whether it did.
+    """Cancel a persistent spot request whose machine others have ended, because it would launch another machine.
 
-    Before the end is written down: a process that dies in between leaves it to the next sync.
+    Return whether there was one. Call it before the end is recorded: if the process is killed in between, the next sync
+    cancels it.
     """
     persistent = bool(machine.setup and machine.setup.persistent)
     if instance.state is not State.TERMINATED or machine.terminated_at is not None or not persistent:
@@ -346,7 +347,7 @@ def close_request(session: Session, machine: Machine, instance: Instance) -> boo
 
 
 def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
-    """Return what it means that a complete listing lacks this machine; None: nothing, for silence proves nothing."""
+    """Return the events of a machine that a complete listing lacks; None if it is not known what became of it."""
     provider, now = session.provider(answer.account), answer.asked_at
     proves_after = provider.token_rule.not_found_proves_end_after
     if machine.launch_status == "open":
@@ -371,9 +372,9 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
 
 
 def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
-    """Close an attempt that the listing lacks, once no process is at it: by another listing, under its lock.
+    """Close an attempt whose machine the listing lacks, if no process works on it: by a new listing, under its lock.
 
-    This one may have been asked before the call was sent, whatever the clocks of two computers say.
+    The first listing may have been requested before the call was sent, because the clocks of two computers differ.
     """
     if session.is_locked(lock_name(machine.key)):
         return None
@@ -384,10 +385,10 @@ def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer
         return None
     try:
         with session.lock(lock_name(machine.key), wait=False):
-            row = not_none(session.ledger.machine(machine.id))
-            if row.launch_status != "open":
-                return None  # the process that launched it has written how that ended
-            settled = close_by_listing(session, row)
+            latest = not_none(session.ledger.machine(machine.id))
+            if latest.launch_status != "open":
+                return None  # the process that launched it has recorded the outcome
+            settled = close_by_listing(session, latest)
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
@@ -400,14 +401,14 @@ def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer
 
 
 STOPPED_STATES = (State.STOPPED, State.DEALLOCATED)
-START_VISIBLE_WITHIN = timedelta(hours=1)  # no cloud shows an accepted start later; the largest machines need minutes
+START_VISIBLE_WITHIN = timedelta(hours=1)  # every cloud shows an accepted start sooner; large machines need minutes
 
 
 def abandoned_start_event(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the line that frees what a start holds back in budgets whose process has died before it was answered.
+    """Return the event that a start was refused, if its process ended without an answer; it frees the budgets.
 
-    Sure only where the provider shows the machine at rest an hour after it was asked, and no process is at it: a start
-    that the provider took would have shown by then, whatever became of it since.
+    The provider has to show the machine stopped START_VISIBLE_WITHIN after the request, and no process may work on it:
+    an accepted start would be visible by then.
     """
     if instance.billed or instance.state not in STOPPED_STATES:
         return []

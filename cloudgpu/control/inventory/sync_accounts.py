@@ -1,4 +1,4 @@
-"""Queries all accounts in parallel; one that does not answer is named and does not delay the others."""
+"""Queries accounts in parallel; one that does not answer is named and does not delay the others."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an account answered, and when it was asked: a listing says nothing about what came after that.
+    """The answer of an account. A listing says nothing about what happened after `asked_at`.
 
-    `scope` says for which machines it speaks. `resources` are its disks and images, None where they were not asked for.
-    `silent`: it took the question for its machines and said nothing.
+    `scope` says which machines it covers. `resources` are its disks and images, None if they were not queried.
+    `silent`: the account accepted the query of its machines and did not answer.
     """
 
     account: str
@@ -51,11 +51,11 @@ def ask_accounts(
     retained_accounts: Collection[str] = (),
     retry_after_s: float | None = None,
 ) -> list[Answer]:
-    """Ask these accounts, each what it has and what it costs, and those of `retained_accounts` for disks and images.
+    """Query the machines and prices of these accounts, and the disks and images of `retained_accounts`.
 
-    `to_price` are machines of which prices are asked, each of its own account. The identity is asked in the `regions`
-    of machines, by the kind of provider. An account that did not answer wholly is asked once more after
-    `retry_after_s` seconds (None: it is not), where that is within the time that a read has.
+    `to_price` are the machines whose prices are queried, each in its own account. `regions` are the regions in which
+    the identity is queried, by provider. An account with an incomplete answer is queried once more after
+    `retry_after_s` seconds (None: it is not), if there is time for it.
     """
     listings = [partial(list_account, session, one, retry_after_s) for one in accounts]
     resources = [partial(list_resources, session, one) for one in accounts if one in retained_accounts]
@@ -65,12 +65,12 @@ def ask_accounts(
         for one in accounts
     ]
     calls: list[Callable[[], Any]] = [*listings, *resources, *prices]
-    answers = iter(gather(calls, lambda ask: ask(), len(calls), grace=ACCOUNTS_GRACE_S, what="answers"))
+    answers = iter(gather(calls, lambda call: call(), len(calls), grace=ACCOUNTS_GRACE_S, what="answers"))
     listings_by_account: dict[str, Listing | Silent] = {one: next(answers) for one in accounts}
     resources_by_account = {one: _to_resources(one, next(answers)) for one in accounts if one in retained_accounts}
     prices_by_account = {one: _read_prices(session, scopes[one], next(answers), to_price) for one in accounts}
-    for one, found in listings_by_account.items():
-        scopes[one].record({} if isinstance(found, Silent) else found.identities)
+    for one, listing in listings_by_account.items():
+        scopes[one].record({} if isinstance(listing, Silent) else listing.identities)
     return [
         Answer(
             account=one,
@@ -87,7 +87,7 @@ def ask_accounts(
 
 
 def list_accounts(session: Session, accounts: Sequence[str]) -> list[Listing]:
-    """Ask these accounts what they have, once each; return their listings in the same order."""
+    """Query the machines of these accounts, once each; return their listings in the same order."""
     listings = gather(
         accounts, lambda one: list_account(session, one), len(accounts), grace=ACCOUNTS_GRACE_S, what="accounts"
     )
@@ -98,9 +98,9 @@ def list_account(session: Session, account: str, retry_after_s: float | None = N
     """Return the account's listing, with the regions that did not answer; Silent if none answered."""
     started = time.monotonic()
     listing = _list_once(session, account)
-    spent = time.monotonic() - started
+    elapsed_s = time.monotonic() - started
     is_complete = isinstance(listing, Listing) and not listing.unanswered
-    if retry_after_s is None or is_complete or spent + retry_after_s >= patience_s():
+    if retry_after_s is None or is_complete or elapsed_s + retry_after_s >= patience_s():
         return listing
     session.pause(retry_after_s)
     retried = _list_once(session, account)

@@ -1,6 +1,6 @@
 """Syncs some machines with their providers in as few calls as possible, and records what changed.
 
-A verb syncs a machine before it acts on it, so that none acts on what was known of one that is gone by now.
+A verb syncs a machine before it acts on it, because its record may be out of date.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from cloudgpu.control.inventory.stop_proof import PAUSES, change_events, read_pauses
+from cloudgpu.control.inventory.stop_proof import PAUSES_S, change_events, read_pauses
 from cloudgpu.control.inventory.sync import close_request, refresh
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
@@ -28,8 +28,8 @@ from cloudgpu.views.ended import ended_error
 def refresh_or_raise(session: Session, machine: Machine) -> Machine:
     """Query the machine's provider and return the machine as it is now. Raises `ended_error` if it has ended.
 
-    A machine whose launch is not settled, or that was known to have ended, is not asked about. Raises
-    ProviderUnavailable where nothing could be learned.
+    A machine whose launch is not settled, or whose end is recorded, is not queried. Raises ProviderUnavailable if the
+    provider does not answer.
     """
     if machine.terminated_at is None and machine.provider_id is not None:
         machine = refresh(session, machine)
@@ -40,7 +40,7 @@ def refresh_or_raise(session: Session, machine: Machine) -> Machine:
 
 @contextmanager
 def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
-    """Turn a provider's "no such machine" into `ended_error`, once another query has recorded that it has ended."""
+    """Turn a provider's "no such machine" into `ended_error`, if another query records that it has ended."""
     try:
         yield
     except InstanceNotFound:
@@ -50,59 +50,61 @@ def explain_terminated(session: Session, machine: Machine) -> Iterator[None]:
         raise
 
 
-MAX_PARALLEL = 16  # machines asked about side by side, where a provider knows one at a time
+MAX_PARALLEL = 16  # queries, if a provider can be asked for one machine at a time only
 Answers = Mapping[str, Instance | CloudgpuError]
 
 
 def sync_some(session: Session, machines: Sequence[Machine], *, watched: bool = False) -> dict[str, CloudgpuError]:
     """Query these machines and record what changed; return the error of each that could not be queried.
 
-    One call per region if the provider can, else one per machine. `watched`: they were seen a moment ago, so that an
-    end is of now. A machine that the provider does not have, by every query, is recorded as ended.
+    One call per region if the provider can, else one per machine. `watched`: they were seen a moment ago, so they ended
+    just now. A machine that the provider does not have, by every query, is recorded as ended.
     """
-    faults: dict[str, CloudgpuError] = {}
+    errors: dict[str, CloudgpuError] = {}
     events: list[Draft] = []
-    for machine, found in _query_repeatedly(session, machines):
-        if isinstance(found, CloudgpuError) and not isinstance(found, InstanceNotFound):
-            faults[machine.id] = found
+    for machine, answer in _query_repeatedly(session, machines):
+        if isinstance(answer, CloudgpuError) and not isinstance(answer, InstanceNotFound):
+            errors[machine.id] = answer
             continue
         try:
-            events += _new_events(session, machine, found, watched=watched)
+            events += _new_events(session, machine, answer, watched=watched)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            faults[machine.id] = error
+            errors[machine.id] = error
     if events:
         session.ledger.append(events)
-    return faults
+    return errors
 
 
 def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tuple[Machine, Instance | CloudgpuError]]:
-    """Ask; ask again about those that were not found, where one such answer is no proof: the last answer counts."""
+    """Query the machines, and again those that were not found if one 404 is no proof; the last answer counts."""
     answers = list(_query(session, machines))
-    for pause in PAUSES:
-        doubtful = [
+    for pause in PAUSES_S:
+        unproved = [
             machine
-            for machine, found in answers
-            if isinstance(found, InstanceNotFound) and _is_doubtful(session, machine)
+            for machine, answer in answers
+            if isinstance(answer, InstanceNotFound) and _needs_repeated_404(session, machine)
         ]
-        if not doubtful:
+        if not unproved:
             break
         session.pause(pause)
-        second = {machine.id: found for machine, found in _query(session, doubtful)}
-        answers = [(machine, second.get(machine.id, found)) for machine, found in answers]
+        repeated = {machine.id: answer for machine, answer in _query(session, unproved)}
+        answers = [(machine, repeated.get(machine.id, answer)) for machine, answer in answers]
     return answers
 
 
-def _is_doubtful(session: Session, machine: Machine) -> bool:
+def _needs_repeated_404(session: Session, machine: Machine) -> bool:
     return not machine.terminated_at and bool(read_pauses(session.provider_of(machine)))
 
 
 def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
-    groups, faults = by_account(session, machines)
+    groups, errors = by_account(session, machines)
     ids = {one: [not_none(machine.provider_id) for machine in of_account] for one, of_account in groups.items()}
     results = (
-        gather(list(ids), lambda one: _ask_one(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S) if ids else []
+        gather(list(ids), lambda one: _query_account(session, one, ids[one]), len(ids), grace=ACCOUNTS_GRACE_S)
+        if ids
+        else []
     )
     answers = {
         account: dict.fromkeys(ids[account], answer) if isinstance(answer, Silent) else answer
@@ -113,11 +115,11 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
         for account, of_account in groups.items()
         for machine in of_account
     ]
-    by_id = {machine.id: answer for machine, answer in pairs} | faults
+    by_id = {machine.id: answer for machine, answer in pairs} | errors
     return [(machine, by_id[machine.id]) for machine in machines]
 
 
-def _ask_one(session: Session, account: str, ids: Sequence[str]) -> Answers:
+def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answers:
     try:
         provider = session.provider(account)
     except CloudgpuError as error:
@@ -143,9 +145,10 @@ def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuE
             machine, session.provider_of(machine).token_rule.not_found_proves_end_after, now
         ):
             return []
-        alive = None if watched else last_seen_at(session.ledger, machine)
-        return [
-            instance_vanished(machine.id, not_none(machine.provider_id), "the provider has no such machine", now, alive)
-        ]
+        last_seen, proof = (
+            None if watched else last_seen_at(session.ledger, machine),
+            "the provider has no such machine",
+        )
+        return [instance_vanished(machine.id, not_none(machine.provider_id), proof, now, last_seen)]
     close_request(session, machine, answer)
     return change_events(session, machine, answer, now, watched=watched)

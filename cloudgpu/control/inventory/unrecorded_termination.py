@@ -1,4 +1,4 @@
-"""Ends a machine that the ledger cannot be told of, with as little as that takes."""
+"""Ends a machine while the ledger cannot be written, by its provider alone."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ PAUSE_S = 0.2
 
 
 class Unrecorded(LedgerUnavailable):
-    """The machine is gone, and the ledger could not be told."""
+    """The machine has ended, and that could not be recorded."""
 
 
 def terminate_without_ledger(
     session: Session, machine: Machine, error: CloudgpuError, *, with_retained: bool = False
 ) -> Unrecorded:
-    """End what the provider has of this machine and return the error to raise instead of `error`.
+    """End the machine at its provider, and return the error to raise instead of `error`.
 
-    `with_retained`: delete its retained disk and image, too. Raises `error` itself where it is not known what the
-    provider has, StopUnproved when the proof did not come, EndRefused where something protects the machine.
+    `with_retained`: also delete its retained disk and image. Raises `error` itself if it is not known what the provider
+    has, StopUnproved if the end is not confirmed, EndRefused if the machine is protected.
     """
     provider = session.provider_of(machine)
     why = "the ledger cannot be written" if isinstance(error, LedgerUnavailable) else error.message.rstrip(".")
@@ -67,7 +67,7 @@ def terminate_without_ledger(
 
 
 def _remedy_of(error: CloudgpuError) -> str:
-    """Return what clears the way for the ledger, up to the command that then writes it."""
+    """Return how to make the ledger writable, up to the command to run then."""
     if isinstance(error, LedgerMovedAway):
         return f"Run: {FOLLOW}, then run:"
     if isinstance(error, LedgerAway) and not error.lasts:
@@ -75,19 +75,19 @@ def _remedy_of(error: CloudgpuError) -> str:
     return f"{(error.next or 'Put that right').rstrip('.')}. Then run:"
 
 
-def _request_end(provider: Provider, instance: str) -> CloudgpuError | None:
-    """Ask for the end of one; return why it was refused, which keeps none of the others on."""
+def _request_end(provider: Provider, instance_id: str) -> CloudgpuError | None:
+    """Request the end of an instance; return the error if it was refused."""
     try:
-        provider.terminate(instance)
+        provider.terminate(instance_id)
     except EndRefused as refusal:
-        return stop_unrecorded(provider, instance, refusal)
+        return stop_unrecorded(provider, instance_id, refusal)
     except CloudgpuError as refusal:
         return refusal
     return None
 
 
 def _provider_ids(session: Session, provider: Provider, machine: Machine, error: CloudgpuError) -> list[str]:
-    """Return the provider's ids of this machine; raise `error` when a silence proves nothing."""
+    """Return the provider's ids of this machine. Raises `error` if none is found and that proves nothing."""
     if machine.provider_id:
         return [machine.provider_id]
     listing = provider.list()
@@ -116,9 +116,9 @@ def _wait_until(session: Session, machine: Machine, is_done: Callable[[], bool])
         session.pause(PAUSE_S)
 
 
-def _is_gone(provider: Provider, instance: str) -> bool:
+def _is_gone(provider: Provider, instance_id: str) -> bool:
     try:
-        return provider.get(instance).state is State.TERMINATED
+        return provider.get(instance_id).state is State.TERMINATED
     except InstanceNotFound:
         return True
     except ProviderUnavailable:
@@ -126,11 +126,11 @@ def _is_gone(provider: Provider, instance: str) -> bool:
 
 
 def _remove_all(session: Session, provider: Provider, machine: Machine) -> bool:
-    """Say whether nothing of the machine is kept any more; ask to remove what is there and not in use."""
+    """Request the removal of the machine's disks and images that are not in use; return whether all are gone."""
     if not isinstance(provider, HasResources):
         return True
     resources = resources_of(session, machine, resources_in_region(session, machine))
     for resource in resources:
-        with suppress(InvalidRequest):  # in use, for a moment yet
+        with suppress(InvalidRequest):  # still in use
             provider.remove(resource)
     return not resources

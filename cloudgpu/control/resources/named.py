@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.control.inventory.retention import record_resources, write_removed
+from cloudgpu.control.inventory.retention import record_removed, record_resources
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
@@ -150,7 +150,7 @@ def _remove(session: Session, resource: ProviderResource) -> None:
             provider.remove(part)
         if rest:
             return None
-        write_removed(session, resource)
+        record_removed(session, resource)
         return True
 
     until_gone(session, gone, partial(_unproved, resource))
