@@ -69,6 +69,10 @@ class Reader:
         self._parsed = projection.MachineCache()
         self._is_in_snapshot = False  # inside `read`: what is found over another connection is of another moment
 
+    def server_now(self) -> datetime | None:
+        """Return what time it is by the ledger's server; None without one, or where its clock is not believed."""
+        return None
+
     @property
     def location(self) -> str:
         """Where the ledger stands: a file, or a database without its password."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.ledger.book import Book
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.outage.offering import offer
 from tests.ledger.lines import note
 from tests.ledger.suite import LedgerSuite, Store
 from tests.postgres import Server
@@ -57,6 +60,27 @@ def test_whose_clock_the_database_contradicts_goes_by_the_databases_and_others_a
     recorded = from_iso(ben.head()[2])
     assert all(abs(at - datetime.now(UTC)) < timedelta(minutes=1) for at in (recorded, ada.now(), ben.now()))
     assert (ada.clock_ahead(), round(ben.clock_ahead() / timedelta(hours=1))) == (timedelta(0), 1)
+
+
+def test_what_a_wrong_clock_dated_while_the_database_was_away_is_put_right_when_it_is_delivered(
+    members: list[Book], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, ben, eve = members
+    ada.append([note(1)])
+    real = time.time
+    for ledger, ahead in ((ben, timedelta(hours=1)), (eve, timedelta(days=2))):
+        line = replace(note(2, f"of {ahead}"), occurred_at=datetime.now(UTC) + ahead)
+        with monkeypatch.context() as wrong:
+            wrong.setattr(time, "time", lambda ahead=ahead: real() + ahead.total_seconds())
+            ledger.outbox.add(ledger.id, [line])
+        offered = offer(ledger, ledger.outbox, ledger.id)
+        assert offered is not None
+        assert (offered.written, ledger.outbox.is_empty) == (1, True)
+    of_ben, of_eve = (
+        from_iso(next(iter(ada.events(f"of {ahead}"))).occurred_at) for ahead in ("1:00:00", "2 days, 0:00:00")
+    )
+    assert abs(of_ben - datetime.now(UTC)) < timedelta(minutes=1)
+    assert of_eve - datetime.now(UTC) > timedelta(days=1), "nobody knows which of two such clocks is right"
 
 
 def test_who_only_reads_with_a_wrong_clock_is_told_too(members: list[Book]) -> None:

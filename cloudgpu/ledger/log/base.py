@@ -13,6 +13,7 @@ from cloudgpu.core.model.usage import Usage
 
 if TYPE_CHECKING:
     import sqlite3
+    from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.core.billing.rates import RateInterval
@@ -115,6 +116,10 @@ class Ledger(View, Protocol):
     @property
     def has_outbox(self) -> bool:
         """Whether lines may wait in any outbox of this home; reads one directory."""
+        ...
+
+    def server_now(self) -> datetime | None:
+        """Return what time it is by the ledger's server; None where it has none, or its clock does not count."""
         ...
 
     def remembered_id(self) -> str:

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cloudgpu.ledger.log.files import is_same_file, make_private_directory, open_to_write, sync
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from cloudgpu.core.events.log import Draft
+    from cloudgpu.ledger.log.clock_stamp import ClockStamp
 
 Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
 _REFUSED = ".refused"
@@ -70,23 +73,28 @@ class Outbox:
         """Have this process know these lines, though they are in no file."""
         _unwritten.setdefault(self.path, []).extend((ledger, draft) for draft in drafts)
 
-    def waiting(self, ledger: str) -> list[Draft]:
-        """Return the lines that wait for this ledger, in the order in which they were added. Raises OSError."""
+    def waiting(self, ledger: str, now: datetime | None = None) -> list[Draft]:
+        """Return the lines that wait for this ledger, in the order in which they were added, as `emptied` does.
+
+        Raises OSError.
+        """
         try:
-            found = _lines(self.path.read_bytes())
+            found = _lines(self.path.read_bytes(), now)
         except FileNotFoundError:
             found = []
         return [draft for whose, draft in [*found, *_unwritten.get(self.path, ())] if whose == ledger]
 
     @contextmanager
-    def emptied(self, ledger: str, *, wait: bool = False) -> Iterator[list[Draft] | None]:
+    def emptied(self, ledger: str, *, wait: bool = False, now: datetime | None = None) -> Iterator[list[Draft] | None]:
         """Yield what waits; it is gone when the block ends without an error. None: another process is at it.
 
-        Lines of another ledger stay. With `wait`, another process is waited for. Raises OSError.
+        `now` is what time it is, where that is known better than by this computer's clock: lines that were dated by a
+        wrong clock are put right. Lines of another ledger stay. With `wait`, another process is waited for. Raises
+        OSError.
         """
         taken = list(_unwritten.get(self.path, ()))
         if not self.path.exists():
-            yield self.waiting(ledger)
+            yield self.waiting(ledger, now)
             self._forget(ledger, taken)
             return
         with self._held(wait=wait) as handle:
@@ -94,7 +102,7 @@ class Outbox:
                 yield None
                 return
             taken = list(_unwritten.get(self.path, ()))
-            yield self.waiting(ledger)
+            yield self.waiting(ledger, now)
             self._forget(ledger, taken)
             self._keep(ledger)
 
@@ -178,6 +186,7 @@ def _locked(handle: int) -> bool:
 
 def _text(ledger: str, draft: Draft, refused: str = "") -> str:
     from cloudgpu.core.values.times import iso
+    from cloudgpu.ledger.log.clock_stamp import clock_stamp
 
     line = {
         "ledger": ledger,
@@ -187,6 +196,7 @@ def _text(ledger: str, draft: Draft, refused: str = "") -> str:
         "occurred_at": iso(draft.occurred_at),
         "dedupe": draft.dedupe,
         "clock": draft.clock,
+        "stamp": clock_stamp(),
     }
     text = json.dumps(line | ({"refused": refused} if refused else {}), separators=(",", ":"))
     return f"{_hash(text)} {text}\n"
@@ -199,10 +209,16 @@ class _OutboxLine(NamedTuple):
     ledger: str = ""
     draft: Draft | None = None
     refused: str = ""
+    stamp: ClockStamp | None = None
 
 
-def _lines(data: bytes) -> Lines:
-    return [(row.ledger, row.draft) for row in _parse_file(data) if row.draft is not None]
+def _lines(data: bytes, now: datetime | None = None) -> Lines:
+    rows = [(row.ledger, row.draft, row.stamp) for row in _parse_file(data) if row.draft is not None]
+    if now is None:
+        return [(ledger, draft) for ledger, draft, _ in rows]
+    from cloudgpu.ledger.log.clock_stamp import corrected
+
+    return [(ledger, corrected(draft, stamp, now)) for ledger, draft, stamp in rows]
 
 
 def _parse_file(data: bytes) -> list[_OutboxLine]:
@@ -214,12 +230,14 @@ def _parse_file(data: bytes) -> list[_OutboxLine]:
 def _parse_line(text: str) -> _OutboxLine:
     from cloudgpu.core.events.log import Draft
     from cloudgpu.core.values.times import from_iso
+    from cloudgpu.ledger.log.clock_stamp import stamp_of
 
     try:
         line: dict[str, Any] = json.loads(text.partition(" ")[2])
         at, ledger, refused = from_iso(line.pop("occurred_at")), line.pop("ledger"), line.pop("refused", "")
-        return _OutboxLine(text, ledger, Draft(occurred_at=at, **line), refused)
-    except (KeyError, TypeError, ValueError):
+        stamp = stamp_of(line.pop("stamp", None))
+        return _OutboxLine(text, ledger, Draft(occurred_at=at, **line), refused, stamp)
+    except (KeyError, TypeError, ValueError, IndexError):
         return _OutboxLine(text)
 
 

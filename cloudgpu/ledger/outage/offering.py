@@ -36,10 +36,12 @@ class OfferResult:
 def offer(ledger: Ledger, outbox: Outbox, whose: str, *, wait: bool = False) -> OfferResult | None:
     """Write the waiting lines into the ledger `whose`, and empty the outbox; None if another process does so now.
 
-    With `wait`, that one is waited for. Raises LedgerUnavailable and LedgerMoved where nothing can be written now, and
-    OSError for a file: then all waits on.
+    With `wait`, that one is waited for. Lines that a wrong clock of this computer has dated get the time of the
+    ledger's server, where that is known. Raises LedgerUnavailable and LedgerMoved where nothing can be written now,
+    and OSError for a file: then all waits on.
     """
-    with outbox.emptied(whose, wait=wait) as waiting:
+    now = None if outbox.is_empty else ledger.server_now()
+    with outbox.emptied(whose, wait=wait, now=now) as waiting:
         if waiting is None:
             return None
         if not waiting:

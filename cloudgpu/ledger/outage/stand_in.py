@@ -65,6 +65,9 @@ class StandInLedger:
         """Where the ledger that is away stands."""
         return self._real.location
 
+    def server_now(self) -> None:
+        """Return nothing: who is away tells no time."""
+
     @property
     def id(self) -> str:
         """The ledger's id."""

@@ -358,17 +358,22 @@ class PostgresLedger(Book):
     def __init__(
         self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
     ) -> None:
-        self._ahead = timedelta(0)
+        self._ahead, self._is_told = timedelta(0), False
         store = PostgresStore(address, patience, self._hear_time)
         super().__init__(store, head_path, actor=actor, clock=clock, patience=patience)
         self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
+
+    def server_now(self) -> datetime | None:
+        """Return what time it is by the database; None where its clock does not count. Raises LedgerUnavailable."""
+        self.head()
+        return self.now() if self._is_told else None
 
     def _hear_time(self, there: datetime) -> None:
         """Compare this computer's clock with the database's, which has just told its own."""
         now = self._clock()
         found = wrong_clock(now, there)
         yields = found is not None and self.has_own_clock and abs(now - there) <= _BELIEVED
-        self._ahead = now - there if yields else timedelta(0)
+        self._ahead, self._is_told = now - there if yields else timedelta(0), found is None or yields
         if found and self.tell is not None:
             remedy = "cloudgpu goes by the database's. Set this computer's right."
             self.tell(f"{found} {remedy if yields else _UNFOLLOWED}")

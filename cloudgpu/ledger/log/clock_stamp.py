@@ -1,0 +1,55 @@
+"""Dates a line by the time since this computer was started, which nobody sets: a wrong clock can be told later."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloudgpu.core.events.log import OWN_CLOCK, Draft
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # another one after each start
+MIN_OFF, MAX_OFF = timedelta(minutes=5), timedelta(days=1)  # by less, a clock is right; by more, nobody knows which is
+
+
+class ClockStamp(NamedTuple):
+    """When something was written: the start of the computer, the seconds since then, and what its clock said."""
+
+    boot: str
+    seconds: float
+    clock: float
+
+
+def clock_stamp() -> ClockStamp | None:
+    """Return the stamp of now; None on a computer that does not tell its starts apart (macOS)."""
+    try:
+        return ClockStamp(BOOT_ID.read_text().strip(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+    except (OSError, AttributeError):
+        return None
+
+
+def stamp_of(value: Any) -> ClockStamp | None:
+    """Return the stamp that was stored; None for none."""
+    return None if value is None else ClockStamp(str(value[0]), float(value[1]), float(value[2]))
+
+
+def corrected(draft: Draft, stamp: ClockStamp | None, now: datetime) -> Draft:
+    """Return a line with its time put right where it was dated by this computer's clock, and that was wrong.
+
+    `now` is what time it is. Nothing is changed where the computer was started again since: nobody knows how wrong its
+    clock was before. The times in a line's body stay as they are.
+    """
+    present = clock_stamp()
+    if stamp is None or present is None or present.boot != stamp.boot or draft.clock != OWN_CLOCK:
+        return draft
+    then, said = now - timedelta(seconds=present.seconds - stamp.seconds), datetime.fromtimestamp(stamp.clock, UTC)
+    off = said - then
+    if not MIN_OFF < abs(off) <= MAX_OFF:
+        return draft
+    if abs(draft.occurred_at - said) <= MIN_OFF:
+        return replace(draft, occurred_at=draft.occurred_at - off)
+    if said < draft.occurred_at < then:  # the clock was behind a line that the ledger has
+        return replace(draft, occurred_at=then)
+    return draft
