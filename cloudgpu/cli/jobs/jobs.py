@@ -10,13 +10,15 @@ import typer
 from cloudgpu.cli.common import Format, Output, emit, open_session
 from cloudgpu.cli.jobs.text import on_text, spent_text, state_text, waits_text
 from cloudgpu.cli.render import ago, clipped, rounded, table, wrapped
+from cloudgpu.cli.terminal import table_columns
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
-WIDEST_COMMAND = 40
+HEADINGS = ("NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND")
+WIDEST_COMMAND, NARROWEST_COMMAND = 40, 12
 SEEN = "As run, watch or cron last saw it; cloudgpu reap looks now."
 
 
@@ -32,7 +34,7 @@ def command(
     machine has ended.
 
     The expected end goes by the progress that the command writes to $CLOUDGPU_PROGRESS, else by its --timeout. For one
-    job: cloudgpu show NAME.
+    job: cloudgpu show job:NAME.
     """
     from cloudgpu.control.jobs.listing import list_jobs
 
@@ -47,11 +49,16 @@ def table_text(value: JobsDocument, now: datetime, *, ended: bool) -> str:
         more = "" if ended else " Those that are over: cloudgpu jobs --all"
         return f"No job {'is known' if ended else 'is running'}.{more}"
 
-    rows = [_row(job, now) for job in value["jobs"]]
+    headings, rows = list(HEADINGS), [_row(job, now) for job in value["jobs"]]
+    if all(job["progress"] is None for job in value["jobs"]):
+        done = headings.index("DONE")
+        headings, *rows = ([*cells[:done], *cells[done + 1 :]] for cells in (headings, *rows))
+    room = _room_for_command(rows, headings)
+    rows = [[*row[:-1], clipped(row[-1], room, "..")] for row in rows]
     waiting = [f"{job['name']} waits {waits_text(job, now)}" for job in value["jobs"] if job["waits"] is not None]
     waiting += [f"{job['name']} {job['why']}" for job in value["jobs"] if job["state"] == "queued"]
     waiting += [f"{job['name']} {why}" for job in value["jobs"] if (why := _unfetched(job))]
-    listed = table(rows, ["NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND"], [2, 4])
+    listed = table(rows, headings, [headings.index(name) for name in ("DONE", "SPENT") if name in headings])
     living = [SEEN] if any(job["ended_at"] is None for job in value["jobs"]) else []
     return "\n".join([listed, *map(wrapped, (*waiting, *living))])
 
@@ -63,9 +70,17 @@ def _unfetched(job: JobDocument) -> str:
     return f"is not closed, as its results are not all here: {results['why']}" if results and is_open else ""
 
 
+def _room_for_command(rows: list[list[str]], headings: list[str]) -> int:
+    """Return how much of a command fits into its row, if that says enough of it; else all that is ever shown."""
+    columns = table_columns()
+    others = [max(map(len, cells)) for cells in zip(headings[:-1], *(row[:-1] for row in rows), strict=True)]
+    room = WIDEST_COMMAND if columns is None else columns - sum(others) - 2 * len(others)
+    return min(room, WIDEST_COMMAND) if room >= NARROWEST_COMMAND else WIDEST_COMMAND
+
+
 def _row(job: JobDocument, now: datetime) -> list[str]:
-    short = clipped(shlex.join(job["command"]), WIDEST_COMMAND, "..")
-    return [job["name"], state_text(job), _percent(job), on_text(job), spent_text(job), _end(job, now), short]
+    command = shlex.join(job["command"])
+    return [job["name"], state_text(job), _percent(job), on_text(job), spent_text(job), _end(job, now), command]
 
 
 def _percent(job: JobDocument) -> str:

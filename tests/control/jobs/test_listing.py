@@ -262,6 +262,18 @@ def test_a_colleagues_job_is_cancelled_by_its_owner_or_a_payer_alone(team):
     assert cancel(team["pia"].session, "wolf", {})["job"]["state"] == "cancelled"
 
 
+@pytest.mark.parametrize(("columns", "command"), [(80, "python train.py --epochs 90 -.."), (62, "python trai..")])
+def test_a_command_takes_the_room_that_its_row_has_left(lab, monkeypatch, columns, command):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lab.asked("job-1", "a-name-of-twenty-two-c")
+    value = list_jobs(lab.session, ended=True)
+    value["jobs"][0]["command"] = "python train.py --epochs 90 --lr 0.1 --batch 64".split()
+    heading, row, *_ = table_text(value, lab.clock(), ended=True).splitlines()
+    assert heading.split() == ["NAME", "STATE", "ON", "SPENT", "END", "COMMAND"]  # no job says what is done
+    assert row.endswith(command)
+    assert len(row) <= columns
+
+
 def test_a_list_with_a_job_that_lives_says_that_it_may_be_over_by_now(lab):
     lab.asked("job-1", "fox")
     lab.over("job-1")
