@@ -135,15 +135,15 @@ def _probe_of(session: Session, machine: Machine, options: _ProbeOptions) -> Cal
         return lambda: failed
 
     def ask() -> Report:
-        at = clock()
+        asked_at = clock()
         try:
-            last_stored = samples.last() if options.store else at.timestamp()
-            status, queue_text = _ask_agent(target, at.timestamp(), last_stored, options)
+            last_stored = samples.last() if options.store else asked_at.timestamp()
+            status, queue_text = _ask_agent(target, asked_at.timestamp(), last_stored, options)
         except CloudgpuError as error:
             status, queue_text = unknown_status(error.message.removesuffix(".")), ""
         except Exception as bug:  # noqa: BLE001  (the other machines have to be evaluated all the same)
             status, queue_text = unknown_status(f"{target.name} could not be asked ({type(bug).__name__}: {bug})"), ""
-        return replace(_report_of(samples, status, at, store=options.store), engine=queue_text)
+        return replace(_report_of(samples, status, asked_at, store=options.store), engine=queue_text)
 
     return ask
 
@@ -177,12 +177,14 @@ def _run_status(
     return parse_agent_status(output), queue_text
 
 
-def _report_of(samples: SampleStore, status: AgentStatus, at: datetime, *, store: bool) -> Report:
+def _report_of(samples: SampleStore, status: AgentStatus, asked_at: datetime, *, store: bool) -> Report:
     """Return the agent's report, and store its samples if `store`. A full disk is no reason to know nothing of it."""
     answer = None if status.answer is None else dict(status.answer)
     if status.now is None:
-        return Report(samples.id, at, answer, status.fault)
+        return Report(samples.id, asked_at, answer, status.fault)
     with suppress(OSError):
         if store:
-            samples.keep(status.samples, status.now, at)
-    return Report(samples.id, at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch)
+            samples.keep(status.samples, status.now, asked_at)
+    return Report(
+        samples.id, asked_at, answer, status.fault, status.samples, status.now, status.up_since, status.scratch
+    )

@@ -1,1 +1,1 @@
-"""Gathers what compare, estimate and recommend are made of."""
+"""Parses the options of compare, estimate and recommend, and makes their documents."""

@@ -101,13 +101,13 @@ def is_chosen(session: Session, options: Mapping[str, Any]) -> bool:
 
 def command_text(verb: str, options: Mapping[str, Any]) -> str:
     """Return the command line with these options."""
-    words = [f"cloudgpu {verb}"]
+    parts = [f"cloudgpu {verb}"]
     for name, value in options.items():
         if value is None or value is False:
             continue
         values = value if isinstance(value, list | tuple) else [value]
-        words += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in values]
-    return " ".join(words)
+        parts += [_option(name) if one is True else f"{_option(name)} {shlex.quote(str(one))}" for one in values]
+    return " ".join(parts)
 
 
 def rates_for(session: Session, currency: Currency | None, verb: str, options: Mapping[str, Any]) -> RateLookup:
@@ -173,11 +173,12 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
         message = f"What part of its worth {desktop.name} loses a year is not in its file."
         raise InvalidRequest(message, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
     if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
-        text = f"What a desktop loses of its worth a year is for declining depreciation, and this is {_kind(desktop)}."
+        chosen = _depreciation_text(desktop)
+        text = f"What a desktop loses of its worth a year is for declining depreciation, and this is {chosen}."
         raise _option_error("yearly_loss", typed, text, "Add --depreciation declining, or leave it out.")
 
 
-def _kind(desktop: Desktop) -> str:
+def _depreciation_text(desktop: Desktop) -> str:
     return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
 
 

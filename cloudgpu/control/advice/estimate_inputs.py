@@ -45,7 +45,7 @@ class Rates:
 
     _cache: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
 
-    def of(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
+    def get(self, provider: str, region: str, kind: str, quantity: int) -> Rate:
         """Return the rate of so many GB of a disk, or of an address, as `attached_costs.rate`."""
         key = (provider, region, kind, quantity)
         if key not in self._cache:
@@ -112,9 +112,9 @@ def attached_costs(
     kind = disk_at(offer, disk_types) if request.disk_gb else ""
     if kind:
         priced_kind = tier(AZURE_SKUS[kind], request.disk_gb) if provider == "azure" else kind
-        yield AttachedCostEstimate("disk", rates.of(provider, region, priced_kind, request.disk_gb), PaidPer.KEPT)
+        yield AttachedCostEstimate("disk", rates.get(provider, region, priced_kind, request.disk_gb), PaidPer.KEPT)
     for name, paid_per in address_prices(provider, offer.listed.market, request.address):
-        yield AttachedCostEstimate("address", rates.of(provider, region, name, 1), paid_per)
+        yield AttachedCostEstimate("address", rates.get(provider, region, name, 1), paid_per)
 
 
 def address_prices(provider: str, market: Market, address: Address) -> Iterator[tuple[str, PaidPer]]:

@@ -130,13 +130,13 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
     spot, each_type = bool(options.get("spot")), bool(options.get("all"))
     filters = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
     nodes, number = _nodes(options), options.get("number", 1)
-    machine_count = nodes.nodes if nodes else int(_whole_number(number, "--number", 1, MAX_MACHINES))
+    machine_count = nodes.nodes if nodes else int(_parse_whole_number(number, "--number", 1, MAX_MACHINES))
     return EstimateQuery(
         filters=parse_filters(*filters, spot=spot, with_legacy=each_type, trust=options.get("trust")),
         type=options.get("type"),
         machine_count=machine_count,
         disks=_disks(options.get("disk")),
-        disk_gb=int(_whole_number(_default_to(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
+        disk_gb=int(_parse_whole_number(_default_to(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
         address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
         hours=_hours(options),
@@ -222,40 +222,42 @@ def _disks(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _hours(options: EstimateOptions) -> WeeklyHours:
-    a_day = _number(_default_to(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
-    days = _number(_default_to(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
+    a_day = _parse_number(_default_to(options.get("hours_per_day"), 24), "--hours-per-day", "0.01", "24", "8")
+    days = _parse_number(_default_to(options.get("days_per_week"), 7), "--days-per-week", "0.1", "7", "5")
     return WeeklyHours(Fraction(a_day), Fraction(days))
 
 
 def _total_hours(options: EstimateOptions) -> Fraction | None:
     hours = options.get("hours")
-    return None if hours is None else Fraction(_number(hours, "--hours", "0.01", "1000000", "20"))
+    return None if hours is None else Fraction(_parse_number(hours, "--hours", "0.01", "1000000", "20"))
 
 
 def _nodes(options: EstimateOptions) -> NodesQuery | None:
     number, network, loss = (options.get("nodes"), options.get("network"), options.get("spot_loss"))
     if number is None:
         return None
-    nodes = int(_whole_number(number, "--nodes", 2, MAX_NODES))
-    parameters = _count(_default_to(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
+    nodes = int(_parse_whole_number(number, "--nodes", 2, MAX_NODES))
+    parameters = _parse_count(_default_to(options.get("params"), 0), "--params", 10**6, 10**13, "7B")
     trainable = options.get("trainable")
-    trained = parameters if trainable is None else _count(trainable, "--trainable", 1000, parameters, "40M")
-    tokens = _count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
+    trained = parameters if trainable is None else _parse_count(trainable, "--trainable", 1000, parameters, "40M")
+    tokens = _parse_count(_default_to(options.get("tokens"), TOKENS), "--tokens", 1, 10**9, str(TOKENS))
     share = options.get("efficiency")
     return NodesQuery(
         nodes,
         Training(parameters, trained, tokens),
-        USED_OF_PEAK if share is None else float(_number(share, "--efficiency", "0.01", "1", "0.4", is_share=True)),
-        None if network is None else float(_number(network, "--network", "0.01", "100000", "10")),
-        None if loss is None else float(_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_share=True)),
+        USED_OF_PEAK
+        if share is None
+        else float(_parse_number(share, "--efficiency", "0.01", "1", "0.4", is_share=True)),
+        None if network is None else float(_parse_number(network, "--network", "0.01", "100000", "10")),
+        None if loss is None else float(_parse_number(loss, "--spot-loss", "0.000001", "0.99", "5%", is_share=True)),
     )
 
 
-def _count(value: Number, field: str, least: int, most: int, example: str) -> int:
+def _parse_count(value: Number, field: str, least: int, most: int, example: str) -> int:
     """Return a number that may be written as 7B, 350M or 7e9."""
     text = str(value).strip().replace(",", "").replace("_", "")
     factor = _SUFFIXES.get(text[-1:].lower(), 1)
-    number = _decimal(text if factor == 1 else text[:-1].strip())
+    number = _parse_decimal(text if factor == 1 else text[:-1].strip())
     if number is not None and least <= number * factor <= most:
         return int(number * factor)
     raise InvalidRequest(
@@ -270,20 +272,20 @@ def _flops(options: EstimateOptions) -> Flops | None:
     number = options.get("flops")
     if number is None:
         return None
-    flops = _number(number, "--flops", "1e9", "1e30", "3.1e20")
+    flops = _parse_number(number, "--flops", "1e9", "1e30", "3.1e20")
     precision = Precision(_parse_choice(options.get("precision"), "--precision", [*Precision], Precision.FP16))
     efficiency = options.get("efficiency")
     if efficiency is None:
         return Flops(Fraction(flops), precision, EFFICIENCY)
-    fraction = Fraction(_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_share=True))
+    fraction = Fraction(_parse_number(efficiency, "--efficiency", "0.01", "1", "0.3", is_share=True))
     return Flops(Fraction(flops), precision, (fraction, fraction, fraction))
 
 
-def _share(value: Number) -> Decimal | None:
+def _parse_share(value: Number) -> Decimal | None:
     """Return a share; `30%` is 0.3."""
     if not isinstance(value, str) or not value.endswith("%"):
-        return _decimal(value)
-    percent = _decimal(value[:-1])
+        return _parse_decimal(value)
+    percent = _parse_decimal(value[:-1])
     return None if percent is None else percent / 100
 
 
@@ -292,7 +294,7 @@ def _parse_committed(text: str) -> Committed:
     if text in list(Term):
         return Committed(Term(text), None)
     remedy = "Write 1y or 3y, or how many percent less you were quoted: --committed 37%"
-    percent = _decimal(text[:-1]) if text.endswith("%") else None  # 0.37 is refused: it could mean 37%
+    percent = _parse_decimal(text[:-1]) if text.endswith("%") else None  # 0.37 is refused: it could mean 37%
     if percent is None or not 0 < percent < 100:  # noqa: PLR2004  (percent)
         raise InvalidRequest(
             f"{text!r} is not a commitment: it is 1y, 3y, or a percentage above 0% and below 100%.",
@@ -315,8 +317,8 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
 _EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
 
 
-def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
-    number = _decimal(value)
+def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
+    number = _parse_decimal(value)
     if number is not None and number == number.to_integral_value() and least <= number <= most:
         return number
     raise InvalidRequest(
@@ -327,8 +329,8 @@ def _whole_number(value: Number, field: str, least: int, most: int) -> Decimal:
     )
 
 
-def _number(value: Number, field: str, least: str, most: str, example: str, *, is_share: bool = False) -> Decimal:
-    number = _share(value) if is_share else _decimal(value)
+def _parse_number(value: Number, field: str, least: str, most: str, example: str, *, is_share: bool = False) -> Decimal:
+    number = _parse_share(value) if is_share else _parse_decimal(value)
     if number is not None and Decimal(least) <= number <= Decimal(most):
         return number
     raise InvalidRequest(
@@ -339,7 +341,7 @@ def _number(value: Number, field: str, least: str, most: str, example: str, *, i
     )
 
 
-def _decimal(value: Number) -> Decimal | None:
+def _parse_decimal(value: Number) -> Decimal | None:
     """Return a finite number written in digits; None for anything else. A float counts as it is printed."""
     text = str(value).strip()
     return Decimal(text) if _DIGITS.fullmatch(text) else None

@@ -25,7 +25,7 @@ from cloudgpu.core.values.units import Tariff
 from cloudgpu.errors import InvalidRequest
 
 Number = str | int | float | Decimal
-Word = TypeVar("Word", Precision, Method)
+Choice = TypeVar("Choice", Precision, Method)
 MIN_PARAMETERS, MAX_PARAMETERS = 10**6, 10**13
 MAX_CARDS = 64
 MAX_GIB = 100_000
@@ -83,7 +83,7 @@ def parse_recommend(
     `rates` finds the rate of an amount that is not in US dollars.
     """
     check_keywords("recommend", options, RecommendOptions.__annotations__)
-    kind = _kind(rules, work, options)
+    kind = _parse_kind(rules, work, options)
     typed = options.get("memory")
     memory_gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
     spot = bool(options.get("spot", False))
@@ -100,24 +100,24 @@ def parse_recommend(
     tariff, budget = options.get("tariff"), options.get("budget")
     return RecommendRequest(
         kind=kind,
-        model=_model(kind, options),
+        model=_parse_model(kind, options),
         memory_gib=None if memory_gib is None else Fraction(memory_gib),
-        cards=_whole_number(options.get("cards"), "--cards", MAX_CARDS),
+        cards=_parse_whole_number(options.get("cards"), "--cards", MAX_CARDS),
         limits=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
-            hours=_hours(options.get("hours_per_week")),
+            hours=_parse_hours(options.get("hours_per_week")),
             provider=filters.provider,
             region=filters.region,
             spot=spot,
         ),
         filters=filters,
         tariff=None if tariff is None else Tariff(parse_money(tariff, "--tariff", most=100, rates=rates)),
-        card_prices=_cards_priced(options.get("card_price"), rates),
+        card_prices=_parse_card_prices(options.get("card_price"), rates),
     )
 
 
-def _cards_priced(typed: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
+def _parse_card_prices(typed: str | Sequence[str] | None, rates: RateLookup | None) -> dict[str, Money]:
     """Return the typed prices of cards (`3090=650`, `rtx4090=1500 EUR`) by the catalogue's names."""
     prices: dict[str, Money] = {}
     for text in [typed] if isinstance(typed, str) else typed or ():
@@ -138,13 +138,13 @@ def _gib(value: Number) -> Number:
     return re.sub(r"(?i)\s*(g|gb|gib)$", "", value) if isinstance(value, str) else value
 
 
-def _hours(value: Number | None) -> Fraction | None:
+def _parse_hours(value: Number | None) -> Fraction | None:
     if value is None:
         return None
     return Fraction(parse_number(value, "--hours-per-week", least="0.1", most=WEEK, unit="hours"))
 
 
-def _whole_number(value: Number | None, option: str, most: int) -> int | None:
+def _parse_whole_number(value: Number | None, option: str, most: int) -> int | None:
     if value is None:
         return None
     number = parse_number(value, option, least=1, most=most)
@@ -155,7 +155,7 @@ def _whole_number(value: Number | None, option: str, most: int) -> int | None:
     return int(number)
 
 
-def _kind(rules: Rules, work: str | None, options: Mapping[str, object]) -> Kind:
+def _parse_kind(rules: Rules, work: str | None, options: Mapping[str, object]) -> Kind:
     if work is None:
         if options.get("parameters") is not None:
             return rules.kinds[TUNING]
@@ -182,7 +182,7 @@ def _kind(rules: Rules, work: str | None, options: Mapping[str, object]) -> Kind
     )
 
 
-def _model(kind: Kind, options: Mapping[str, object]) -> Model | None:
+def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
     parameters = options.get("parameters")
     if kind.name not in (TUNING, RUNNING):
         _check_unused(kind, options)
@@ -197,7 +197,7 @@ def _model(kind: Kind, options: Mapping[str, object]) -> Model | None:
             next="Add --parameters 7b, or the memory itself: --memory 24",
         )
     precision = _parse_choice(options.get("precision"), "--precision", Precision)
-    method = _method(kind, precision, options.get("method"))
+    method = _parse_method(kind, precision, options.get("method"))
     chosen = precision or ALLOWED[method][0]
     if chosen not in ALLOWED[method]:
         raise InvalidRequest(
@@ -206,7 +206,7 @@ def _model(kind: Kind, options: Mapping[str, object]) -> Model | None:
             value=str(chosen),
             next=_method_remedy(method),
         )
-    return Model(_parameters(parameters), method, chosen)
+    return Model(_parse_parameters(parameters), method, chosen)
 
 
 def _method_remedy(method: Method) -> str:
@@ -216,38 +216,38 @@ def _method_remedy(method: Method) -> str:
     return f"Use one of: {names}; for weights in fewer bits it is --method qlora."
 
 
-def _method(kind: Kind, precision: Precision | None, word: object) -> Method:
+def _parse_method(kind: Kind, precision: Precision | None, text: object) -> Method:
     if kind.name == RUNNING:
-        if word is not None:
+        if text is not None:
             message = "Nothing is trained when a model is only run."
-            raise InvalidRequest(message, field="--method", value=str(word), next="Leave --method out.")
+            raise InvalidRequest(message, field="--method", value=str(text), next="Leave --method out.")
         return Method.INFERENCE
-    chosen = _parse_choice(word, "--method", Method)
+    chosen = _parse_choice(text, "--method", Method)
     if chosen is Method.INFERENCE:
         message = "inference trains nothing."
-        raise InvalidRequest(message, field="--method", value=str(word), next="Say: cloudgpu recommend inference")
+        raise InvalidRequest(message, field="--method", value=str(text), next="Say: cloudgpu recommend inference")
     if chosen is not None:
         return chosen
     return Method.QLORA if precision in (Precision.INT4, Precision.INT8) else Method.FULL
 
 
-def _parse_choice(word: object, option: str, words: type[Word]) -> Word | None:
-    if word is None:
+def _parse_choice(value: object, option: str, choices: type[Choice]) -> Choice | None:
+    if value is None:
         return None
-    text = str(word).strip().lower()
-    if text in list(words):
-        return words(text)
+    text = str(value).strip().lower()
+    if text in list(choices):
+        return choices(text)
     raise unknown_word(
-        f"{str(word)!r} is none that is known",
+        f"{str(value)!r} is none that is known",
         text,
-        words,
+        choices,
         field=option,
-        value=str(word),
-        next=f"Use one of: {', '.join(one for one in words if one is not Method.INFERENCE)}.",
+        value=str(value),
+        next=f"Use one of: {', '.join(one for one in choices if one is not Method.INFERENCE)}.",
     )
 
 
-def _parameters(value: object) -> int:
+def _parse_parameters(value: object) -> int:
     match = _COUNT.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
     number = int(Decimal(match[1]) * _MULTIPLIERS[match[2].lower()]) if match else 0
     if MIN_PARAMETERS <= number <= MAX_PARAMETERS:

@@ -1,1 +1,1 @@
-"""Finds what is worth an alert and sends it."""
+"""Finds what is wrong, records it as alerts, and sends these."""

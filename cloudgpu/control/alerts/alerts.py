@@ -73,8 +73,8 @@ def topic_of_home(session: Session, topic: str) -> str:
 
 def finding_of_home(session: Session, finding: Finding) -> Finding:
     """Return the finding with the topic of this home."""
-    topic, colon, rest = finding.key.partition(":")
-    return replace(finding, key=f"{topic_of_home(session, topic)}{colon}{rest}")
+    topic, colon, key_rest = finding.key.partition(":")
+    return replace(finding, key=f"{topic_of_home(session, topic)}{colon}{key_rest}")
 
 
 def budget_findings(session: Session, budget_states: Iterable[BudgetState]) -> Iterator[Finding]:
@@ -256,7 +256,12 @@ def sample(session: Session) -> tuple[Outcome, ...]:
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
-    now = session.clock()
+    text = sample_message(session)
+    return send([(address, text) for address in addresses])
+
+
+def sample_message(session: Session) -> Message:
+    """Return the message of a sample alert. Raises InvalidRequest if the user's template is wrong."""
     example = Finding(
         "sample",
         "sample",
@@ -264,8 +269,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
         "Nothing is wrong: this shows that alerts of cloudgpu arrive here.",
         {"amount": "$12.34", "owner": session.settings.owner},
     )
-    text = _message(session, [RaisedAlert(example, 1, now, frozenset())], strict=True)
-    return send([(address, text) for address in addresses])
+    return _message(session, [RaisedAlert(example, 1, session.clock(), frozenset())], strict=True)
 
 
 def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:

@@ -6,11 +6,9 @@ import importlib.util
 from collections.abc import Iterator
 
 from cloudgpu.config.alerts.alerts import MONTHLY, everybody
-from cloudgpu.config.alerts.template import message, own_template, shipped_template
-from cloudgpu.control.alerts.alerts import undelivered
+from cloudgpu.control.alerts.alerts import sample_message, undelivered
 from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.alerts.alerts import Finding, RaisedAlert
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import CloudgpuError
 
@@ -29,7 +27,7 @@ def _receivers(session: Session) -> Check:
     if not addresses:
         next_step = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
         return Check("alerts", Verdict.NOTE, "No alert is sent when something goes wrong.", next_step)
-    _check_template(session)
+    sample_message(session)  # raises for a wrong template
     if importlib.util.find_spec("apprise") is None:
         return Check("alerts", Verdict.WARN, "apprise, which sends them, is not installed.",
                      "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
@@ -40,14 +38,6 @@ def _receivers(session: Session) -> Check:
         return Check("alerts", Verdict.WARN, f"Not delivered yet: {message}.", next_step)
     monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
-
-
-def _check_template(session: Session) -> None:
-    sample = RaisedAlert(
-        Finding("sample", "sample", "A sample", "A sample.", {"amount": "$1"}), 1, session.clock(), frozenset()
-    )
-    own = own_template(session.settings.alerts, session.home)
-    message([sample], session.clock(), shipped_template() if own is None else own)
 
 
 def _deadman(session: Session) -> Check:

@@ -1,1 +1,1 @@
-"""Keeps budgets, and refuses what they do not admit."""
+"""Stores budgets, and refuses requests that they do not admit."""

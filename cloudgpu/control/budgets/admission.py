@@ -227,12 +227,12 @@ def check_credit_until(
     credit: PrepaidCredit | None,
     machines: Sequence[Machine],
     until: datetime,
-    what: str,
-    less: str,
+    ending: str,
+    remedy: str,
 ) -> None:
     """Raise BudgetRefused if an account's credit does not last until `until` for what runs there, `machines` included.
 
-    `what` names what ends then, as "lease"; `less` says how to request less.
+    `ending` names what ends then, as "lease"; `remedy` says how to request less.
     """
     duration = until - session.clock()
     if credit is None or duration <= timedelta():
@@ -243,7 +243,7 @@ def check_credit_until(
     )
     fit = credit_fit(machines[0].account, credit, hourly, Money(0), duration, session.clock())
     if not fit.fits:
-        raise credit_refusal(fit, command_name(machines[0]), duration, what, less)
+        raise credit_refusal(fit, command_name(machines[0]), duration, ending, remedy)
 
 
 def check_credit_of_hold(session: Session, machines: Sequence[Machine], until: datetime | None) -> None:
@@ -327,16 +327,16 @@ def credit_checks(session: Session, account: str) -> Iterator[Check]:
 
 
 def _credit_check(credit: CreditReading, now: datetime) -> Check:
-    name, left = f"credit {credit.account}", credit.credit.remaining.text()
+    name, left_text = f"credit {credit.account}", credit.credit.remaining.text()
     remaining = credit_left(credit.credit, credit.hourly, now)
     lasts = time_left(remaining, credit.hourly)
     if not remaining:
         return Check(
-            name, Verdict.WARN, f"{left} left: nothing can be launched", f"Pay in at {credit.credit.payment_page}"
+            name, Verdict.WARN, f"{left_text} left: nothing can be launched", f"Pay in at {credit.credit.payment_page}"
         )
     if lasts is None:
-        return Check(name, Verdict.OK, f"{left} left; nothing is spent now")
-    text = f"{left} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
+        return Check(name, Verdict.OK, f"{left_text} left; nothing is spent now")
+    text = f"{left_text} left, for {duration_text(lasts)} at {credit.hourly.text(4)} an hour"
     if lasts > WARN_BEFORE:
         return Check(name, Verdict.OK, text)
     return Check(name, Verdict.WARN, f"{text}; at zero its data is deleted.", f"Pay in at {credit.credit.payment_page}")

@@ -18,7 +18,7 @@ from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.roles import payers_only
 from cloudgpu.core.budgets import parsing
 from cloudgpu.core.budgets.budget import Action, Budget, LimitCurrency, Scope
-from cloudgpu.core.budgets.enforcement import Stop, budget_stops
+from cloudgpu.core.budgets.enforcement import budget_stops
 from cloudgpu.core.budgets.status import BudgetState
 from cloudgpu.core.policies.guards import gentlest_ending
 from cloudgpu.core.policies.policy import Do
@@ -180,10 +180,8 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     message = (
         f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
     )
-    consequences = [
-        f"At the next run {text}."
-        for text in stop_sentences([stop_value(stop) for stop in _stops_of_budget(session, state)])
-    ]
+    stops = budget_stops([state], session.ledger.machines(), {}, session.clock())
+    consequences = [f"At the next run {text}." for text in stop_sentences([stop_value(stop) for stop in stops])]
     if state.is_exceeded and not consequences:
         consequences.append("The next run reports that it is exceeded.")
     if not state.is_exceeded:
@@ -191,10 +189,6 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     if Action.REFUSE in state.budget.actions:
         consequences.append("No launch is admitted under it meanwhile.")
     return " ".join([message, *consequences])
-
-
-def _stops_of_budget(session: Session, state: BudgetState) -> list[Stop]:
-    return budget_stops([state], session.ledger.machines(), {}, session.clock())
 
 
 def _terminates(session: Session, budget: Budget) -> list[str]:

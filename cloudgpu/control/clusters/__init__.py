@@ -1,1 +1,1 @@
-"""Clusters: one decision over all nodes, proved of all; the engine on them is set up and examined."""
+"""Clusters: verbs that act on all nodes, each confirmed; sets up the engine (Slurm) and reads its state."""

@@ -198,7 +198,7 @@ def _start_daemons(
             _write_and_start(session, gang, facts, digest, several=several)
             break
         except Unreachable as error:
-            if not tries_left or not any(word in error.message.lower() for word in _PORT_IN_USE_TEXTS):
+            if not tries_left or not any(text in error.message.lower() for text in _PORT_IN_USE_TEXTS):
                 raise
     return names, timedelta(0)
 

@@ -34,7 +34,7 @@ class ClusterResult(NamedTuple):
 def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
     """Return the error whose exit code counts: 9 before 8 before the rest."""
     order = {9: 0, 8: 1}
-    return min(errors, key=lambda fault: order.get(fault.exit_code, 2), default=None)
+    return min(errors, key=lambda error: order.get(error.exit_code, 2), default=None)
 
 
 def run_on_machines(session: Session, machines: Sequence[Machine], call: NodeCall[T]) -> list[T | CloudgpuError]:

@@ -217,8 +217,8 @@ def desktop_line(
     worked = _work_time(rented, billed_times, desktop)
     elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
     cost = desktops_cost(desktop, elapsed, worked)
-    when = "by then" if query.until and query.until <= now else "by now"
-    return desktop_value(desktop, cost, when)
+    until_text = "by then" if query.until and query.until <= now else "by now"
+    return desktop_value(desktop, cost, until_text)
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:

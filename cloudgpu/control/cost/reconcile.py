@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -77,7 +78,8 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
-        export = _read_export(records(lines, str(file)), index, provider, _rates(session))
+        rate = partial(rate_of, session.settings.currencies, field="BillingCurrency")
+        export = _read_export(records(lines, str(file)), index, provider, rate)
     _check_providers(export, provider, file)
     providers = {provider} if provider else set(export.providers)
     other_accounts = _other_accounts(index.rows, export)
@@ -124,10 +126,6 @@ def _per_usd(export: ParsedExport, code: str, rate: Callable[[str], Currency]) -
     if code not in export.rates:
         export.rates[code] = rate(code)
     return export.rates[code].per_usd
-
-
-def _rates(session: Session) -> Callable[[str], Currency]:
-    return lambda code: rate_of(session.settings.currencies, code, field="BillingCurrency")
 
 
 def _check_providers(export: ParsedExport, provider: str | None, file: Path) -> None:

@@ -14,8 +14,6 @@ from cloudgpu.core.values.typed import parse_member
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cloudgpu.views.documents.money.report import ReportDocument
 
 STDOUT = "-"
@@ -40,7 +38,15 @@ def parse_report_format(name: str) -> ReportFormat:
 
 def render_report(document: ReportDocument, form: ReportFormat) -> str:
     """Return the report as text in a format."""
-    return _RENDERERS[form](document)
+    if form is ReportFormat.HTML:
+        from cloudgpu.views.report.html import to_html
+
+        return to_html(document)
+    if form is ReportFormat.MARKDOWN:
+        from cloudgpu.views.report.markdown import to_markdown
+
+        return to_markdown(document)
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def default_file(document: ReportDocument) -> Path:
@@ -50,26 +56,26 @@ def default_file(document: ReportDocument) -> Path:
     return Path(file_name(document, zone_of(document["tz"])))
 
 
-def write_report(text: str, to: Path) -> None:
+def write_report(text: str, path: Path) -> None:
     """Write a report that only its owner may read, completely or not at all; it may replace an earlier report.
 
     Raises InvalidRequest for an existing file that is not a report, and if the file cannot be written.
     """
     try:
-        _check_replaceable(to)
-        _write_atomically(text, to)
+        _check_replaceable(path)
+        _write_atomically(text, path)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidRequest(
-            f"{to} cannot be written: {why.lower()}.",
+            f"{path} cannot be written: {why.lower()}.",
             field="--to",
-            value=str(to),
+            value=str(path),
             next="Name a file in an existing directory that you can write to, or - for stdout.",
         ) from error
 
 
-def _write_atomically(text: str, to: Path) -> None:
-    temporary = to.with_name(f".{to.name}.{os.getpid()}")
+def _write_atomically(text: str, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with os.fdopen(
             os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_MODE), "w", encoding="utf-8"
@@ -77,49 +83,26 @@ def _write_atomically(text: str, to: Path) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(to)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _check_replaceable(to: Path) -> None:
+def _check_replaceable(path: Path) -> None:
     """Raise InvalidRequest for an existing file that is neither a report nor empty."""
     try:
-        status = to.stat()
+        status = path.stat()
     except FileNotFoundError:
         return
     if not stat.S_ISREG(status.st_mode):
         what = "a directory" if stat.S_ISDIR(status.st_mode) else "no file"
-        raise InvalidRequest(f"{to} is {what}.", field="--to", value=str(to), next="Name a file, or - for stdout.")
-    with to.open("rb") as file:
+        raise InvalidRequest(f"{path} is {what}.", field="--to", value=str(path), next="Name a file, or - for stdout.")
+    with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if head and not any(mark in head for mark in _MARKS):
         raise InvalidRequest(
-            f"{to} exists and is not a report of cloudgpu, so it was not replaced.",
+            f"{path} exists and is not a report of cloudgpu, so it was not replaced.",
             field="--to",
-            value=str(to),
+            value=str(path),
             next="Name another file, or remove that one.",
         )
-
-
-def _html(document: ReportDocument) -> str:
-    from cloudgpu.views.report.html import to_html
-
-    return to_html(document)
-
-
-def _markdown(document: ReportDocument) -> str:
-    from cloudgpu.views.report.markdown import to_markdown
-
-    return to_markdown(document)
-
-
-def _json(document: ReportDocument) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-_RENDERERS: dict[ReportFormat, Callable[[ReportDocument], str]] = {
-    ReportFormat.HTML: _html,
-    ReportFormat.MARKDOWN: _markdown,
-    ReportFormat.JSON: _json,
-}

@@ -1,1 +1,1 @@
-"""Reads what a user requested, and names what is wrong with it."""
+"""Parses and checks the options of `up`, `cost` and other verbs."""

@@ -154,7 +154,7 @@ def cluster(
     from cloudgpu.views.clusters import cluster_value
 
     values = machine_documents(session, list(machines))
-    return {**cluster_value(machines, values), "machines": values, "failed": [fault.as_dict() for fault in errors]}
+    return {**cluster_value(machines, values), "machines": values, "failed": [error.as_dict() for error in errors]}
 
 
 def machine_documents(
@@ -178,11 +178,11 @@ def machine_documents(
         machine_value(
             machine,
             now,
-            reachable=known,
-            absent=None if gone is None else f"{gone.why} {gone.remedy}",
+            reachable=is_reachable,
+            absent=None if missing is None else f"{missing.why} {missing.remedy}",
             gpu_users=gpu_users.get(machine.id, ()),
         )
-        for machine, known, gone in zip(machines, reachable_here, absent, strict=True)
+        for machine, is_reachable, missing in zip(machines, reachable_here, absent, strict=True)
     ]
 
 

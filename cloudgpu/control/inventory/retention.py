@@ -119,9 +119,9 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
     """
     deadline, pause, last_state = session.clock() + IMAGE_TIMEOUT, 0.5, "the image is not ready"
     silence = UnansweredRounds(session.clock)
-    report, done = _report_once(session, machine), None
+    report, outcomes = _report_once(session, machine), None
     while True:
-        previous = done
+        previous = outcomes
         try:
             resources = resources_of(session, machine, resources_in_region(session, machine))
             machine = record(session, machine, resources)
@@ -129,14 +129,14 @@ def finish_parking(session: Session, machine: Machine) -> Machine:
                 return machine
             if not has_retained_resources(machine):
                 raise _nothing_left_error(session, machine)
-            done = _do_steps(session, machine, resources, report)
+            outcomes = _do_steps(session, machine, resources, report)
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as error:
             last_state = silence.record(error)
         if session.clock() >= deadline or silence.end_round():
             raise _image_not_ready_error(machine, last_state)
-        if done == previous:  # nothing has changed: wait for the provider
+        if outcomes == previous:  # nothing has changed: wait for the provider
             session.pause(pause)
             pause = min(MAX_PAUSE_S, pause * 1.5)
 
@@ -160,7 +160,7 @@ def _do_steps(
 
     A disk that is still in use is removed in a later round.
     """
-    done = []
+    outcomes = []
     for step in retention_rules.steps(machine, resources, session.clock()):
         if step.do is StepKind.SAVE:
             report(f"making an image of its disk ({step.resource.size_gb} GB)")
@@ -168,8 +168,8 @@ def _do_steps(
             report("removing its disk")
         with contextlib.suppress(*([] if step.do is StepKind.SAVE else [InvalidRequest])):
             image = execute_step(session, step)
-            done.append((image.id, image.ready) if image else (step.resource.id, False))
-    return done
+            outcomes.append((image.id, image.ready) if image else (step.resource.id, False))
+    return outcomes
 
 
 def delete_all(session: Session, machine: Machine) -> tuple[Machine, list[ProviderResource]]:
@@ -233,11 +233,11 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
     ]
 
 
-def record_discard(session: Session, machine: Machine, why: str) -> None:
+def record_discard(session: Session, machine: Machine, reason: str) -> None:
     """Record that nothing of a machine that has ended already is to be retained."""
     if machine.terminated_at is not None and not machine.discard:
         who, now = by(session, machine, "end"), not_before(machine, session.clock())
-        session.ledger.append([requested("terminate", machine.id, why, now, host=platform.node(), who=who)])
+        session.ledger.append([requested("terminate", machine.id, reason, now, host=platform.node(), who=who)])
 
 
 def record_parking(session: Session, machine: Machine, why: str, now: datetime) -> Machine:

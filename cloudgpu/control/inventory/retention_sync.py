@@ -92,13 +92,9 @@ def _settle_one(
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [image] if image else []
         sentences.append(_step_sentence(machine, step))
-    retention_records.record(session, machine, _latest(resources))
+    latest = {resource.id: resource for resource in resources}  # one per id
+    retention_records.record(session, machine, list(latest.values()))
     return sentences
-
-
-def _latest(resources: list[ProviderResource]) -> list[ProviderResource]:
-    """Return one resource per id, as last observed."""
-    return list({resource.id: resource for resource in resources}.values())
 
 
 def _step_sentence(machine: Machine, step: retention_rules.RetentionStep) -> str:

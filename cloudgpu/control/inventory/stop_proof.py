@@ -129,8 +129,8 @@ def request_until_confirmed(
         if is_done(machine):
             return machine
         if session.clock() >= deadline or silence.end_round():
-            first = silence.first_message
-            states = last_state if first in ("", last_state) else f"{last_state}; {first}"
+            first_error = silence.first_message
+            states = last_state if first_error in ("", last_state) else f"{last_state}; {first_error}"
             raise StopUnproved(
                 f"Could not confirm that {machine.name} has stopped (last state: {states}). It {may_run_text(machine)}."
                 f" At {machine.provider} it is {cloud_id(machine.provider_id, machine.region, machine.zone)}.",
