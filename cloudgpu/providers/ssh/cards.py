@@ -19,6 +19,7 @@ from cloudgpu.providers.ssh.files import Fault
 ASK_S = 10.0  # a driver that is just being loaded takes seconds
 GLANCE_S = 2.0  # as long a look waits for nvidia-smi, which may hang
 CARD = ("uuid", "name", "memory.total", "memory.used", "utilization.gpu")
+DIVIDED = ("uuid", "mig.mode.current")  # asked apart: a driver that does not know it refuses the whole question
 PROCESS = ("gpu_uuid", "pid", "used_memory", "process_name")  # the name last, which may have commas
 AT_WORK = 10  # percent of a GPU from which on it is in use, whoever it is by: a desktop's pictures take less
 NAMED = 3  # processes of a GPU that are named
@@ -27,11 +28,16 @@ NAMED = 3  # processes of a GPU that are named
 def nvidia_smi(seconds: float, **questions: tuple[str, ...]) -> list[list[list[str]] | None]:
     """Return the rows that answer each of these questions, asked at once; None for one without an answer in time.
 
-    Nobody waits longer for it: it may hang where no signal ends it.
+    What stands behind a colon in a question's kind tells two of the same kind apart. Nobody waits longer for it: it may
+    hang where no signal ends it.
     """
     asked: list[Any] = []
     for kind, fields in questions.items():
-        command = ["nvidia-smi", "--query-{}={}".format(kind, ",".join(fields)), "--format=csv,noheader,nounits"]
+        command = [
+            "nvidia-smi",
+            "--query-{}={}".format(kind.partition(":")[0], ",".join(fields)),
+            "--format=csv,noheader,nounits",
+        ]
         out = tempfile.TemporaryFile()  # noqa: SIM115  (read below, once it is written)
         try:
             null = subprocess.DEVNULL
@@ -63,15 +69,17 @@ def cards(seconds: float, ours: Callable[[], set[int]]) -> list[dict[str, Any]] 
 
     `ours` tells the processes of the machine that is here.
     """
-    rows, running = nvidia_smi(seconds, gpu=CARD, **{"compute-apps": PROCESS})
+    rows, running, modes = nvidia_smi(seconds, gpu=CARD, **{"compute-apps": PROCESS, "gpu:mig": DIVIDED})
     if rows is None:
         return None
+    divided = {uuid for uuid, mode in modes or () if mode == "Enabled"}
     own = ours() if running else set()
     found = []
     for number, (uuid, name, mib, used_mib, percent) in enumerate(rows):
         here = [process(row, own) for row in running or () if row[0] == uuid]
         one = {"uuid": uuid, "name": name, "mib": mib, "used": whole(used_mib), "percent": whole(percent)}
-        found.append({**one, "number": number, "by": here, "told": running is not None})
+        known = {"number": number, "by": here, "told": running is not None, "divided": uuid in divided}
+        found.append({**one, **known})
     return found
 
 
@@ -109,7 +117,9 @@ def used(found: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
 
 
 def use_of(card: dict[str, Any]) -> str:
-    """Return who uses a GPU, with how much of its memory, and how busy it is."""
+    """Return who uses a GPU, with how much of its memory, and how busy it is; or that it is divided (MIG)."""
+    if card["divided"]:
+        return "GPU {} is divided into parts (MIG), which are not handed out".format(card["number"])
     head = "GPU {}".format(card["number"]) + ("" if card["percent"] is None else " ({percent}% busy)".format(**card))
     who = []
     for one in card["by"][:NAMED]:
@@ -125,7 +135,8 @@ def use_of(card: dict[str, Any]) -> str:
 def chosen(wanted: dict[str, Any] | None, ours: Callable[[], set[int]]) -> list[str]:
     """Return the GPUs of a new machine by their UUIDs: those least used; none where it is to have the host as it is.
 
-    Raises Fault where fewer are free than are wanted, or nobody can tell.
+    One in MIG mode is none that a machine gets whole: a program would see one part of it. Raises Fault where fewer are
+    free than are wanted, or nobody can tell.
     """
     if wanted is None:
         return []
@@ -135,7 +146,7 @@ def chosen(wanted: dict[str, Any] | None, ours: Callable[[], set[int]]) -> list[
     if found is None:
         return []
     fitting = [card for card in found if wanted["name"] in (None, card["name"])]
-    free = [card for card in fitting if not is_taken(card)]
+    free = [card for card in fitting if not card["divided"] and not is_taken(card)]
     if len(free) < wanted["count"]:
         raise Fault("taken", in_use_text(wanted["count"], len(free), fitting))
     free = sorted(free, key=lambda card: (card["used"] or 0, card["percent"] or 0))[: wanted["count"]]
@@ -144,7 +155,7 @@ def chosen(wanted: dict[str, Any] | None, ours: Callable[[], set[int]]) -> list[
 
 def in_use_text(wanted: int, free: int, fitting: list[dict[str, Any]]) -> str:
     """Return that too few of these GPUs are free, and who uses the others."""
-    users = "; ".join(use_of(card) for card in fitting if is_taken(card))
+    users = "; ".join(use_of(card) for card in fitting if card["divided"] or is_taken(card))
     return "{} of {} GPUs {} free, and {} {} wanted{}".format(
         free, len(fitting), "is" if free == 1 else "are", wanted, "is" if wanted == 1 else "are", users and f": {users}"
     )

@@ -625,7 +625,7 @@ def facts(_body: dict[str, Any]) -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     found, record = cards(ASK_S, marked), {} if is_elsewhere(machine()) else machine()
     there = "{} ({})".format(record["name"], record["wanted"]) if record else None
-    gpus = [[card["name"], card["mib"], card["uuid"]] for card in found or ()]
+    gpus = [[card["name"], card["mib"], card["uuid"]] for card in found or () if not card["divided"]]
     said = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": user()}
     return {**said, "holder": there, "used": used(found)}
 

@@ -29,7 +29,7 @@ cards = [card for card in state["cards"] if only is None or card["uuid"] in only
 (kind, fields), = [word[2:].split("=", 1) for word in words if word.startswith("--query-")]
 if kind == "query-gpu":
     known = {{"uuid": "uuid", "name": "name", "memory.total": "mib", "memory.used": "used",
-             "utilization.gpu": "percent", "power.draw": "watts"}}
+             "utilization.gpu": "percent", "power.draw": "watts", "mig.mode.current": "mig"}}
     rows = cards
 elif kind == "query-compute-apps":
     known = {{"gpu_uuid": "uuid", "pid": "pid", "used_memory": "mib", "process_name": "command"}}
@@ -53,6 +53,7 @@ class Card:
     used: int = 4
     percent: int | str = 0
     watts: str = "61.50"
+    mig: str = "Disabled"
 
 
 class Cards:

@@ -88,7 +88,7 @@ def test_two_of_eight_are_the_two_that_are_used_least_and_stay_the_machines(lab,
     cards.write()
     made = lab.send(wanted(lab))
     (gpu,) = made.accelerators
-    assert (gpu.name, gpu.count, gpu.of) == ("NVIDIA A100-SXM4-80GB", 2, 8)
+    assert (gpu.name, gpu.count, gpu.out_of) == ("NVIDIA A100-SXM4-80GB", 2, 8)
     assert record(lab)["devices"] == ["GPU-2", "GPU-6"]
     lab.provider.stop(made.id)
     cards.cards[7].used = 0
@@ -100,15 +100,15 @@ def test_two_of_eight_are_the_two_that_are_used_least_and_stay_the_machines(lab,
 @pytest.mark.soak
 def test_one_is_taken_where_no_number_was_said_and_all_where_no_gpu_was(lab):
     (one,) = offered(lab, Requirements(gpu="a100"))
-    assert [(gpu.count, gpu.of) for gpu in one.accelerators] == [(1, 8)]
+    assert [(gpu.count, gpu.out_of) for gpu in one.accelerators] == [(1, 8)]
     (all_,) = offered(lab, Requirements())
-    assert [(gpu.count, gpu.of) for gpu in all_.accelerators] == [(8, None)]
+    assert [(gpu.count, gpu.out_of) for gpu in all_.accelerators] == [(8, None)]
     (eight,) = offered(lab, Requirements(gpu="a100", gpu_count=8))
-    assert [(gpu.count, gpu.of) for gpu in eight.accelerators] == [(8, None)]
+    assert [(gpu.count, gpu.out_of) for gpu in eight.accelerators] == [(8, None)]
     assert offered(lab, Requirements(gpu="a100", gpu_count=9)) == ()
     assert offered(lab, Requirements(gpu="v100")) == ()
     (named,) = offered(lab, Requirements(gpu="mine", gpu_count=3), gpu="mine", gpu_count=8)
-    assert [(gpu.name, gpu.count, gpu.of) for gpu in named.accelerators] == [("mine", 3, 8)]
+    assert [(gpu.name, gpu.count, gpu.out_of) for gpu in named.accelerators] == [("mine", 3, 8)]
 
 
 @pytest.mark.soak
@@ -128,6 +128,24 @@ def test_a_launch_with_fewer_free_than_asked_for_is_refused_with_who_uses_them(l
 
 
 @pytest.mark.soak
+def test_a_gpu_in_mig_mode_is_offered_to_nobody_as_a_whole_one(lab, cards):
+    """The format is NVIDIA's for MIG: the GPU's own line, its load not told. No such GPU was seen."""
+    for card in cards.cards[:6]:
+        card.mig, card.percent = "Enabled", "[N/A]"
+    cards.write()
+    assert offered(lab, Requirements(gpu="a100", gpu_count=3)) == ()
+    made = lab.send(wanted(lab))
+    assert record(lab)["devices"] == ["GPU-6", "GPU-7"]
+    lab.provider.terminate(made.id)
+    attempt = wanted(lab)
+    for card in cards.cards:
+        card.mig, card.percent = "Enabled", "[N/A]"
+    cards.write()
+    with pytest.raises(NoCapacity, match=r"0 of 8 GPUs are free.*GPU 0 is divided into parts \(MIG\)") as refused:
+        lab.send(attempt)
+    assert "leave --gpu out" in refused.value.next
+
+
 def test_a_start_whose_gpus_others_took_meanwhile_is_refused_with_who_uses_them(lab, cards):
     made = lab.send(wanted(lab))
     lab.provider.stop(made.id)

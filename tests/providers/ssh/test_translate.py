@@ -58,9 +58,9 @@ def test_a_host_whose_gpus_others_use_is_tried_after_those_that_nobody_uses():
 def test_a_part_of_a_host_is_offered_and_costs_its_part():
     host = host_of(watts=4000, usd_per_kwh=0.2)
     part = offer(TWO, host)
-    assert [(gpu.name, gpu.count, gpu.of) for gpu in part.accelerators] == [(A100, 2, 8)]
-    assert [(gpu.count, gpu.of) for gpu in offer(Requirements(gpu="a100")).accelerators] == [(1, 8)]
-    assert [(gpu.count, gpu.of) for gpu in offer().accelerators] == [(8, None)]
+    assert [(gpu.name, gpu.count, gpu.out_of) for gpu in part.accelerators] == [(A100, 2, 8)]
+    assert [(gpu.count, gpu.out_of) for gpu in offer(Requirements(gpu="a100")).accelerators] == [(1, 8)]
+    assert [(gpu.count, gpu.out_of) for gpu in offer().accelerators] == [(8, None)]
     assert (cost(host, offer(host=host)), cost(host, part)) == ("$0.8000", "$0.2000")
     assert cost(host_of(), part) == "$0.0990"  # 2 x 400 W and a quarter of 100 W
 
@@ -70,7 +70,7 @@ def test_the_gpus_of_the_settings_win():
     (gpu,) = offer(host=host).accelerators
     assert (gpu.name, gpu.count, gpu.memory_gib) == ("mine", 8, 24.0)
     (some,) = offer(Requirements(gpu="mine", gpu_count=3), host).accelerators
-    assert (some.name, some.count, some.of) == ("mine", 3, 8)
+    assert (some.name, some.count, some.out_of) == ("mine", 3, 8)
     assert offer(host=host_of(gpu="wonder9000", gpu_count=8)).after == (
         "what the GPUs of bigbox draw is not known: other hosts are tried before it",
     )
