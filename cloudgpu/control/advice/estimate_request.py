@@ -94,11 +94,10 @@ class NodesQuery:
 
 @dataclass(frozen=True, slots=True)
 class EstimateQuery:
-    """What `estimate` was asked for. `like` names a past run, `flops` is work: at most one of them is there.
+    """The parsed request of `estimate`.
 
-    Or `total_hours`, for which the machines are busy, whatever their GPU.
-
-    With `nodes`, `machine_count` is the same number of machines.
+    At most one of these says how long a job is: `like` names a past machine that did it, `flops` is its number of
+    operations, `total_hours` is its time on any GPU. With `nodes`, `machine_count` is the number of nodes.
     """
 
     filters: Filters
