@@ -14,7 +14,7 @@ def main() -> None:
         from cloudgpu.cli.app import main as run
     except KeyboardInterrupt:
         interrupt.ignore_interrupts()
-        sys.exit(interrupt.CODE)
+        sys.exit(interrupt.EXIT_CODE)
     run()
 
 

@@ -93,7 +93,7 @@ DOCUMENTS = (
     Document(
         "compare-calculated",
         ("compare --utilization", "compare --price", "compare --hours-per-day"),
-        rent_or_buy.CalculatedDocument,
+        rent_or_buy.RentOrBuyDocument,
     ),
     Document("compare-desktops", ("compare --desktops",), rent_or_buy.DesktopsDocument),
     Document("cost", ("cost",), cost.CostDocument),

@@ -15,8 +15,8 @@ from typer.main import get_command
 
 import cloudgpu
 from cloudgpu import errors
-from cloudgpu.cli.aliases import SAME
-from cloudgpu.cli.common import PLACE
+from cloudgpu.cli.aliases import SYNONYMS
+from cloudgpu.cli.common import PROVIDERS_PLACEHOLDER
 from cloudgpu.cli.parser import app
 from cloudgpu.cli.verbs import VERBS
 from cloudgpu.config.settings import SHIPPED_KINDS
@@ -181,7 +181,7 @@ def cli_page() -> str:
         ),
     ]
     by_verb: dict[str, list[str]] = {}
-    for word, verb in SAME.items():
+    for word, verb in SYNONYMS.items():
         by_verb.setdefault(verb, []).append(f"`{word}`")
     rows = [[_linked(verb), ", ".join(words)] for verb, words in by_verb.items()]
     parts += [_WORDS_HEAD, _table(["verb", "may also be typed as"], rows)]
@@ -231,7 +231,7 @@ def _said(param: Any) -> str:
     default = param.default
     shown = getattr(default, "value", default)
     plain = default is None or isinstance(default, bool) or callable(default)
-    said = (param.help or "").replace(PLACE, f"{', '.join(SHIPPED_KINDS)} or a plug-in")
+    said = (param.help or "").replace(PROVIDERS_PLACEHOLDER, f"{', '.join(SHIPPED_KINDS)} or a plug-in")
     return said + ("" if plain else f" Default: `{shown}`.")
 
 

@@ -22,7 +22,7 @@ from generate import classes, commands
 from markdown_it import MarkdownIt
 from words import BANNED, CORRECT
 
-from cloudgpu.cli.verbs import SAYS, VERBS
+from cloudgpu.cli.verbs import SLOGAN, VERBS
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 32
@@ -201,7 +201,7 @@ def help_passages() -> Iterator[Passage]:
 
 
 def _help_passages() -> Iterator[Passage]:
-    yield Passage(HELP, 1, SAYS)
+    yield Passage(HELP, 1, SLOGAN)
     for verb, (_, summary) in VERBS.items():
         yield Passage(f"cloudgpu {verb}", 1, summary)
     for verb, command in commands().items():

@@ -1,4 +1,4 @@
-"""Words that people type for a verb: other names of a verb, and a sentence where no verb means that word."""
+"""Words that people type for a verb: synonyms of verbs, and the answers to words that no verb means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgpu.core.values.naming import did_you_mean
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 # Each word means exactly what its verb does. `status` is here too, and with a name it is `show`.
-SAME = {
+SYNONYMS = {
     "ps": "ls",
     "list": "ls",
     "status": "ls",
@@ -44,15 +44,17 @@ SAME = {
     "setup": "init",
 }
 # Alone, each is the list of what its verb deals with; before an action, it is the verb.
-PLURAL = {"budgets": "budget", "images": "image", "policies": "policy", "volumes": "volume"}
+PLURALS = {"budgets": "budget", "images": "image", "policies": "policy", "volumes": "volume"}
 # Only proposed for a word that can hardly mean anything else: each of them ends machines, or lets something end them.
-RISKY = frozenset({"down", "stop", "reap", "watch", "spot", *(word for word, verb in SAME.items() if verb == "down")})
-_CLOSE, _OWN_FIRST = 0.6, 0.1  # of difflib: how near a proposal has to be, and how much nearer another name
+RISKY = frozenset(
+    {"down", "stop", "reap", "watch", "spot", *(word for word, verb in SYNONYMS.items() if verb == "down")}
+)
+_MIN_SIMILARITY, _VERB_BONUS = 0.6, 0.1  # of difflib: for a proposal, and by how much a synonym must be more similar
 _HELP = {"help": "", "version": ""}  # what follows a proposed word, where that is not --help
 _CREDENTIALS = "Run: aws configure, gcloud auth application-default login, or az login. Then: cloudgpu doctor"
 _ENDS = "cloudgpu stop NAME keeps its disk; cloudgpu down NAME removes everything."
-# word: what is said of it, and the way out.
-SENTENCES = {
+# For each word: the error message, and what to do instead.
+ANSWERS = {
     **dict.fromkeys(
         ("login", "logout", "auth"),
         ("cloudgpu has no login of its own: it uses the credentials of each cloud's own tool.", _CREDENTIALS),
@@ -113,73 +115,76 @@ SENTENCES = {
 }
 
 
-def understood(args: list[str]) -> list[str]:
-    """Return what was typed with a verb for its first word, without words for the list of all verbs.
+def resolve_verb(args: list[str]) -> list[str]:
+    """Return the typed arguments with a verb as the first word; a word for the list of all verbs is dropped.
 
-    Raises InvalidRequest for a word that no verb means: with a sentence, or with the verb that is meant probably.
+    Raises InvalidRequest for a word that no verb means: with its answer, or with the verb that is probably meant.
     """
     if not args:
         return []
     word, rest = args[0], args[1:]
     if word == "help":
-        found = understood(rest)
-        return [*found[: 2 if " ".join(found[:2]) in VERBS else 1], "--help"] if found else []
+        resolved = resolve_verb(rest)
+        return [*resolved[: 2 if " ".join(resolved[:2]) in VERBS else 1], "--help"] if resolved else []
     if word == "version":
         return ["--version"]
-    return args if word in VERBS else [*_meant(word, rest), *rest]
+    return args if word in VERBS else [*_resolve_word(word, rest), *rest]
 
 
-def _meant(word: str, rest: list[str]) -> list[str]:
+def _resolve_word(word: str, rest: list[str]) -> list[str]:
     """Return the verb, and perhaps its action, that another word for it means before the `rest`."""
     if word == "status" and any(not one.startswith("-") for one in _before_output(rest)):
         return ["show"]
-    if word in SAME:
-        return [SAME[word]]
-    if word in PLURAL:
-        return [PLURAL[word], "ls"] if not rest or rest[0].startswith("-") else [PLURAL[word]]
-    raise _refused(word)
+    if word in SYNONYMS:
+        return [SYNONYMS[word]]
+    if word in PLURALS:
+        return [PLURALS[word], "ls"] if not rest or rest[0].startswith("-") else [PLURALS[word]]
+    raise _unknown_verb_error(word)
 
 
 def _before_output(rest: list[str]) -> list[str]:
-    """Return the words that could be a name: not what -o is given."""
+    """Return the words that could be a name: not the value of -o."""
     return [one for before, one in zip(["", *rest], rest, strict=False) if before not in ("-o", "--output")]
 
 
-def _refused(word: str) -> InvalidRequest:
-    if word in SENTENCES:
-        says, way = SENTENCES[word]
-        return InvalidRequest(says.format(config=_config_file(), word=word), field="verb", value=word, next=way)
-    meant = nearest_verb(word)
+def _unknown_verb_error(word: str) -> InvalidRequest:
+    if word in ANSWERS:
+        message, remedy = ANSWERS[word]
+        return InvalidRequest(message.format(config=_config_file(), word=word), field="verb", value=word, next=remedy)
+    nearest = nearest_verb(word)
     return InvalidRequest(
-        f"There is no verb {word!r}" + did_you_mean(meant, "."),
+        f"There is no verb {word!r}" + did_you_mean(nearest, "."),
         field="verb",
         value=word,
-        next=f"Run: cloudgpu {meant}{_HELP.get(meant, ' --help')}" if meant else "Run: cloudgpu --help",
+        next=f"Run: cloudgpu {nearest}{_HELP.get(nearest, ' --help')}" if nearest else "Run: cloudgpu --help",
     )
 
 
 def nearest_verb(word: str) -> str | None:
-    """Return the verb, or other name of one, that is meant probably; None where none is near.
+    """Return the verb, or a synonym, that is probably meant; None where none is similar.
 
-    A verb that ends machines is meant only by its own letters and first letter: in another order, one too many, or
-    without the last.
+    A verb that ends machines is meant only by a word with its first letter and its letters: in another order, with one
+    more, or without the last.
     """
-    for known in sorted(RISKY):
-        slips = sorted(word) == sorted(known) or word == known[:-1] or _without_one(word, known)
-        if word[:1] == known[0] and slips:
-            return known
-    others = sorted({*SAME, "help", "version"} - RISKY)
-    (own, verb), (other, name) = _nearest(word, sorted(VERBS.keys() - RISKY)), _nearest(word, others)
-    if max(own, other) < _CLOSE:
+    for risky in sorted(RISKY):
+        is_typo = sorted(word) == sorted(risky) or word == risky[:-1] or _has_one_letter_more(word, risky)
+        if word[:1] == risky[0] and is_typo:
+            return risky
+    others = sorted({*SYNONYMS, "help", "version"} - RISKY)
+    (verb_similarity, verb), (synonym_similarity, synonym) = (
+        _nearest(word, sorted(VERBS.keys() - RISKY)),
+        _nearest(word, others),
+    )
+    if max(verb_similarity, synonym_similarity) < _MIN_SIMILARITY:
         return None
-    return verb if own + _OWN_FIRST >= other else name
+    return verb if verb_similarity + _VERB_BONUS >= synonym_similarity else synonym
 
 
 def _nearest(word: str, known: list[str]) -> tuple[float, str]:
     return max((difflib.SequenceMatcher(None, one, word.lower()).ratio(), one) for one in known)
 
 
-def _without_one(longer: str, shorter: str) -> bool:
+def _has_one_letter_more(longer: str, shorter: str) -> bool:
     return any(longer[:place] + longer[place + 1 :] == shorter for place in range(len(longer)))
 
 

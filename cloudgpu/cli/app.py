@@ -13,7 +13,14 @@ from cloudgpu.cli.terminal import filled, is_coloured, is_terminal, paint, prose
 from cloudgpu.errors import CloudgpuError
 
 # The options of `ls` that need no parser, which costs more time than the answer; with any other word it is loaded.
-_LS = {"-a": "ended", "--all": "ended", "--mine": "mine", "-v": "verbose", "--verbose": "verbose", "--nodes": "nodes"}
+_LS_OPTIONS = {
+    "-a": "ended",
+    "--all": "ended",
+    "--mine": "mine",
+    "-v": "verbose",
+    "--verbose": "verbose",
+    "--nodes": "nodes",
+}
 _JSON = (["-o", "json"], ["--output", "json"])
 
 
@@ -23,8 +30,8 @@ def main() -> None:
     try:
         code = _run_and_clean_up(sys.argv[1:])
         interrupt.ignore_interrupts()
-    except KeyboardInterrupt:  # a second one
-        code = interrupt.CODE
+    except KeyboardInterrupt:  # a second Ctrl-C
+        code = interrupt.EXIT_CODE
         interrupt.ignore_interrupts()
     gc.freeze()  # a last garbage collection would be half a second of silence, with the SDK of a cloud
     sys.exit(code)
@@ -34,8 +41,8 @@ def _run_and_clean_up(args: list[str]) -> int:
     try:
         code = run(args)
     except KeyboardInterrupt:
-        code = interrupt.CODE
-    if code == interrupt.CODE:
+        code = interrupt.EXIT_CODE
+    if code == interrupt.EXIT_CODE:
         interrupt.cancel_repeats()
         interrupt.drop_output_and_threads()
     return code
@@ -48,7 +55,7 @@ def run(args: list[str]) -> int:
     except KeyboardInterrupt:
         interrupt.cancel_repeats()
         interrupt.report_leftovers()
-        return interrupt.CODE
+        return interrupt.EXIT_CODE
 
 
 def _run_or_show_error(args: list[str]) -> int:
@@ -60,7 +67,7 @@ def _run_or_show_error(args: list[str]) -> int:
             return 0
         code = _run_verb(args)
     except CloudgpuError as error:
-        return _show(error, args)
+        return _show_error(error, args)
     except interrupt.Interrupted as told:
         raise KeyboardInterrupt from told
     except BrokenPipeError:
@@ -70,7 +77,9 @@ def _run_or_show_error(args: list[str]) -> int:
         from cloudgpu.cli.common import Declined
         from cloudgpu.cli.errors import as_cloudgpu_error
 
-        return _declined(error, args) if isinstance(error, Declined) else _show(as_cloudgpu_error(error, args), args)
+        return (
+            _declined(error, args) if isinstance(error, Declined) else _show_error(as_cloudgpu_error(error, args), args)
+        )
     return code if isinstance(code, int) else 0
 
 
@@ -84,9 +93,9 @@ def _completing() -> bool:
 
 
 def _run_verb(args: list[str]) -> Any:
-    """Let the parser run a verb; on a terminal, show that it goes on."""
+    """Let the parser run a verb; on a terminal, show progress."""
 
-    def go() -> Any:
+    def call_parser() -> Any:
         if args[:1] == ["ls"] and not _completing() and _ls(args[1:]):
             return 0
         from cloudgpu.cli.parser import app
@@ -94,28 +103,28 @@ def _run_verb(args: list[str]) -> Any:
         return app(args=args, prog_name="cloudgpu", standalone_mode=False, color=is_coloured(sys.stdout))
 
     if _completing() or not is_terminal(sys.stderr):  # zsh and fish leave stderr the line that is being typed
-        return go()
+        return call_parser()
     from cloudgpu.cli import progress
 
     with progress.show_spinner(" ".join(args[:1])):
-        return go()
+        return call_parser()
 
 
 def _ls(words: list[str]) -> bool:
     """Answer `ls` from the ledger without the parser, which takes longer; return False where a word needs it."""
     json = words[-2:] in _JSON
     options = words[:-2] if json else words
-    if not all(word in _LS for word in options):
+    if not all(word in _LS_OPTIONS for word in options):
         return False
     from cloudgpu.cli.machines.listing import list_machines
     from cloudgpu.cli.output import Format, emit
 
-    document, text = list_machines(**{_LS[word]: True for word in options})
+    document, text = list_machines(**{_LS_OPTIONS[word]: True for word in options})
     emit(Format.JSON if json else Format.TEXT, document, text)
     return True
 
 
-def _show(error: CloudgpuError, args: list[str]) -> int:
+def _show_error(error: CloudgpuError, args: list[str]) -> int:
     if wants_json(args):
         import json  # --help does without
 
@@ -128,8 +137,8 @@ def _show(error: CloudgpuError, args: list[str]) -> int:
             _drop_stdout()
     else:
         # A sentence that begins with what was typed says where it was typed.
-        where = f"{error.field}: " if error.field and error.message.startswith(("'", '"')) else ""
-        lines = [f"error: {where}{error.message}"]
+        field_text = f"{error.field}: " if error.field and error.message.startswith(("'", '"')) else ""
+        lines = [f"error: {field_text}{error.message}"]
         lines += [f"  {error.next}"] if error.next else []
         if is_terminal(sys.stderr):
             lines = [filled(line.strip(), prose_columns(), "  " * number, "  ") for number, line in enumerate(lines)]
@@ -152,7 +161,7 @@ def _declined(error: Exception, args: list[str]) -> int:
 
 
 def wants_json(args: list[str]) -> bool:
-    """Say whether the command line asks for JSON, whatever else is wrong with it."""
+    """Return whether the command line asks for JSON, whatever else is wrong with it."""
     before = args[: args.index("--")] if "--" in args else args
     if before and before[0] in ("exec", "ssh", "run"):
         return False

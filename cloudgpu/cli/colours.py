@@ -1,6 +1,6 @@
-"""Gives words of an answer the colour of what they mean: states, money, headings, warnings, errors. Changes no word.
+"""Colours the words of an answer by their meaning: states, money, headings, warnings, errors.
 
-Answers are made without colours, and widths are counted there; here the finished text is coloured, line by line.
+Answers are made without colours, as their widths are counted; the finished text is coloured here, line by line.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from cloudgpu.cli.terminal import paint
 
 BY_COLOUR = {
     "green": ("running", "ready"),
-    # Something is to be known, or will be another state in a moment.
+    # In transition.
     "magenta": ("pending", "stopping", "parking", "disk left"),
-    # Something is to be done.
+    # The user should do something.
     "bold magenta": ("unknown", "unsettled", "interrupted"),
     # It costs little, or nothing.
     "dim": (
@@ -34,10 +34,10 @@ MARKS = {
     "error:": "bold red",
 }
 
-# A bar has the colour of the words behind it, which say how a budget stands.
+# A bar has the colour of the words behind it, which are the status of a budget.
 BARS = {"used up": "bold red", "passed by what runs": "bold magenta", "nearly used up": "magenta", "fits": "green"}
 
-# Labels of what is shown before somebody agrees: what is erased or open to all, what costs, what nobody guards.
+# Labels in what is shown before a question: what is erased, open to everybody, billed, or without a safeguard.
 LABELS = {
     "stop erases": "bold red",
     "erases": "bold red",
@@ -58,8 +58,8 @@ _MARK = re.compile(rf"(?P<indent> *)(?P<mark>{'|'.join(map(re.escape, MARKS))})(
 _LABEL = re.compile(rf"  (?P<label>{'|'.join(LABELS)})(?=  )")
 _BAR = re.compile(rf"  (?P<bar>[█▒░#=.]{{10,}})  (?P<state>{'|'.join(BARS)})")
 # A machine over time: on spot, on demand, starting, waiting.
-_OVER_TIME = re.compile(r"  (?P<label>\S[^█▓░·]{0,16} +)(?P<run>[█▓░·]+)")
-TIMES = {"█": "green", "▓": "magenta", "░": "bold magenta", "·": "dim"}
+_TIMELINE = re.compile(r"  (?P<label>\S[^█▓░·]{0,16} +)(?P<run>[█▓░·]+)")
+TIMELINE_COLOURS = {"█": "green", "▓": "magenta", "░": "bold magenta", "·": "dim"}
 _HEADINGS = re.compile(r" *[A-Z$/%.-]+(?: [A-Z$/%]+)*(?: {2,}[A-Z$/%.-]+(?: [A-Z$/%]+)*)+ *")
 _TITLE = re.compile(r"Plan|Stop|End|Extend|Start|At the cloud")
 
@@ -82,10 +82,10 @@ def _line(line: str) -> str:
 
 def _labelled(line: str) -> str:
     """Return a line that begins with a label or a mark, or any other one."""
-    over_time = _OVER_TIME.fullmatch(line)
-    if over_time is not None:
-        painted = (paint("".join(same), TIMES[mark]) for mark, same in groupby(over_time["run"]))
-        return f"  {over_time['label']}{''.join(painted)}"
+    timeline = _TIMELINE.fullmatch(line)
+    if timeline is not None:
+        painted = (paint("".join(same), TIMELINE_COLOURS[mark]) for mark, same in groupby(timeline["run"]))
+        return f"  {timeline['label']}{''.join(painted)}"
     label = _LABEL.match(line)
     if label is not None:
         return f"  {paint(label['label'], LABELS[label['label']])}{_WORDS.sub(_painted, line[label.end() :])}"

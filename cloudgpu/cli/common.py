@@ -29,7 +29,9 @@ def _complete_name(incomplete: str) -> list[str]:
     return machine_names(incomplete)
 
 
-PLACE = "{providers}"  # in an option's help: what is installed is put here when the help is printed
+PROVIDERS_PLACEHOLDER = (
+    "{providers}"  # in an option's help: replaced by the installed providers when the help is printed
+)
 Output = Annotated[Format, typer.Option("-o", "--output", help="text, or json: exactly one document on stdout.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed without a terminal.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show details, reasons and sources.")]
@@ -40,7 +42,7 @@ MaybeName = Annotated[
 ]
 
 
-def without_name(args: list[str]) -> list[str]:
+def with_empty_name(args: list[str]) -> list[str]:
     """Return the arguments of a verb that takes NAME and a command, with an empty NAME where the command begins first.
 
     Options of the verb itself stand before both.
@@ -50,9 +52,9 @@ def without_name(args: list[str]) -> list[str]:
 
 
 def open_session(*, warn: bool = True) -> Session:
-    """Return the session of this environment; stages are told on stderr.
+    """Return the session of this environment; its steps are printed on stderr.
 
-    So is, unless `warn` is false, that no run has succeeded for too long: by every verb but those that make runs.
+    With `warn`, a warning is printed if no run of the reaper has succeeded for too long.
     """
     from cloudgpu.control.outage.opening import open_session
 
@@ -63,7 +65,7 @@ def open_session(*, warn: bool = True) -> Session:
 
 
 def warn_if_overdue() -> None:
-    """Say so for a verb that needs no session: where the settings or the ledger cannot be read, it goes on without."""
+    """Print that warning for a verb that needs no session; nothing if the settings or the ledger cannot be read."""
     with suppress(CloudgpuError):
         open_session()
 
@@ -77,20 +79,20 @@ def _warn_overdue(session: Session) -> None:
             tell(message)
 
 
-def exit_if_unanswered(gaps: Sequence[Gap], says: Callable[[str, str], str] = unanswered_text) -> None:
-    """Say who did not answer and why, and leave with the exit code of that; return where everybody has answered."""
+def exit_if_unanswered(gaps: Sequence[Gap], text_of: Callable[[str, str], str] = unanswered_text) -> None:
+    """Print who did not answer and why, and exit with the code for that; return if everybody has answered."""
     for gap in gaps:
-        tell(says(gap["scope"], gap["why"]))
+        tell(text_of(gap["scope"], gap["why"]))
     if gaps:
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
 class Declined(Exception):
-    """The user was asked and said no; the message is the one sentence that says what that means."""
+    """The user answered a question with no; the message says in one sentence what was done."""
 
 
 def on_terminal() -> bool:
-    """Say whether somebody can be asked: both input and stderr are a terminal, and neither is closed."""
+    """Return whether somebody can be asked: both input and stderr are a terminal, and neither is closed."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
@@ -99,12 +101,12 @@ def confirm(
     *,
     yes: bool,
     why: str = "This spends or destroys something",
-    no: str = "Nothing was done.",
+    declined: str = "Nothing was done.",
     about: str = "",
 ) -> None:
     """Ask once on a terminal; raise InvalidRequest without one unless --yes was given, Declined for any other answer.
 
-    `no` says how things stand then. `about` is shown before the question: what it does, in lines.
+    `declined` is the message of Declined. `about` is shown before the question: what the action does, in lines.
     """
     if yes:
         return
@@ -119,11 +121,11 @@ def confirm(
 
     if about:
         sys.stderr.write(f"{colour_for(about, sys.stderr)}\n")
-    if answered(f"{wrapped(f'{question} [y/N]')} ").lower() not in ("y", "yes"):
-        raise Declined(no)
+    if read_answer(f"{wrapped(f'{question} [y/N]')} ").lower() not in ("y", "yes"):
+        raise Declined(declined)
 
 
-def answered(question: str) -> str:
+def read_answer(question: str) -> str:
     """Ask on stderr and return the line that was typed; raise InvalidRequest at the end of input."""
     sys.stderr.write(question)
     sys.stderr.flush()
@@ -146,13 +148,13 @@ def complete_kind(incomplete: str) -> list[str]:
     return [kind for kind in _installed() if kind.startswith(incomplete)]
 
 
-def name_installed(params: Sequence[Any]) -> None:
+def insert_provider_names(params: Sequence[Any]) -> None:
     """Put the names of the installed providers into the help of these options."""
     for param in params:
-        if PLACE in (getattr(param, "help", None) or ""):
+        if PROVIDERS_PLACEHOLDER in (getattr(param, "help", None) or ""):
             installed = _installed() or ("none is installed",)  # a copy of the source that nobody has installed
             param.help = param.help.replace(
-                PLACE, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
+                PROVIDERS_PLACEHOLDER, " or ".join(filter(None, (", ".join(installed[:-1]), installed[-1])))
             )
 
 
@@ -162,6 +164,6 @@ def _installed() -> tuple[str, ...]:
     return provider_kinds()
 
 
-def kind_option(says: str) -> Any:
+def kind_option(help_text: str) -> Any:
     """Return the option --provider of a verb, with this help."""
-    return typer.Option(metavar="KIND", help=says, autocompletion=complete_kind)
+    return typer.Option(metavar="KIND", help=help_text, autocompletion=complete_kind)

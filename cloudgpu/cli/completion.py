@@ -17,14 +17,16 @@ from cloudgpu.errors import CloudgpuError
 CompletionSource = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
 
 
-def verbs(ctx: Any, incomplete: str, table: dict[str, str]) -> list[Any]:
+def verbs(ctx: Any, incomplete: str, summaries: dict[str, str]) -> list[Any]:
     """Return the verbs that begin with `incomplete` as completion items of the parser."""
     from typer._click.shell_completion import CompletionItem  # the parser's own class: typer re-exports it nowhere
 
     del ctx
-    shown = {verb: says for verb, says in table.items() if " " not in verb}  # a shell completes one word at a time
-    shown |= {"help": "Show all verbs, or explain one.", "version": "Print the version."}
-    return [CompletionItem(verb, help=says) for verb, says in shown.items() if verb.startswith(incomplete)]
+    matches = {
+        verb: summary for verb, summary in summaries.items() if " " not in verb
+    }  # a shell completes one word at a time
+    matches |= {"help": "Show all verbs, or explain one.", "version": "Print the version."}
+    return [CompletionItem(verb, help=summary) for verb, summary in matches.items() if verb.startswith(incomplete)]
 
 
 def complete_values(verb: str, params: Iterable[Any]) -> None:
@@ -64,7 +66,7 @@ def machine_paths(incomplete: str) -> list[str]:
 
 
 def _jobs(_: Mapping[str, Any], *, living: bool = False) -> Iterable[str]:
-    """Return the names of jobs, the latest first; `living`, of those alone that live."""
+    """Return the names of jobs, the latest first; with `living`, only those of living jobs."""
     from cloudgpu.control.jobs.listing import job_names
     from cloudgpu.control.outage.opening import open_session
 

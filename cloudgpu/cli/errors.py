@@ -12,8 +12,8 @@ from typing import Any
 from cloudgpu.core.values.printable import printable
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
-_VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's sentences repeat what was typed
-# What cp and scp need, or allow, for what is always done here.
+_VALUE = re.compile(r"'([^']*)' is |arguments?(?:\(s\))? \((.*)\)")  # how the parser's messages quote what was typed
+# Flags of cp and scp for what `cloudgpu cp` always does.
 _UNNEEDED = {"-r", "-R", "-a", "-p", "-f", "--recursive", "--archive", "--preserve", "--force"}
 
 
@@ -35,20 +35,20 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
     from cloudgpu.cli.verbs import VERBS
 
     if args and args[0] == "cp" and type(error).__name__ == "NoSuchOption":
-        known = _unneeded_option(args, error.option_name)
-        if known is not None:
-            return known
+        unneeded = _unneeded_option(args, error.option_name)
+        if unneeded is not None:
+            return unneeded
     if getattr(error, "possibilities", None):
         error.possibilities = _near_options(error.option_name, error.possibilities)
     param = getattr(error, "param", None)
     field = _name(param) if param is not None else getattr(error, "option_name", None)
-    named = getattr(getattr(error, "ctx", None), "info_name", None)  # also where another word was typed for it
-    verb = next((f" {words}" for words in (named, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
+    command_name = getattr(getattr(error, "ctx", None), "info_name", None)  # also where another word was typed for it
+    verb = next((f" {words}" for words in (command_name, " ".join(args[:2]), *args[:1]) if words in VERBS), "")
     sentence = " ".join(error.format_message().split()).replace("is not a valid int", "is not a whole number")
     if type(error).__name__ == "MissingParameter" and field:
-        sentence = f"{field} is missing{_words_of(param, verb)}"
+        sentence = f"{field} is missing{_choices_text(param, verb)}"
     elif param is not None and param.param_type_name == "argument" and hasattr(param.type, "choices"):
-        sentence = f"There is no 'cloudgpu{verb} {printable(_typed(error) or '')}'{_words_of(param, verb)}"
+        sentence = f"There is no 'cloudgpu{verb} {printable(_typed(error) or '')}'{_choices_text(param, verb)}"
     return InvalidRequest(
         sentence if sentence.endswith((".", "?", "!")) else f"{sentence}.",
         field=field or "arguments",
@@ -57,23 +57,23 @@ def _usage(error: Any, args: Sequence[str]) -> InvalidRequest:
     )
 
 
-def _near_options(typed: str, known: Sequence[str]) -> list[str]:
+def _near_options(typed: str, options: Sequence[str]) -> list[str]:
     """Return the options that are like the one that was typed; the parser's own search counts the dashes, too."""
     from difflib import get_close_matches
 
-    bare = {one.lstrip("-"): one for one in known}
+    bare = {option.lstrip("-"): option for option in options}
     return [bare[name] for name in get_close_matches(typed.lstrip("-"), bare)]
 
 
-def _words_of(param: Any, verb: str) -> str:
-    """Return a clause with the words that a verb takes here, those that are verbs of their own too; or nothing."""
+def _choices_text(param: Any, verb: str) -> str:
+    """Return a clause with the words that a verb takes here, including those that are verbs themselves; or nothing."""
     from cloudgpu.cli.verbs import VERBS
 
     if param.param_type_name != "argument" or not hasattr(param.type, "choices"):
         return ""
-    words = [str(getattr(one, "value", one)) for one in param.type.choices]
-    words += [one.split()[-1] for one in VERBS if one.startswith(f"{verb.strip()} ")]
-    return f": it takes {', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else f": it takes {words[0]}"
+    choices = [str(getattr(one, "value", one)) for one in param.type.choices]
+    choices += [one.split()[-1] for one in VERBS if one.startswith(f"{verb.strip()} ")]
+    return f": it takes {', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else f": it takes {choices[0]}"
 
 
 def _unneeded_option(args: Sequence[str], option: str) -> InvalidRequest | None:

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 from cloudgpu.cli.terminal import columns, filled, is_coloured, paint, prose_columns
-from cloudgpu.cli.verbs import HEADINGS, SAYS, VERBS
+from cloudgpu.cli.verbs import HEADINGS, SLOGAN, VERBS
 
-_OPTION_WIDTH = 30  # columns of an option and its value; where they are longer, the text begins on the next line
+_OPTION_WIDTH = 30  # columns of an option and its value; if they are longer, the text begins on the next line
 # What most people type, on the page of `cloudgpu` alone.
-COMMON = {
+COMMON_VERBS = {
     "Begin": ("demo", "init", "doctor"),
     "Machines": ("up", "ls", "ssh", "exec", "tunnel", "extend", "stop", "down"),
     "Money": ("estimate", "cost", "budget", "compare"),
@@ -21,7 +21,7 @@ COMMON = {
 
 
 class Page:
-    """Collects a page of help: what the parser asks of a formatter. Unlike the parser's own, it breaks no word."""
+    """Builds a page of help with the methods of the parser's formatter. Unlike that, it never breaks a word."""
 
     def __init__(self, width: int) -> None:
         self.width, self._indent, self._parts = width, "", list[str]()
@@ -80,11 +80,11 @@ def page_of(command: Any, ctx: Any) -> str:
 def front_page() -> str:
     """Return the page of `cloudgpu` alone: the common verbs, in at most 30 lines."""
     page = Page(columns())
-    page.write_text(SAYS)
+    page.write_text(SLOGAN)
     page.write_paragraph()
     page.write_usage("cloudgpu", "VERB [OPTIONS]")
-    width = max(len(verb) for verbs in COMMON.values() for verb in verbs)
-    for title, verbs in COMMON.items():
+    width = max(len(verb) for verbs in COMMON_VERBS.values() for verb in verbs)
+    for title, verbs in COMMON_VERBS.items():
         page.write_rows(title, [(verb.ljust(width), VERBS[verb][1]) for verb in verbs])
     page.write_paragraph()
     page.write_text("cloudgpu --help lists every verb, and cloudgpu help VERB explains one.")
@@ -101,7 +101,7 @@ def write_verbs(page: Page) -> None:
 
 
 def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Sequence[str]]) -> None:
-    """Write arguments and options under the titles of `groups`, which name options; those in none come last."""
+    """Write arguments and options under the titles of `groups`, which list options; those in no group come last."""
     group_of = {option: title for title, options in groups.items() for option in options}
     rows: dict[str, list[tuple[str, str]]] = {"Arguments": [], **{title: [] for title in groups}, "Options": []}
     for param in command.get_params(ctx):
@@ -110,13 +110,16 @@ def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Seque
             argument = param.param_type_name == "argument"
             title = next((group_of[option] for option in param.opts if option in group_of), "Options")
             rows["Arguments" if argument else title].append(help_record)
-    width = max((len(first) for found in rows.values() for first, _ in found if len(first) <= _OPTION_WIDTH), default=0)
+    width = max(
+        (len(first) for group_rows in rows.values() for first, _ in group_rows if len(first) <= _OPTION_WIDTH),
+        default=0,
+    )
     order = {option: number for number, option in enumerate(group_of)}
-    for title, found in rows.items():
+    for title, group_rows in rows.items():
         if title in groups:
-            found.sort(key=lambda row: min(order.get(word.rstrip(","), len(order)) for word in row[0].split()))
-        if found:
-            page.write_rows(title, [(first.ljust(width), second) for first, second in found])
+            group_rows.sort(key=lambda row: min(order.get(word.rstrip(","), len(order)) for word in row[0].split()))
+        if group_rows:
+            page.write_rows(title, [(first.ljust(width), second) for first, second in group_rows])
 
 
 def _heading(text: str) -> str:

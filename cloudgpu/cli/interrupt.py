@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-CODE = 130
+EXIT_CODE = 130
 GRACE_S = 1.4  # from the first KeyboardInterrupt to its repetition, if the command still runs
 REPEAT_S = 0.2
 THREADS_GRACE_S = 0.3  # for all remaining threads together
@@ -20,13 +20,13 @@ WAKE_PAUSES_S = 0.05, 0.2, 1.0  # pauses after a signal, after each the main thr
 
 
 class Interrupted(Exception):
-    """KeyboardInterrupt on its way through the parser, which would make something else of it."""
+    """A KeyboardInterrupt on its way through the parser, which would turn it into another error."""
 
 
 def install_handlers() -> None:
     """Let Ctrl-C raise KeyboardInterrupt repeatedly until `ignore_interrupts`, unless it is ignored (nohup, `&`).
 
-    Again, for it may be lost: in a library that catches everything, or in a clean-up that hangs.
+    Repeatedly, since one may be lost: in a library that catches everything, or in a clean-up that hangs.
     """
     if signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, _on_signal}:
         signal.signal(signal.SIGALRM, _interrupt)
@@ -35,22 +35,22 @@ def install_handlers() -> None:
 
 
 def cancel_repeats() -> None:
-    """Let what follows take as long as it needs, though Ctrl-C came; the next one ends it."""
+    """Stop repeating KeyboardInterrupt, so that what follows may take its time; the next Ctrl-C ends it."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def ignore_interrupts() -> None:
-    """Have no further Ctrl-C interrupt the few milliseconds that are left."""
+    """Ignore further Ctrl-C for the few milliseconds until the end."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     cancel_repeats()
     # CPython 3.11 ends itself by SIGINT where Ctrl-C came inside an exec(), even if the exception was caught. Every
-    # dataclass makes such a call while it is imported. The next exec() takes the mark away.
+    # dataclass makes such a call while it is imported. The next exec() clears that state.
     exec("")  # noqa: S102
 
 
 def report_leftovers() -> None:
-    """Say on stderr what may be left of what was under way."""
+    """Print on stderr what interrupted actions may have left."""
     from cloudgpu import underway
 
     with suppress(OSError):  # a terminal that is gone
@@ -58,9 +58,9 @@ def report_leftovers() -> None:
 
 
 def drop_output_and_threads() -> None:
-    """Leave out what would keep the process at its end, and end the threads that it has left.
+    """Skip what would delay the end of the process, and end the remaining threads.
 
-    What would keep it is output that nobody reads any more, and a last garbage collection (half a second of work with
+    What would delay it is output that nobody reads any more, and a last garbage collection (half a second of work with
     Google's SDK). A thread that is inside OpenSSL while the process ends could crash it: all connections are closed.
     """
     from cloudgpu import parallel
@@ -78,8 +78,8 @@ def _close_connections() -> None:
     for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  (names)
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(number).st_mode) and not os.get_inheritable(number):
-                with socket.socket(fileno=os.dup(number)) as one:
-                    one.shutdown(socket.SHUT_RDWR)
+                with socket.socket(fileno=os.dup(number)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def _wake_after_signals() -> None:
@@ -90,7 +90,7 @@ def _wake_after_signals() -> None:
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
-    signal.signal(signal.SIGURG, _nothing)
+    signal.signal(signal.SIGURG, _ignore_signal)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # by then it may be another file's number
     _thread.start_new_thread(_wake, (read, _thread.get_ident()))
@@ -104,12 +104,12 @@ def _wake(read: int, thread: int) -> None:
                 signal.pthread_kill(thread, signal.SIGURG)
 
 
-def _nothing(_number: int, _frame: Any) -> None:
+def _ignore_signal(_number: int, _frame: Any) -> None:
     pass
 
 
 def _on_signal(number: int, frame: Any) -> None:
-    if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second one puts nothing off
+    if signal.getitimer(signal.ITIMER_REAL)[0] == 0:  # a second Ctrl-C does not postpone the timer
         signal.setitimer(signal.ITIMER_REAL, GRACE_S, REPEAT_S)
     _interrupt(number, frame)
 

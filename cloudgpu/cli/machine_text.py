@@ -1,4 +1,4 @@
-"""Writes what `show` says of one machine, when each layer would end it (also for `ls -v`), and what runs on it."""
+"""One machine as text for `show`, and when each safeguard would end it (also for `ls -v`)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from cloudgpu.cli.render import (
     facts,
     gpus,
     has_retained,
+    is_stopped_unbilled,
     minute,
     paragraph,
-    pauses,
     place,
     price,
     price_briefly,
     rounded,
     spent,
     state_text,
+    stopped_costs_text,
     when,
-    while_stopped,
     without_price,
 )
 from cloudgpu.core.model.machine import is_owned
@@ -43,22 +43,22 @@ _NO_AGENT = {
 _TIMERS = {"own": "its own timer, a separate process"}
 ONLY_REAPER = "only cloudgpu reap or watch ends it"
 WAIVED = ", and it was launched or started with --no-guard"
-_HERE = ("local", "ssh")
+_WITHOUT_CLOUD = ("local", "ssh")
 _NO_CLOUD = "No cloud was queried: config.toml names none, and there are no usable credentials."
 
 
 def guards(value: MachineDocument, now: datetime) -> str | None:
-    """Return in words when each layer would end a machine; None for one that is not billed."""
+    """Return in words when each safeguard would end a machine; None for one that is not billed."""
     if value["terminated_at"] or not value["billed"]:
         return None
-    found = value["guards"]
+    safeguards = value["guards"]
     parts = [
-        _guard_text("the agent", found["agent"], _NO_AGENT.get(found["agent_is"] or "", "none"), now),
-        *([] if _has_no_cloud(value) else [_guard_text(_timer(found), found["timer"], "none", now)]),
-        _guard_text("the reaper", found["reaper"], "nothing decided", now),
+        _guard_text("the agent", safeguards["agent"], _NO_AGENT.get(safeguards["agent_is"] or "", "none"), now),
+        *([] if _has_no_cloud(value) else [_guard_text(_timer(safeguards), safeguards["timer"], "none", now)]),
+        _guard_text("the reaper", safeguards["reaper"], "nothing decided", now),
     ]
-    if found["agent_is"] in _NO_AGENT and found["timer_is"] == "none":
-        parts.append(ONLY_REAPER + (WAIVED if found["waived"] else ""))
+    if safeguards["agent_is"] in _NO_AGENT and safeguards["timer_is"] == "none":
+        parts.append(ONLY_REAPER + (WAIVED if safeguards["waived"] else ""))
     return "; ".join(parts)
 
 
@@ -78,25 +78,27 @@ def _guard_text(name: str, at: str | None, absent: str, now: datetime) -> str:
     return f"{name} {'in ' + rounded(left) if left > 0 else 'now'}"
 
 
-def guard_lines(values: Sequence[MachineDocument], last_pass: str | None, now: datetime) -> list[str]:
+def guard_lines(values: Sequence[MachineDocument], last_run: str | None, now: datetime) -> list[str]:
     """Return a line per machine that is billed, and one about the reaper."""
-    shown = [(value["name"], said) for value in values if (said := guards(value, now)) is not None]
+    texts = [(value["name"], text) for value in values if (text := guards(value, now)) is not None]
     last_run_text = (
-        f"The last successful run of the reaper was {ago(last_pass, now)}."
-        if last_pass
+        f"The last successful run of the reaper was {ago(last_run, now)}."
+        if last_run
         else "No run of the reaper has succeeded yet."
     )
-    return ["\nEnded by", facts(shown), last_run_text] if shown else []
+    return ["\nEnded by", facts(texts), last_run_text] if texts else []
 
 
 def line(value: MachineDocument) -> str:
     """Return one machine in one line: what, where, price, and its lease, or that it is off."""
     spot = " spot" if value["market"] == "spot" else ""
-    at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
+    place_text = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     usd = value["price"] and value["price"]["usd_per_hour"]
-    off = value["terminated_at"] or value["state"] in ("stopped", "deallocated")
-    lease = f", {value['state']}" if off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
-    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {at}, {dollars(usd, 4)}/h{lease}"
+    is_off = value["terminated_at"] or value["state"] in ("stopped", "deallocated")
+    lease = (
+        f", {value['state']}" if is_off else f", {_end_in_line(value, value['expires'])}" if value["expires"] else ""
+    )
+    return f"{value['name']}: {gpus(value, briefly=True)}{spot}, {place_text}, {dollars(usd, 4)}/h{lease}"
 
 
 def _end_in_line(value: MachineDocument, expires: str) -> str:
@@ -107,19 +109,24 @@ def _end_in_line(value: MachineDocument, expires: str) -> str:
     return f"until {minute(last)}: its lease only warns, at {minute(expires)}"
 
 
-def at_a_glance(value: MachineDocument, now: datetime) -> str:
-    """Return one machine in few lines: its state, price, cost and end, then what and where; then all warnings whole."""
-    gone, owned, address = value["terminated_at"] is not None, is_owned(value["provider"]), value["address"]
-    there = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not gone else []
-    looked = [f"seen {ago(value['seen_at'], now)}"] if value["seen_at"] else []
-    active = [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not gone else []
+def machine_summary(value: MachineDocument, now: datetime) -> str:
+    """Return one machine in few lines: its state, price, cost and end, then what and where, then all warnings."""
+    has_ended, owned, address = value["terminated_at"] is not None, is_owned(value["provider"]), value["address"]
+    ssh_text = [f"{address['user']}@{address['host']} port {address['port']}"] if address and not has_ended else []
+    seen_text = [f"seen {ago(value['seen_at'], now)}"] if value["seen_at"] else []
+    active_text = (
+        [f"last active {ago(value['last_active_at'], now)}"] if value["last_active_at"] and not has_ended else []
+    )
     lines = facts(
         [
             ("what", f"{value['instance_type']}, {gpus(value)}{_market(value)}"),
-            ("where", ", ".join(filter(None, [place(value), None if owned else value["cloud_id"], *looked, *active]))),
-            ("price", None if gone else price_briefly(value["price"])),
-            ("lease", None if gone else _lease_briefly(value)),
-            ("ssh", ", ".join(there) or None),
+            (
+                "where",
+                ", ".join(filter(None, [place(value), None if owned else value["cloud_id"], *seen_text, *active_text])),
+            ),
+            ("price", None if has_ended else price_briefly(value["price"])),
+            ("lease", None if has_ended else _lease_briefly(value)),
+            ("ssh", ", ".join(ssh_text) or None),
             ("owner", f"{value['owner']}, project {value['project']}"),
             *_warnings(value, now),
         ]
@@ -136,8 +143,8 @@ def state_sentence(value: MachineDocument, now: datetime) -> str:
     if value["launch_uncertain"] or has_retained(value):
         return f"{name} is {state}; {spent_so_far}."
     if not value["billed"]:
-        stays_billed = value["stopped_usd_per_month"] if while_stopped(value) else None
-        costs = f"; what stays costs {dollars(stays_billed)} a month" if while_stopped(value) else ""
+        stays_billed = value["stopped_usd_per_month"] if stopped_costs_text(value) else None
+        costs = f"; what stays costs {dollars(stays_billed)} a month" if stopped_costs_text(value) else ""
         return f"{name} is {state}{'' if is_owned(value['provider']) else ', not billed'}{costs}; {spent_so_far}."
     hourly = value["price"] and value["price"]["usd_per_hour"]
     usd = "at a price that is not known" if hourly is None else f"at {dollars(hourly, 4)} an hour"
@@ -146,12 +153,16 @@ def state_sentence(value: MachineDocument, now: datetime) -> str:
 
 
 def _ends(value: MachineDocument, now: datetime) -> str:
-    """Return when a machine ends, and by what: the earliest of its guards."""
-    found = value["guards"]
-    names = {"agent": "its agent", "timer": _timer(found), "reaper": "the reaper"}
+    """Return when a machine ends, and by what: the earliest of its safeguards."""
+    safeguards = value["guards"]
+    names = {"agent": "its agent", "timer": _timer(safeguards), "reaper": "the reaper"}
     ends = [
         (at, who)
-        for at, who in ((found["agent"], "agent"), (found["timer"], "timer"), (found["reaper"], "reaper"))
+        for at, who in (
+            (safeguards["agent"], "agent"),
+            (safeguards["timer"], "timer"),
+            (safeguards["reaper"], "reaper"),
+        )
         if at
     ]
     if not ends:
@@ -183,7 +194,7 @@ def lease_lines(value: MachineDocument, now: datetime) -> Iterator[tuple[str, st
 
 
 def _warnings(value: MachineDocument, now: datetime) -> Iterator[tuple[str, str | None]]:
-    """Yield what costs beside it or without it, what nobody guards, who was let in, and what cannot be reached."""
+    """Yield warnings: what else is billed, missing safeguards, shared keys, and what cannot be reached."""
     gone = value["terminated_at"] is not None
     yield "why", value["reason"]
     yield "also billed", None if gone else _attached_costs(value)
@@ -236,7 +247,7 @@ def machine(value: MachineDocument, now: datetime) -> str:
 
 
 def _market(value: MachineDocument) -> str:
-    """Return on which market a machine was bought; nothing for one that was not."""
+    """Return the market on which a machine was bought; empty for an own machine."""
     return (
         ""
         if is_owned(value["provider"]) and value["market"] == "on_demand"
@@ -254,7 +265,7 @@ def _owner_text(value: MachineDocument) -> str | None:
 
 
 def _shared(value: MachineDocument) -> str | None:
-    """Return whose keys were let in beside those of the launch, and from where."""
+    """Return whose keys `share` let in, and from where."""
     parts = []
     for one in value["shared"]:
         place = f" from {one['from'].removesuffix('/32')}" if one["from"] else ""
@@ -263,13 +274,17 @@ def _shared(value: MachineDocument) -> str | None:
 
 
 def _interruption_text(value: MachineDocument, now: datetime) -> str | None:
-    """Return that a spot interruption is rehearsed, and when it takes the machine; None where there is none."""
+    """Return that a spot interruption is rehearsed, and when it ends the machine; None where there is none."""
     return f"rehearsal: it is taken {when(value['taken_at'], now)}" if value["taken_at"] else None
 
 
 def _attached_costs(value: MachineDocument) -> str | None:
-    """Return what is billed beside the machine as it is now."""
-    paid = [one for one in value["attached_costs"] or () if one["while_stopped" if pauses(value) else "while_running"]]
+    """Return what is billed in addition to the machine in its present state."""
+    paid = [
+        one
+        for one in value["attached_costs"] or ()
+        if one["while_stopped" if is_stopped_unbilled(value) else "while_running"]
+    ]
     return attached_costs_text(paid) or None
 
 
@@ -286,12 +301,12 @@ def _retained_text(value: MachineDocument) -> str | None:
 
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
-    """Return who was asked, who could not be, and that no cloud was, each as a line or more of a terminal."""
+    """Return which accounts were queried, which could not be, and whether no cloud was, wrapped for a terminal."""
     names = [_account(answer) for answer in document["queried"]]
     lines = [f"Queried: {', '.join(names)}."] if names else []
     lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
               for gap in document["not_queried"]]  # fmt: skip
-    if all(answer["provider"] in _HERE for answer in document["queried"]):
+    if all(answer["provider"] in _WITHOUT_CLOUD for answer in document["queried"]):
         lines.append(_NO_CLOUD)
     return [paragraph(line) for line in lines]
 

@@ -1,4 +1,4 @@
-"""How an answer and each step are written: with colours, as plain text, or as one JSON document. Needs no parser."""
+"""Prints answers and steps: with colours, as plain text, or as one JSON document. Needs no parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Format(StrEnum):
 
 
 def tell(sentence: str) -> None:
-    """Say what is going on, on stderr."""
+    """Print a step or a warning on stderr."""
     for notify in step_listeners:
         notify(sentence)
     text = filled(sentence, prose_columns(), "  ", "  ") if is_terminal(sys.stderr) else f"  {sentence}"
@@ -26,7 +26,7 @@ def tell(sentence: str) -> None:
 
 
 def colour_for(text: str, stream: Any) -> str:
-    """Return an answer as this stream shows it: with colours, or as it is."""
+    """Return an answer with colours if this stream shows them."""
     if not is_coloured(stream):
         return text
     from cloudgpu.cli.colours import coloured

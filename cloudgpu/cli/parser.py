@@ -16,11 +16,11 @@ from typer.models import CommandInfo
 
 from cloudgpu import __version__
 from cloudgpu.cli import interrupt
-from cloudgpu.cli.verbs import ACTIONS, SAYS, VERBS
+from cloudgpu.cli.verbs import ACTIONS, SLOGAN, VERBS
 
 
 class VerbCommand(TyperCommand):
-    """A verb; its help names the providers that are installed, which costs time only when it is printed.
+    """A verb; the installed providers are put into its help only when that is printed, as finding them takes time.
 
     A verb's module may have GROUPS, the options under titles, and `order_arguments`, which reorders arguments first.
     """
@@ -39,11 +39,11 @@ class VerbCommand(TyperCommand):
         return page_of(self, ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options, with what is installed in their texts."""
-        from cloudgpu.cli.common import name_installed
+        """Write the options, with the installed providers in their texts."""
+        from cloudgpu.cli.common import insert_provider_names
         from cloudgpu.cli.help import write_options
 
-        name_installed(self.params)
+        insert_provider_names(self.params)
         write_options(self, ctx, formatter, self.groups)
 
 
@@ -68,14 +68,14 @@ class VerbGroup(TyperGroup):
             help=module.command.__doc__,
             context_settings=getattr(module, "CONTEXT", None),
         )
-        found: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
-        found.groups = getattr(module, "GROUPS", {})
-        found.order_arguments = getattr(module, "order_arguments", None)
+        command: Any = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
+        command.groups = getattr(module, "GROUPS", {})
+        command.order_arguments = getattr(module, "order_arguments", None)
         if "_CLOUDGPU_COMPLETE" in os.environ:
             from cloudgpu.cli.completion import complete_values
 
-            complete_values(cmd_name, found.params)
-        return found
+            complete_values(cmd_name, command.params)
+        return command
 
     def get_help(self, ctx: Any) -> str:
         """Return the page of --help."""
@@ -103,32 +103,32 @@ class VerbGroup(TyperGroup):
         return verbs(ctx, incomplete, {verb: summary for verb, (_, summary) in VERBS.items()})
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; Ctrl-C passes the parser, which would say nothing of it."""
+        """Run the verb; Ctrl-C is passed through the parser, which would hide it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as told:
             raise interrupt.Interrupted from told
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb that was typed, by its own name or another; raise InvalidRequest for a word that is none."""
+        """Find the typed verb by its name or a synonym; raise InvalidRequest for another word."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            args = self._understood(ctx, args)
+            args = self._resolve(ctx, args)
         if tuple(args[:2]) in ACTIONS:
             args = [args[0], ACTIONS[args[0], args[1]], *args[2:]]
         if " ".join(args[:2]) in VERBS and len(args) > 1:
             args = [" ".join(args[:2]), *args[2:]]
         return super().resolve_command(ctx, args)
 
-    def _understood(self, ctx: Any, args: list[str]) -> list[str]:
-        from cloudgpu.cli.aliases import understood
+    def _resolve(self, ctx: Any, args: list[str]) -> list[str]:
+        from cloudgpu.cli.aliases import resolve_verb
 
-        found = understood(args)
-        if not found:  # `help` alone
+        resolved = resolve_verb(args)
+        if not resolved:  # `help` alone
             sys.stdout.write(f"{ctx.get_help()}\n")
             raise typer.Exit
-        if found[0] == "--version":
+        if resolved[0] == "--version":
             _version(value=True)
-        return found
+        return resolved
 
 
 app = typer.Typer(
@@ -136,7 +136,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help=SAYS,
+    help=SLOGAN,
     epilog="Start with: cloudgpu demo. Settings, ledger and keys are kept in CLOUDGPU_HOME.",
 )
 

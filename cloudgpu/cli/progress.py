@@ -1,4 +1,4 @@
-"""Shows on a terminal that something goes on: a turning sign, the seconds, and the step, on the last line of stderr.
+"""Shows progress on a terminal: a spinner, the seconds, and the step, on the last line of stderr.
 
 It appears after half a second without output and goes away before the next line, so that an answer never contains it. A
 question, or a line that is not ended, is left alone. Pipes and dumb terminals get none.
@@ -16,11 +16,11 @@ from typing import Any
 
 from cloudgpu.cli.terminal import columns, has_unicode, is_coloured, is_terminal, paint, step_listeners
 
-SILENT_S, TURN_S = 0.5, 0.1
+SILENT_S, TURN_S = 0.5, 0.1  # without output until the spinner appears, and between two of its frames
 LOCK_S = 0.5  # an interrupted write may have left the lock closed; nothing waits longer than this for it
-WORTH_SHOWING, GIGABYTE = 1_000_000, 1_000_000_000  # bytes: of a copy, less is there before it could be read
-RATE_OVER_S, KNOWN_AFTER_S = 10.0, 0.5  # seconds that a rate is measured over, and that it takes to know one
-NONE_FOR = ("watch", "demo")  # show by themselves what goes on
+MIN_TRANSFER, GIGABYTE = 1_000_000, 1_000_000_000  # bytes; a smaller copy ends before its progress could be read
+RATE_OVER_S, KNOWN_AFTER_S = 10.0, 0.5  # seconds over which a rate is measured, and after which it is shown
+NO_SPINNER_FOR = ("watch", "demo")  # they print their own progress
 STEPS = {  # the first step of a verb, where its name alone says too little
     "ls": "ls, looking at your machines",
     "up": "up, looking for offers",
@@ -63,7 +63,7 @@ class Spinner:
         self._drawn = self._stopped = False
         self._at_start = True  # of a line
         self._turn = 0
-        self._part = ""  # how far the step is
+        self._detail = ""  # how far the step is, shown after its name
         self._lock = _thread.allocate_lock()
         self._signs = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if has_unicode(stream) else "|/-\\"
 
@@ -75,9 +75,9 @@ class Spinner:
                 self.draw()
 
     def draw(self) -> None:
-        """Draw the line anew, where there was no output for a while, or where it is known how far the step is."""
+        """Draw the line again, if there was no output for a while, or if it is known how far the step is."""
         now = self._now()
-        silent = self._part or now - self._wrote >= SILENT_S
+        silent = self._detail or now - self._wrote >= SILENT_S
         if self._stopped or not self._at_start or not silent or not self._lock.acquire(timeout=0):
             return
         try:
@@ -92,17 +92,17 @@ class Spinner:
     def _line(self, now: float) -> str:
         sign = self._signs[self._turn % len(self._signs)]
         head = f"{sign} {int(now - self._begun)} s  "
-        room, words, taken = columns() - 1 - len(head), f"{self.step}{self._part or _counts_text()}".split(), ""
+        width, words, shown = columns() - 1 - len(head), f"{self.step}{self._detail or _counts_text()}".split(), ""
         for word in words:
-            if len(f"{taken} {word}") > room - 3:
-                taken += " .."
+            if len(f"{shown} {word}") > width - 3:
+                shown += " .."
                 break
-            taken = f"{taken} {word}".lstrip()
-        return (paint(sign, "bold") if is_coloured(self.stream) else sign) + head[1:] + taken
+            shown = f"{shown} {word}".lstrip()
+        return (paint(sign, "bold") if is_coloured(self.stream) else sign) + head[1:] + shown
 
     def begin(self, step: str) -> None:
-        """Count from now on the seconds of this step; without one, of the step before, after an answer was typed."""
-        self.step, self._part = step or self.step, ""
+        """Begin this step, and count its seconds; an empty text continues the previous step after an answer."""
+        self.step, self._detail = step or self.step, ""
         if "cloudgpu.parallel" in sys.modules:
             from cloudgpu.parallel import count_anew
 
@@ -112,11 +112,11 @@ class Spinner:
 
     def reach(self, part: str) -> None:
         """Show how far the step is, from now on and until the next one begins."""
-        self._part = f": {part}"
+        self._detail = f": {part}"
 
     def write(self, stream: Any, text: str) -> int:
         """Write what the program says, on a line that is clear."""
-        held = self._lock.acquire(timeout=LOCK_S)
+        has_lock = self._lock.acquire(timeout=LOCK_S)
         try:
             if self._drawn:
                 self.stream.write(_CLEAR)
@@ -127,7 +127,7 @@ class Spinner:
             written: int = stream.write(text)
             return written
         finally:
-            if held:
+            if has_lock:
                 self._lock.release()
 
     def stop(self) -> None:
@@ -138,12 +138,12 @@ class Spinner:
 
 
 def _counts_text() -> str:
-    """Return how many calls of those that run side by side have ended, as the end of a step's line."""
+    """Return how many parallel calls have ended, as the end of a step's line."""
     if "cloudgpu.parallel" not in sys.modules:  # nothing was called so
         return ""
     from cloudgpu.parallel import counts
 
-    parts = [f"{done} of {total} {what}" for what, (done, total) in counts().items() if total > 1]
+    parts = [f"{done} of {total} {unit}" for unit, (done, total) in counts().items() if total > 1]
     return f": {', '.join(parts)}" if parts else ""
 
 
@@ -165,9 +165,9 @@ _running: list[Spinner] = []
 
 @contextmanager
 def show_spinner(verb: str) -> Iterator[None]:
-    """Show meanwhile that something goes on, where stderr is a terminal."""
+    """Show a spinner during the block, if stderr is a terminal."""
     out, err = sys.stdout, sys.stderr
-    if not is_terminal(err) or verb in NONE_FOR:
+    if not is_terminal(err) or verb in NO_SPINNER_FOR:
         yield
         return
     spinner = Spinner(err, STEPS.get(verb, verb))
@@ -185,13 +185,13 @@ def show_spinner(verb: str) -> Iterator[None]:
 
 
 def begin(step: str) -> None:
-    """Show this step from now on, without a line of its own: nothing in a pipe."""
+    """Show this step in the spinner; nothing in a pipe."""
     for spinner in _running:
         spinner.begin(step)
 
 
 def reach(part: str) -> None:
-    """Show how far the step is: nothing in a pipe."""
+    """Show in the spinner how far the step is; nothing in a pipe."""
     for spinner in _running:
         spinner.reach(part)
 
@@ -201,18 +201,18 @@ class Transfer:
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic, reach: Callable[[str], None] = reach) -> None:
         self._now, self._reach = now, reach
-        self._seen: list[tuple[float, int]] = []  # of the last seconds: when, and how many bytes by then
+        self._progress: list[tuple[float, int]] = []  # of the last seconds: when, and the bytes until then
 
     def show(self, done: int, total: int) -> None:
-        """Take how many bytes of how many have arrived; a copy that is over at once is not worth a word."""
-        if total >= WORTH_SHOWING:
+        """Show that `done` of `total` bytes have arrived; a small copy is not shown."""
+        if total >= MIN_TRANSFER:
             now = self._now()
-            self._seen = [one for one in self._seen if now - one[0] <= RATE_OVER_S] + [(now, done)]
+            self._progress = [one for one in self._progress if now - one[0] <= RATE_OVER_S] + [(now, done)]
             unit, size = ("GB", 1e9) if total >= GIGABYTE else ("MB", 1e6)
             self._reach(f"{done / size:,.1f} of {total / size:,.1f} {unit}{self._speed(total)}")
 
     def _speed(self, total: int) -> str:
-        (begun, first), (now, done) = self._seen[0], self._seen[-1]
+        (begun, first), (now, done) = self._progress[0], self._progress[-1]
         if now - begun < KNOWN_AFTER_S or done <= first:
             return ""
         from cloudgpu.core.values.times import duration_text
@@ -223,7 +223,7 @@ class Transfer:
 
 
 def end() -> None:
-    """Show nothing any more: another program has the terminal from now on, or what follows has no end."""
+    """End the spinner: another program uses the terminal from now on, or what follows has no end."""
     step_listeners.clear()
     while _running:
         _running.pop().stop()

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import CreditDocument
     from cloudgpu.views.documents.parts import ExchangeRate, Price
 
-FOLDED = " " * 4  # what the second line of a row begins with
+FOLD_INDENT = " " * 4  # begins the second line of a row
 TEN_MINUTES = 600
-WIDTH, MIN = 80, 12  # columns of a table, and those that a text keeps that is cut for it
-NARROWEST = 10  # columns of an owner's name, however narrow the terminal is
-PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as `gpus` and `cost` have them
+MAX_TABLE_WIDTH, MIN_CUT_WIDTH = 80, 12  # columns of a table, and of a text that is cut for it
+MIN_OWNER_WIDTH = 10  # columns, however narrow the terminal is
+PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as in `gpus` and `cost`
 
 
 def confidence_mark(provider: str, basis: str | None, *, old: object) -> str:
-    """Return the one mark of a price that says most against it: recalled, estimated or old; empty for none.
+    """Return the first mark that applies to a price: recalled, derived, assumed or old; empty for none.
 
-    Google's machines of parts are sums of listed prices, and no estimates.
+    Google's derived prices are sums of listed prices, and get no mark.
     """
     if basis == "derived" and provider == "gcp":
         basis = None
@@ -39,7 +39,7 @@ def confidence_mark(provider: str, basis: str | None, *, old: object) -> str:
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], right: Iterable[int] = ()) -> str:
     """Return aligned columns with two spaces between them; `right` names the columns aligned to the right.
 
-    On a terminal that is too narrow, the columns that do not fit stand indented on further lines of their row.
+    On a terminal that is too narrow, the columns that do not fit are on further, indented lines of their row.
     """
     return "\n".join(table_rows(rows, headings, right))
 
@@ -48,80 +48,80 @@ def table_rows(rows: Sequence[Sequence[str]], headings: Sequence[str], right: It
     """Return the heading and the rows of a `table`, each with its further lines on a terminal that is too narrow."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    flush = set(right)
+    right_columns = set(right)
 
     def cell(column: int, text: str) -> str:
-        return text.rjust(widths[column]) if column in flush else text.ljust(widths[column])
+        return text.rjust(widths[column]) if column in right_columns else text.ljust(widths[column])
 
-    parts = _parts(widths)
+    parts = _columns_by_line(widths)
 
     def row(line: Sequence[str]) -> str:
-        shown = (
-            (FOLDED if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
+        row_lines = (
+            (FOLD_INDENT if number else "") + "  ".join(cell(i, line[i]) for i in part).rstrip()
             for number, part in enumerate(parts)
         )
-        return "\n".join(one for one in shown if len(parts) == 1 or one.strip())
+        return "\n".join(one for one in row_lines if len(parts) == 1 or one.strip())
 
     return [row(line) for line in lines]
 
 
-def _parts(widths: Sequence[int]) -> list[list[int]]:
-    """Return the columns that stand on the first, second, ... line of each row: as many as fit the terminal."""
+def _columns_by_line(widths: Sequence[int]) -> list[list[int]]:
+    """Return the columns on the first, second, ... line of each row: as many as fit the terminal."""
     room = table_columns()
-    parts: list[list[int]] = [[]]
+    lines: list[list[int]] = [[]]
     used = 0
     for column, width in enumerate(widths):
-        if room is not None and parts[-1] and used + 2 + width > room:
-            parts.append([])
-            used = len(FOLDED) - 2
-        parts[-1].append(column)
-        used += width + (2 if parts[-1] != [0] else 0)
-    return parts
+        if room is not None and lines[-1] and used + 2 + width > room:
+            lines.append([])
+            used = len(FOLD_INDENT) - 2
+        lines[-1].append(column)
+        used += width + (2 if lines[-1] != [0] else 0)
+    return lines
 
 
 def clipped(text: str, width: int, mark: str = "…") -> str:
-    """Return a text of at most so many characters; a `mark` stands for the end of a longer one."""
+    """Return a text of at most `width` characters; a longer one ends with `mark`."""
     return text if len(text) <= width else f"{text[: width - len(mark)]}{mark}"
 
 
 def cut(text: str, room: int) -> str:
-    """Return a text of at most so many characters; a longer one keeps its last two, by which places differ."""
+    """Return a text of at most `room` characters; a longer one keeps its last two, by which regions differ."""
     return text if len(text) <= room else f"{text[: room - 4]}..{text[-2:]}"
 
 
 def fitted(rows: list[list[str]], headings: Sequence[str], where: int) -> list[list[str]]:
-    """Return the rows with the texts of one column cut, as far as the table would be wider than 80 columns."""
+    """Return the rows with the texts of the column `where` cut, so that the table is at most 80 columns wide."""
     widths = [max(len(line[column]) for line in [headings, *rows]) for column in range(len(headings))]
-    room = max(MIN, WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
+    room = max(MIN_CUT_WIDTH, MAX_TABLE_WIDTH - sum(widths) - 2 * (len(widths) - 1) + widths[where])
     return [[*row[:where], cut(row[where], room), *row[where + 1 :]] for row in rows]
 
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> str:
     """Return `label  text` lines, wrapped under the text; pairs without a text are left out."""
-    kept_pairs = [(label, text) for label, text in pairs if text]
-    width = max((len(label) for label, _ in kept_pairs), default=0) + 4
-    return "\n".join(wrapped(text, f"  {label}".ljust(width), " " * width) for label, text in kept_pairs)
+    shown_pairs = [(label, text) for label, text in pairs if text]
+    width = max((len(label) for label, _ in shown_pairs), default=0) + 4
+    return "\n".join(wrapped(text, f"  {label}".ljust(width), " " * width) for label, text in shown_pairs)
 
 
 def paragraph(text: str) -> str:
     """Return prose in lines that fit the terminal."""
     if len(text) <= prose_columns() and text.isprintable() and not text.endswith(" "):
-        return text  # a run over thousands of machines has as many lines
+        return text  # the fast way, as a run over thousands of machines prints as many lines
     return wrapped(text)
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> str:
     """Return prose in lines that fit the terminal, of at most 100 columns, which begin with `first` and `rest`.
 
-    No word is ever broken: a command, a path, an id, a fingerprint, an address is there to be copied.
+    No word is broken, since a command, a path, an id, a fingerprint or an address is copied as a whole.
     """
     return filled(text, prose_columns(), first, rest)
 
 
-def steps(ways: Sequence[tuple[str, str]]) -> str:
-    """Return one command a line, without its `cloudgpu`, and what each is for."""
-    width = max(32, *(len(f"  cloudgpu {command}  ") for command, _ in ways))
-    return "\n".join(f"  cloudgpu {command}".ljust(width) + what for command, what in ways)
+def steps(commands: Sequence[tuple[str, str]]) -> str:
+    """Return one line for each command (given without `cloudgpu`), with what it is for."""
+    width = max(32, *(len(f"  cloudgpu {command}  ") for command, _ in commands))
+    return "\n".join(f"  cloudgpu {command}".ljust(width) + purpose for command, purpose in commands)
 
 
 def next_steps(name: str, *, jupyter: bool) -> str:
@@ -131,13 +131,13 @@ def next_steps(name: str, *, jupyter: bool) -> str:
 
 
 def place(value: MachineDocument | Plan) -> str:
-    """Return where a machine or plan is: the provider, its account, and the place, which an own computer has once."""
-    at = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
+    """Return where a machine or plan is: provider, account, region and zone, and whose computer it is."""
+    location = value["region"] if value["region"] == value["zone"] else f"{value['region']}/{value['zone']}"
     account = "" if value["account"] == value["provider"] else f" (account {value['account']})"
-    return f"{value['provider']}{account}, {at}{WHOSE[value['trust']]}"
+    return f"{value['provider']}{account}, {location}{TRUST_TEXTS[value['trust']]}"
 
 
-WHOSE = {"cloud": "", "datacenter": ", in somebody's data centre", "community": ", a stranger's computer"}
+TRUST_TEXTS = {"cloud": "", "datacenter": ", in somebody's data centre", "community": ", a stranger's computer"}
 
 
 def dollars(text: str | None, places: int = 2) -> str:
@@ -156,22 +156,22 @@ def attached_costs_text(paid: Iterable[AttachedCost]) -> str:
 
 
 class Amounts:
-    """Shows decimal USD text in dollars or in `currency`, with `more` digits than cents, or -2 for none."""
+    """Shows decimal USD text in dollars or in `currency`, with `extra_digits` after the cents, or -2 without cents."""
 
-    def __init__(self, currency: Currency | None, more: int = 0) -> None:
-        self.currency, self.more = currency, more
+    def __init__(self, currency: Currency | None, extra_digits: int = 0) -> None:
+        self.currency, self.extra_digits = currency, extra_digits
         self.code = f" {currency.code}" if currency else ""
 
-    def __call__(self, text: str | None, more: int | None = None) -> str:
-        """Return an amount as a table has it; a missing one is `?`, never zero."""
+    def __call__(self, text: str | None, extra_digits: int | None = None) -> str:
+        """Return an amount for a table; a missing one is `?`, never zero."""
         if text is None:
             return "?"
-        amount, further = Money.usd(Decimal(text)), self.more if more is None else more
-        return amount.text(2 + further) if self.currency is None else self.currency.text(amount, max(further, 0))
+        amount, digits = Money.usd(Decimal(text)), self.extra_digits if extra_digits is None else extra_digits
+        return amount.text(2 + digits) if self.currency is None else self.currency.text(amount, max(digits, 0))
 
-    def with_code(self, text: str | None, more: int | None = None) -> str:
-        """Return an amount as prose has it."""
-        return f"{self(text, more)}{self.code}"
+    def with_code(self, text: str | None, extra_digits: int | None = None) -> str:
+        """Return an amount for a sentence."""
+        return f"{self(text, extra_digits)}{self.code}"
 
 
 def rate_text(rate: ExchangeRate | None) -> str:
@@ -211,12 +211,12 @@ def ago(text: str | None, now: datetime) -> str:
 
 
 def credit_text(credit: CreditDocument, now: datetime) -> str:
-    """Return what was left in an account that is paid in advance, when that was read, and how long it lasts."""
-    left = f"Credit of {credit['account']}: {dollars(credit['left_usd'])} ({ago(credit['as_of'], now)})"
+    """Return the balance of a prepaid account, when it was read, and how long it lasts."""
+    balance = f"Credit of {credit['account']}: {dollars(credit['left_usd'])} ({ago(credit['as_of'], now)})"
     if credit["ends_at"] is None:
-        return f"{left}."
+        return f"{balance}."
     rate, end = dollars(credit["usd_per_hour"], 4), when(credit["ends_at"], now)
-    return f"{left}; at {rate}/h it ends {end}, and its data is deleted then."
+    return f"{balance}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
 def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
@@ -224,10 +224,10 @@ def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
     shown = []
     for gpu in value["gpus"]:
         share = "" if gpu["share"] == 1 else f" (a share of {gpu['share']:g})"
-        each = " each" if gpu["count"] > 1 else ""
-        memory = f" ({gpu['memory_gib']:g} GiB{each})" if gpu["memory_gib"] and not briefly else ""
-        of = f", of the {gpu['of']} that are there" if gpu["of"] else ""
-        shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{of}")
+        each_text = " each" if gpu["count"] > 1 else ""
+        memory = f" ({gpu['memory_gib']:g} GiB{each_text})" if gpu["memory_gib"] and not briefly else ""
+        total = f", of the {gpu['of']} that are there" if gpu["of"] else ""
+        shown.append(f"{gpu['count']}x {gpu['name']}{memory}{share}{total}")
     return ", ".join(shown) or "no GPU"
 
 
@@ -235,23 +235,23 @@ def price(value: Price | None) -> str:
     """Return a price with its source, date and basis; a missing one says so."""
     if value is None:
         return "not known"
-    trust = "" if value["basis"] in ("quoted", "listed", "measured") else f", {value['basis']}"
-    trust = ", not measured" if value["basis"] == "setting" else trust
+    basis_text = "" if value["basis"] in ("quoted", "listed", "measured") else f", {value['basis']}"
+    basis_text = ", not measured" if value["basis"] == "setting" else basis_text
     if value["source"].startswith("config.toml discounts"):
-        trust = ", as agreed"
-    return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{trust}"
+        basis_text = ", as agreed"
+    return f"{dollars(value['usd_per_hour'], 4)} an hour: {value['source']}, as of {value['as_of'][:10]}{basis_text}"
 
 
 def price_briefly(value: Price | None) -> str:
-    """Return a price with how far it can be trusted and its day, without its source; a missing one says so."""
+    """Return a price with its basis and its day, without its source; a missing one says so."""
     if value is None:
         return "not known"
-    trust = f"{value['basis']} {value['as_of'][:10]}"
+    basis_text = f"{value['basis']} {value['as_of'][:10]}"
     if value["basis"] == "setting":
-        trust = "by the settings, not measured"
+        basis_text = "by the settings, not measured"
     if value["source"].startswith("config.toml discounts"):
-        trust = "as agreed"
-    return f"{dollars(value['usd_per_hour'], 4)} an hour ({trust})"
+        basis_text = "as agreed"
+    return f"{dollars(value['usd_per_hour'], 4)} an hour ({basis_text})"
 
 
 def machines(
@@ -261,23 +261,23 @@ def machines(
     me: str | None = None,
     row: Callable[[MachineDocument, datetime], list[str]] | None = None,
 ) -> str:
-    """Return the table of `ls`; where a machine is not of `me`, it says whose each is (None: it never does).
+    """Return the table of `ls`; with a column of owners if a machine is not of `me` (None: never).
 
-    `row` returns the cells of one (None: those of a machine).
+    `row` returns the cells of a row (None: `machine_row`).
     """
     rows = [(row or machine_row)(value, now) for value in values]
     headings, right = ["NAME", "STATE", "AT", "WHAT", "", "$/H", "SPENT", "LEASE"], [5, 6]
     if me is None or all(value["owner"] in (me, tag_value(me), "", None) for value in values):
         return table(rows, headings, right)
     rest = max(len(line) for line in table(rows, headings, right).splitlines())
-    room = max(NARROWEST, columns() - rest - 2)
+    room = max(MIN_OWNER_WIDTH, columns() - rest - 2)
     owners = [clipped(value["owner"] or "?", room, "..") for value in values]
     rows = [[cells[0], owner, *cells[1:]] for cells, owner in zip(rows, owners, strict=True)]
     return table(rows, [headings[0], "OWNER", *headings[1:]], [column + 1 for column in right])
 
 
 def machine_row(value: MachineDocument, now: datetime) -> list[str]:
-    """Return what the table of `ls` says of one machine."""
+    """Return the row of one machine in the table of `ls`."""
     return [
         value["name"],
         state_text(value),
@@ -296,40 +296,40 @@ def spent(value: MachineDocument, places: int) -> str:
 
 
 def without_price(value: MachineDocument) -> str:
-    """Return what is in no sum for want of a price, as the end of a sentence; empty where there is nothing such."""
+    """Return what is in no sum because it has no price, as the end of a sentence; empty if nothing."""
     return f", without its {' and '.join(value['unpriced'])}: no price is known" if value["unpriced"] else ""
 
 
 def state_of(value: MachineDocument) -> str:
-    """Return a machine's state in one word or two, as all tables say it."""
+    """Return a machine's state in one or two words, as in all tables."""
     return state_text(value).removesuffix(" (free)")
 
 
 def has_retained(value: MachineDocument) -> bool:
-    """Say whether a machine is terminated, with a disk or an image retained."""
+    """Return whether a machine is terminated, with a disk or an image retained."""
     return bool(value["terminated_at"] and (value["retained"] or value["parked"]))
 
 
 def state_text(value: MachineDocument) -> str:
-    """Return what `ls` says of its state, with whether it costs anything."""
+    """Return a machine's state as in `ls`, with `(free)` if it costs nothing."""
     if value["launch_uncertain"]:
         return "unsettled"
     if value["absent"]:
         return "unknown"
     if has_retained(value):
         if value["parked"]:
-            whole = (
+            is_complete = (
                 len(value["retained"]) == 1
                 and value["retained"][0]["kind"] == "image"
                 and value["retained"][0]["ready"]
             )
-            return "parked" if whole else "parking"
+            return "parked" if is_complete else "parking"
         return "interrupted" if value["reason"] == "interrupted" else "disk left"
-    return f"{value['state']}{' (free)' if pauses(value) and _costs_nothing(value) else ''}"
+    return f"{value['state']}{' (free)' if is_stopped_unbilled(value) and _costs_nothing(value) else ''}"
 
 
-def pauses(value: MachineDocument) -> bool:
-    """Say whether a machine is stopped, and only what stands beside it may be billed."""
+def is_stopped_unbilled(value: MachineDocument) -> bool:
+    """Return whether a machine is stopped, and only its attached costs may be billed."""
     return bool(value["state"] in ("stopped", "deallocated") and not value["billed"] and not value["terminated_at"])
 
 
@@ -337,8 +337,8 @@ def _costs_nothing(value: MachineDocument) -> bool:
     return value["attached_costs"] is not None and not any(one["while_stopped"] for one in value["attached_costs"])
 
 
-def while_stopped(value: MachineDocument) -> str | None:
-    """Return what a stopped machine goes on costing, in words; None where that is nothing, or not known."""
+def stopped_costs_text(value: MachineDocument) -> str | None:
+    """Return what a stopped machine still costs, in words; None if that is nothing, or not known."""
     costs = [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_stopped"]]
     if not costs:
         return None
@@ -348,16 +348,16 @@ def while_stopped(value: MachineDocument) -> str | None:
 
 
 def _price_of(value: MachineDocument) -> str:
-    """Return what an hour costs; of a machine that is gone and kept, or stopped, what a month of what stays costs."""
+    """Return the hourly price; for a stopped machine, or one with only retained resources, their monthly cost."""
     if has_retained(value):
         return f"{dollars(value['retained_usd_per_month'])}/mo"
-    if pauses(value) and while_stopped(value):
+    if is_stopped_unbilled(value) and stopped_costs_text(value):
         return f"{dollars(value['stopped_usd_per_month'])}/mo"
     return dollars(value["price"] and value["price"]["usd_per_hour"], 4) + price_mark(value)
 
 
 def price_mark(value: MachineDocument) -> str:
-    """Return the mark of a price an hour that was estimated, or is from memory; empty for others and for none."""
+    """Return the mark of a machine's price if it is derived, assumed or recalled; otherwise empty."""
     return confidence_mark(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 
@@ -383,8 +383,8 @@ def _lease(value: MachineDocument, now: datetime) -> str:
     return f"{rounded(seconds)} left" if seconds > 0 else f"over {rounded(-seconds)}"
 
 
-def at_cloud(value: MachineDocument) -> str | None:
-    """Return what its cloud's console calls a machine, and where it is found; None before its cloud has told that."""
+def console_text(value: MachineDocument) -> str | None:
+    """Return the id of a machine in its cloud's console, and where it is; None before the id is known."""
     if value["cloud_id"] is None:
         return None
     place = value["zone"] or value["region"]

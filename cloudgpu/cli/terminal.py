@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-NARROWEST, WIDEST, WIDEST_PROSE, DEFAULT = 40, 160, 100, 80  # columns
+MIN_WIDTH, MAX_WIDTH, MAX_PROSE_WIDTH, DEFAULT_WIDTH = 40, 160, 100, 80  # columns
 # style: the codes of ECMA-48 that it consists of. Yellow and cyan cannot be read on a light terminal.
 CODES = {
     "bold": "1",
@@ -30,29 +30,29 @@ step_listeners: list[Callable[[str], None]] = []  # called with each step; none 
 
 
 def columns() -> int:
-    """Return how wide a line may be: what COLUMNS says, or the terminal that stdout or stderr is; 80 without one."""
-    return table_columns() or _file_number(sys.__stderr__) or DEFAULT
+    """Return how wide a line may be: COLUMNS, or the width of stdout's or stderr's terminal; 80 without one."""
+    return table_columns() or _terminal_width(sys.__stderr__) or DEFAULT_WIDTH
 
 
 def table_columns() -> int | None:
-    """Return how wide a table may be: as COLUMNS or the terminal says; None in a pipe, where each row is one line."""
+    """Return how wide a table may be: COLUMNS or the terminal's width; None in a pipe, where each row is one line."""
     typed = os.environ.get("COLUMNS", "")
-    return _within(int(typed)) if typed.isdecimal() and int(typed) else _file_number(sys.__stdout__)
+    return _limited_width(int(typed)) if typed.isdecimal() and int(typed) else _terminal_width(sys.__stdout__)
 
 
-def _file_number(stream: Any) -> int | None:
+def _terminal_width(stream: Any) -> int | None:
     with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
-        return _within(os.get_terminal_size(stream.fileno()).columns)
+        return _limited_width(os.get_terminal_size(stream.fileno()).columns)
     return None
 
 
 def prose_columns() -> int:
     """Return how wide a line of prose may be: longer ones than 100 columns are hard to read."""
-    return min(columns(), WIDEST_PROSE)
+    return min(columns(), MAX_PROSE_WIDTH)
 
 
-def _within(found: int) -> int:
-    return max(NARROWEST, min(WIDEST, found or DEFAULT))
+def _limited_width(width: int) -> int:
+    return max(MIN_WIDTH, min(MAX_WIDTH, width or DEFAULT_WIDTH))
 
 
 def filled(text: str, width: int, first: str = "", rest: str = "") -> str:
@@ -65,7 +65,7 @@ def filled(text: str, width: int, first: str = "", rest: str = "") -> str:
 
 
 def is_coloured(stream: Any) -> bool:
-    """Say whether colours are shown on this stream."""
+    """Return whether colours are shown on this stream."""
     if os.environ.get("NO_COLOR"):
         return False
     forced = os.environ.get("FORCE_COLOR")
@@ -75,17 +75,17 @@ def is_coloured(stream: Any) -> bool:
 
 
 def has_unicode(stream: Any) -> bool:
-    """Say whether this stream can show what is not ASCII, like blocks."""
+    """Return whether this stream can show characters other than ASCII, like blocks."""
     return (getattr(stream, "encoding", None) or "").lower().startswith("utf")
 
 
 def is_terminal(stream: Any) -> bool:
-    """Say whether this stream is a terminal on which a line can be written anew."""
+    """Return whether this stream is a terminal on which a line can be overwritten."""
     return bool(stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb")
 
 
 def paged(text: str) -> bool:
-    """Show an answer that is longer than the terminal in the user's pager; return False where nothing was shown.
+    """Show an answer that is longer than the terminal in the user's pager; return False if it was not shown.
 
     PAGER names it, else it is less. In a pipe, and on a dumb terminal, there is none.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SAYS = "A GPU in one command, never a surprise bill, always the honest comparison."
+SLOGAN = "A GPU in one command, never a surprise bill, always the honest comparison."
 # verb: (module below cloudgpu.cli, one line of help of at most 61 characters). The order is that of --help. A verb may
 # have two words.
 VERBS: dict[str, tuple[str, str]] = {
@@ -55,7 +55,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "policy": ("automation.policy", "Show policies, and which one applies to a machine."),
     "policy backtest": ("automation.backtest", "Replay the past under a policy: stops, savings, lost work."),
 }
-# The verb with which each part of --help begins, and how that part is called.
+# The verb with which each part of --help begins, and the part's heading.
 HEADINGS = {
     "init": "Begin",
     "up": "Machines",
@@ -64,7 +64,7 @@ HEADINGS = {
     "cost": "Money",
     "reap": "Never pay for idle",
 }
-# Of a verb with actions: other words for one of them.
+# Synonyms for an action of a verb.
 ACTIONS = {
     **{(verb, "list"): "ls" for verb in ("budget", "image", "policy", "volume")},
     **{(verb, word): "rm" for verb in ("budget", "image", "volume") for word in ("delete", "remove")},

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
         WhyDocument,
     )
     from cloudgpu.views.documents.automation.reap import (
-        DoneEnd,
+        ExecutedAction,
         GivenNotice,
         MachineDecision,
         ReapDocument,
         Renewal,
-        UnfinishedEnd,
+        UnconfirmedAction,
     )
 
 
@@ -80,7 +80,7 @@ def _decision(view: MachineView, decision: Decision) -> MachineDecision:
     }
 
 
-def _ended_value(ended: EndedItem) -> DoneEnd:
+def _ended_value(ended: EndedItem) -> ExecutedAction:
     return {
         "machine": ended.machine,
         "name": ended.name,
@@ -113,7 +113,7 @@ def _warning_value(warning: GivenWarning) -> GivenNotice:
     }
 
 
-def _unfinished_value(not_ended: NotEnded) -> UnfinishedEnd:
+def _unfinished_value(not_ended: NotEnded) -> UnconfirmedAction:
     return {"machine": not_ended.machine, "name": not_ended.name, "do": str(not_ended.do), "why": not_ended.why}
 
 

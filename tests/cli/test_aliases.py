@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.cli.aliases import RISKY, SAME, SENTENCES, nearest_verb, understood
+from cloudgpu.cli.aliases import ANSWERS, RISKY, SYNONYMS, nearest_verb, resolve_verb
 from cloudgpu.cli.app import run
 from cloudgpu.cli.verbs import ACTIONS, VERBS
 from cloudgpu.errors import InvalidRequest
@@ -26,7 +26,7 @@ def line(tmp_path, monkeypatch, capsys):
     return typed
 
 
-@pytest.mark.parametrize(("word", "verb"), SAME.items())
+@pytest.mark.parametrize(("word", "verb"), SYNONYMS.items())
 def test_another_name_of_a_verb_is_that_verb(line, word, verb):
     assert line(f"{word} --help") == line(f"{verb} --help")
 
@@ -59,12 +59,12 @@ def test_words_answer_as_the_verb_does(line, words, verb):
 
 
 def test_other_words_hide_no_verb_and_each_leads_to_one():
-    assert not {*SAME, *SENTENCES, "help", "version"} & {*VERBS}
-    assert {*SAME.values()} <= {*VERBS}
+    assert not {*SYNONYMS, *ANSWERS, "help", "version"} & {*VERBS}
+    assert {*SYNONYMS.values()} <= {*VERBS}
     assert {verb for verb, _ in ACTIONS} <= {*VERBS}
 
 
-@pytest.mark.parametrize("word", SENTENCES)
+@pytest.mark.parametrize("word", ANSWERS)
 def test_a_word_that_no_verb_means_gets_a_sentence_and_a_way_out(line, word):
     code, out, err = line(word)
     assert (code, out) == (2 if word != "run" else 255, "")  # `run` answers for the program, as `exec` does
@@ -80,7 +80,7 @@ def test_config_names_the_file(line, tmp_path):
 @pytest.mark.parametrize("word", HARMLESS)
 def test_a_harmless_word_is_never_answered_with_what_ends_machines(word):
     try:
-        said = " ".join(understood([word]))
+        said = " ".join(resolve_verb([word]))
     except InvalidRequest as refused:
         said = f"{refused.message} {refused.next}"
     proposed = {word.strip("'?.") for word in said.replace("--help", "").split()}

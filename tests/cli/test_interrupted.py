@@ -203,7 +203,7 @@ try:
         threading.Event().wait()
 except KeyboardInterrupt:
     interrupt.ignore_interrupts()
-    sys.exit(interrupt.CODE)
+    sys.exit(interrupt.EXIT_CODE)
 """
 MARKED = """
 import os, signal, sys
@@ -213,7 +213,7 @@ try:
     exec("os.kill(os.getpid(), signal.SIGINT)")
 except KeyboardInterrupt:
     interrupt.ignore_interrupts()
-    sys.exit(interrupt.CODE)
+    sys.exit(interrupt.EXIT_CODE)
 """
 # Signals come to the second thread, so that the first one's wait is not cut short: as if the wait had just begun.
 UNSEEN = """
@@ -227,7 +227,7 @@ try:
     threading.Event().wait()
 except KeyboardInterrupt:
     interrupt.ignore_interrupts()
-    sys.exit(interrupt.CODE)
+    sys.exit(interrupt.EXIT_CODE)
 """
 WAYS = {"swallowed, then a clean-up that hangs": SWALLOWED, "in an exec": MARKED, "as a wait begins": UNSEEN}
 

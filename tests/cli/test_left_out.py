@@ -8,7 +8,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.cli.app import run
-from cloudgpu.cli.common import without_name
+from cloudgpu.cli.common import with_empty_name
 from cloudgpu.testing import FAKE, write_plugin
 
 
@@ -95,4 +95,4 @@ def test_extend_says_what_is_missing(line):
     ],
 )
 def test_a_command_after_two_dashes_is_no_name(typed, read):
-    assert without_name(typed.split()) == read
+    assert with_empty_name(typed.split()) == read

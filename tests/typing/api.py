@@ -32,7 +32,7 @@ from cloudgpu.views.documents.money.budgets import BudgetSetDocument
 from cloudgpu.views.documents.money.compare import CompareDocument
 from cloudgpu.views.documents.money.cost import CostDocument
 from cloudgpu.views.documents.money.reconcile import ExportDocument, ReconcileDocument
-from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
+from cloudgpu.views.documents.money.rent_or_buy import RentOrBuyDocument
 from cloudgpu.views.documents.parts import Price
 from cloudgpu.views.documents.setup.doctor import DoctorDocument
 from cloudgpu.views.documents.setup.ledger import VerifyDocument
@@ -84,7 +84,7 @@ def advised(gpu: Cloudgpu) -> None:
     assert_type(gpu.advice.request_quota("enough", gpu="v100", count=2), QuotaRequestDocument)
     compared = gpu.advice.compare(gpu="v100", utilization="15%")
     if compared["mode"] == "calculator":
-        assert_type(compared, CalculatedDocument)
+        assert_type(compared, RentOrBuyDocument)
     else:
         assert_type(compared, CompareDocument)
 

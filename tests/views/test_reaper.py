@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cloudgpu.cli.automation.reap import run_text, summary, wrong_text
+from cloudgpu.cli.automation.reap import problems_text, run_text, summary
 from cloudgpu.core.model.identity import QueriedAccount
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decisions import Decision
@@ -36,7 +36,7 @@ def test_what_happened_is_a_line_each_and_what_is_wrong_stands_apart():
         f"{name}: left, it is in use",
         "1 machine; 1 ended, 1 renewed, 1 warned, 1 left in the end, 1 not proved (2.5 s)",
     ]
-    assert wrong_text(found).splitlines() == [
+    assert problems_text(found).splitlines() == [
         f"{name} may still be billed: its stop was refused",
         "us-east-1 did not answer: it did not answer",
         "No policy is called 'mine'.",
@@ -53,7 +53,7 @@ def test_the_gravest_code_counts():
 
 def test_a_pass_in_which_nothing_happened_says_nothing_unless_it_is_to():
     found = ReaperRun(NOW)
-    assert (run_text(found, verbose=False), wrong_text(found)) == ("", "")
+    assert (run_text(found, verbose=False), problems_text(found)) == ("", "")
     first, *asked = run_text(found, verbose=True).splitlines()
     assert first == summary(found) == "0 machines (0.0 s)"
     assert asked[0].startswith("No cloud was queried")

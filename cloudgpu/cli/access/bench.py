@@ -43,14 +43,14 @@ def command(
     from cloudgpu.control.clusters.bench import bench_network, parse_tool
 
     del kind
-    given = parse_tool(tool)
-    value = bench_network(open_session(), name, other, seconds=seconds, expected=expected, tool=given)
+    parsed_tool = parse_tool(tool)
+    value = bench_network(open_session(), name, other, seconds=seconds, expected=expected, tool=parsed_tool)
     emit(output, value, _bench_text(value))
 
 
 def _bench_text(value: NetworkBenchDocument) -> str:
-    ends = value["sender"] if value["receiver"] is None else f"{value['sender']} to {value['receiver']}"
-    lines = [f"{ends}: {_gbit(value['gbit_per_s'])} Gbit/s ({value['program']})"]
+    route = value["sender"] if value["receiver"] is None else f"{value['sender']} to {value['receiver']}"
+    lines = [f"{route}: {_gbit(value['gbit_per_s'])} Gbit/s ({value['program']})"]
     expected, network = value["expected_gbit_per_s"], value["network_gbit_per_s"]
     if expected is None or network is None:
         return f"{lines[0]}\nExpected: not known; give the network's Gbit/s: --expected 10"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.access.copy.copy import Copied
 
 
-SHOWN = 10  # paths that were not copied, one a line
+MAX_ERRORS_SHOWN = 10
 
 
 def _complete_path(incomplete: str) -> list[str]:
@@ -53,19 +53,19 @@ def command(
     session = open_session()
     with reached(session, session.find(name)) as connection:
         progress.begin("copying")
-        done = copy(connection, sources, destination, progress=progress.Transfer().show)
-    for path in done.skipped:
+        copied = copy(connection, sources, destination, progress=progress.Transfer().show)
+    for path in copied.skipped:
         tell(f"{path} was left out: it is neither a file nor a directory, or a link that leads nowhere")
-    files = "1 file" if done.files == 1 else f"{done.files:,} files"
-    emit(output, copy_document(done), f"{files}, {done.bytes:,} bytes")
-    _tell_failed(done)
+    files = "1 file" if copied.files == 1 else f"{copied.files:,} files"
+    emit(output, copy_document(copied), f"{files}, {copied.bytes:,} bytes")
+    _tell_failed(copied)
 
 
-def _tell_failed(done: Copied) -> None:
+def _tell_failed(copied: Copied) -> None:
     """Say what could not be copied, and leave with the exit code of that."""
-    for fault in done.failed[:SHOWN]:
+    for fault in copied.failed[:MAX_ERRORS_SHOWN]:
         tell(f"error: {fault.message}")
-    if len(done.failed) > SHOWN:
-        tell(f"error: {len(done.failed) - SHOWN:,} more were not copied (all of them: -o json)")
-    if done.failed:
+    if len(copied.failed) > MAX_ERRORS_SHOWN:
+        tell(f"error: {len(copied.failed) - MAX_ERRORS_SHOWN:,} more were not copied (all of them: -o json)")
+    if copied.failed:
         raise typer.Exit(InvalidRequest.exit_code)

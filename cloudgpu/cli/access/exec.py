@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_session, without_name
+from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
 from cloudgpu.errors import InvalidRequest
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -18,10 +18,10 @@ ALL_NODES = "--all-nodes"
 
 def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with an empty NAME where there is none, and --all-nodes before the name it may follow."""
-    args = without_name(args)
-    place = next((place for place, word in enumerate(args) if not word.startswith("-")), len(args))
-    if args[place + 1 : place + 2] == [ALL_NODES]:
-        return [*args[:place], ALL_NODES, args[place], *args[place + 2 :]]
+    args = with_empty_name(args)
+    position = next((position for position, word in enumerate(args) if not word.startswith("-")), len(args))
+    if args[position + 1 : position + 2] == [ALL_NODES]:
+        return [*args[:position], ALL_NODES, args[position], *args[position + 2 :]]
     return args
 
 
@@ -66,9 +66,9 @@ def command(
                 value=name,
                 next="Leave out --tty, or --all-nodes.",
             )
-        rows = session.find_any(name or None, running=True)
+        machines = session.find_any(name or None, running=True)
         progress.end()
-        raise typer.Exit(run_on_all(session, rows, argv))
+        raise typer.Exit(run_on_all(session, machines, argv))
     with reached(session, session.find(name or None, running=True)) as connection:
         progress.end()
         status = run(

@@ -56,12 +56,12 @@ def _answer_text(value: ShareDocument) -> str:
     if not value["shared"]:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
     return (
-        f"{key} can log in to {name}{_place(value)} until it ends, with all the rights that you have there:\n"
+        f"{key} can log in to {name}{_from_text(value)} until it ends, with all the rights that you have there:\n"
         f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n"
         f"  elsewhere: {value['ssh']}\n"
         f"  its host key: {value['host_key']}"
     )
 
 
-def _place(value: ShareDocument) -> str:
+def _from_text(value: ShareDocument) -> str:
     return f" from {value['from'].removesuffix('/32')}" if value["from"] else ""

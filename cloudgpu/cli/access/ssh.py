@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from cloudgpu.cli import progress
-from cloudgpu.cli.common import MaybeName, open_session, without_name
+from cloudgpu.cli.common import MaybeName, open_session, with_empty_name
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
-order_arguments = without_name
+order_arguments = with_empty_name
 
 
 def command(

@@ -82,7 +82,9 @@ def _foreground(session: Session, machine: Machine, port: int, output: Format, *
 
 
 def _show(value: TunnelDocument, output: Format) -> None:
-    emit(output, value, f"Jupyter on {value['name']}:\n{value['url']}")  # on a line of its own, which fits 60 columns
+    emit(
+        output, value, f"Jupyter on {value['name']}:\n{value['url']}"
+    )  # the URL on its own line, which fits 60 columns
 
 
 def _browse(session: Session, machine: Machine, notebook: Notebook) -> None:

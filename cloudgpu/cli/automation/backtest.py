@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import minute_text
 if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.backtest import Amount, BacktestDocument, ReplayedStop, ReplayedWork
 
-WIDEST = 20  # characters of a name in the table
+MAX_NAME_WIDTH = 20  # columns of a machine's name in the table
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
 
 
 def text(value: BacktestDocument) -> str:
-    """Return what is not known, what was saved, and each end, in 80 columns."""
+    """Return what is not known, what was saved, and each stop, in 80 columns."""
     parts = [paragraph(_head(value)), paragraph(_coverage_text(value))]
     if value["hours"]:
         parts.append(_sums(value))
@@ -57,13 +57,13 @@ def text(value: BacktestDocument) -> str:
 
 def _head(value: BacktestDocument) -> str:
     period = f"{minute_text(value['since'])} to {minute_text(value['until'])}"
-    return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_span(value['every_s'])}."
+    return f"The policy {value['policy']} ({value['file']}) from {period}, a run every {_duration(value['every_s'])}."
 
 
 def _coverage_text(value: BacktestDocument) -> str:
     if not value["hours"]:
         return "No machine ran in that time, so there is nothing to replay."
-    ran = f"{_span(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
+    ran = f"{_duration(value['hours'] * 3600)} that {counted(len(value['machines']), 'machine')} ran"
     share = value["unsampled_share"]
     if share is not None and share >= 1:
         return f"Of the {ran} no samples are kept here: nobody knows how they were used, and nothing is ended for that."
@@ -80,9 +80,12 @@ def _sums(value: BacktestDocument) -> str:
     return facts(
         [
             ("recorded", _money(cost)),
-            ("saved", _money(saved) + _share(saved["usd"], cost["usd"]) + f", {_span(value['off_hours'] * 3600)} off"),
+            (
+                "saved",
+                _money(saved) + _share(saved["usd"], cost["usd"]) + f", {_duration(value['off_hours'] * 3600)} off",
+            ),
             ("would cost", _money(value["would_have_cost"])),
-            ("ends", f"{value['ends']} that it would have made; {counted(_actual_ends(value), 'run')} ended in truth"),
+            ("ends", f"{value['ends']} that it would have made; {counted(_actual_ends(value), 'run')} really ended"),
             ("starts", _starts(value)),
             ("killed", _killed(value)),
         ]
@@ -106,16 +109,16 @@ def _starts(value: BacktestDocument) -> str | None:
 def _killed(value: BacktestDocument) -> str:
     if not value["killed"]:
         return "no work that was under way, as far as samples tell"
-    return f"work under way {counted(value['killed'], 'time')}, {_span(value['killed_hours'] * 3600)} of it"
+    return f"work under way {counted(value['killed'], 'time')}, {_duration(value['killed_hours'] * 3600)} of it"
 
 
 def _stops(value: BacktestDocument) -> str:
     rows = [
         [
-            clipped(stop["name"], WIDEST),
+            clipped(stop["name"], MAX_NAME_WIDTH),
             f"{stop['at'][:16].replace('T', ' ')}",
             f"{stop['do']} ({stop['rule']})",
-            _span(stop["off_s"]),
+            _duration(stop["off_s"]),
             dollars(stop["savings"]["usd"]),
             _work_text(stop),
         ]
@@ -136,8 +139,8 @@ def _work_text(stop: ReplayedStop) -> str:
 def _killed_work_text(stop: ReplayedStop, work: ReplayedWork) -> str:
     return (
         f"{stop['name']}: {', '.join(work['what'])} was running at {minute_text(stop['at'])} and kept running for "
-        f"{_span(work['seconds'])} until {minute_text(work['until'])}; it would have been ended then ({stop['rule']}: "
-        f"{stop['why']})."
+        f"{_duration(work['seconds'])} until {minute_text(work['until'])}; it would have been ended then ("
+        f"{stop['rule']}: {stop['why']})."
     )
 
 
@@ -150,9 +153,9 @@ def _money(amount: Amount) -> str:
     return shown + (" and what has no known price" if amount["unpriced"] else "")
 
 
-def _share(part: str | None, whole: str | None) -> str:
-    return f" ({float(part) / float(whole):.0%})" if part and whole and float(whole) else ""
+def _share(part: str | None, total: str | None) -> str:
+    return f" ({float(part) / float(total):.0%})" if part and total and float(total) else ""
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return rounded(timedelta(seconds=seconds).total_seconds())

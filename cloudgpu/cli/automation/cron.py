@@ -53,8 +53,8 @@ def command(
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.scheduler.cron import plan_install
 
-        span = duration(every, "--every")
-        _change(session, plan_install(session, os.environ, every=span, nightly=nightly, kind=kind), output, yes=yes)
+        interval = duration(every, "--every")
+        _change(session, plan_install(session, os.environ, every=interval, nightly=nightly, kind=kind), output, yes=yes)
     elif action == "remove":
         from cloudgpu.control.scheduler.cron import plan_remove
 
@@ -65,12 +65,12 @@ def command(
         _test(session, output, inside=inside)
 
 
-def _check(action: Action, of_install: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
+def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    given = [] if action == "install" else [option for option, value in of_install.items() if value]
-    if given:
-        message = f"{given[0]} belongs to cron install, not to cron {action}."
-        raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu cron --help")
+    refused = [] if action == "install" else [option for option, value in install_options.items() if value]
+    if refused:
+        message = f"{refused[0]} belongs to cron install, not to cron {action}."
+        raise InvalidRequest(message, field=refused[0], value=None, next="Run: cloudgpu cron --help")
     if crontab and systemd:
         message = "One job is enough: --crontab or --systemd."
         raise InvalidRequest(message, field="--systemd", value=None, next="Leave one of them out.")
@@ -90,9 +90,9 @@ def _change(session: Session, change: Change | None, output: Format, *, yes: boo
     value = change_value(change, os.environ)
     if value["changed"]:
         place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
-        what = "Take this out of" if change.after is None else "Write this into"
+        action = "Take this out of" if change.after is None else "Write this into"
         sys.stderr.write("".join(f"  {line}\n" for line in (value["lines"] or change_lines(change))))
-        confirm(f"{what} {place}?", yes=yes, why=f"This changes {place}")
+        confirm(f"{action} {place}?", yes=yes, why=f"This changes {place}")
         value = apply_change(session, change, os.environ)
     emit(output, value, _change_text(value, change))
 

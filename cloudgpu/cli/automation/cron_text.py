@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 def show_text(value: CronDocument, now: datetime) -> str:
     """Return what is installed, and when a run last succeeded."""
-    found = []
+    lines = []
     for job in value["installed"]:
-        found += [f"In {job['table']}:", *(f"  {text}" for text in job["lines"]), ""]
-    if not found:
-        found = ["Nothing is installed for this home. To reap every ten minutes: cloudgpu cron install", ""]
+        lines += [f"In {job['table']}:", *(f"  {text}" for text in job["lines"]), ""]
+    if not lines:
+        lines = ["Nothing is installed for this home. To reap every ten minutes: cloudgpu cron install", ""]
     for line in value["stale"]:
-        found += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
+        lines += [f"In {line['table']}, {line['why']}:", f"  {line['line']}", f"  {line['next']}", ""]
     if value["unanswered"]:
-        return "\n".join([*found, f"The time of the last run is not known. {value['unanswered'][0]['why']}"])
-    return "\n".join([*found, last_run_text(value["last_run"], now)])
+        return "\n".join([*lines, f"The time of the last run is not known. {value['unanswered'][0]['why']}"])
+    return "\n".join([*lines, last_run_text(value["last_run"], now)])
 
 
 def last_run_text(last: LastRun | None, now: datetime) -> str:
@@ -57,8 +57,10 @@ def _result_text(value: CronTestDocument) -> str:
     if value["error"] is not None:
         next_step = f" {value['error']['next']}" if value["error"]["next"] else ""
         return f"It failed with {value['exit_code']}: {value['error']['message']}{next_step}"
-    after = "" if not value["exit_code"] else f" (exit code {value['exit_code']}: a part of the answer is missing)"
-    return f"It runs{after}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
+    partial_text = (
+        "" if not value["exit_code"] else f" (exit code {value['exit_code']}: a part of the answer is missing)"
+    )
+    return f"It runs{partial_text}. Until {value['morning'][:16].replace('T', ' ')} UTC it would do this:"
 
 
 def _lifetime_text(one: CredentialStatus, now: datetime) -> str:

@@ -59,39 +59,39 @@ def command(
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return
     _show(session, document, output, clean=clean)
-    _leave(document)
+    _exit_if_incomplete(document)
 
 
 def _clean(
     session: Session, survey: Survey, document: OrphansDocument, *, snapshot: bool, yes: bool, output: Format
 ) -> None:
-    """Ask, remove what may go, and say what became of it."""
+    """Ask, remove what can be removed, and show the result."""
     from cloudgpu.control.resources.cleanup import clean, clean_document
 
-    for line in going(document, session.clock()).splitlines():
+    for line in cleanup_plan_text(document, session.clock()).splitlines():
         tell(line)
     confirm(_question(document), yes=yes)
-    document, gravest = clean_document(survey, clean(session, survey.orphans, snapshot=snapshot))
-    emit(output, document, gone(document, session.clock()))
+    document, worst = clean_document(survey, clean(session, survey.orphans, snapshot=snapshot))
+    emit(output, document, cleanup_result_text(document, session.clock()))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
-    _leave(document, 0 if gravest is None else gravest.exit_code)
+    _exit_if_incomplete(document, 0 if worst is None else worst.exit_code)
 
 
 def _question(document: OrphansDocument) -> str:
     ends = sorted({one["launch"]["name"] for one in document["orphans"] if one["do"] == "end" and one["launch"]})
-    goes = sum(orphan["do"] == "remove" for orphan in document["orphans"])
-    parts = [f"remove {'this' if goes == 1 else f'these {goes} things'}"] if goes else []
+    removable = sum(orphan["do"] == "remove" for orphan in document["orphans"])
+    parts = [f"remove {'this' if removable == 1 else f'these {removable} resources'}"] if removable else []
     parts += [f"end {', '.join(ends)} with all that is on {'them' if len(ends) > 1 else 'it'}"] if ends else []
-    asked = " and ".join(parts)
-    return f"{asked[0].upper()}{asked[1:]}? It cannot be undone."
+    question = " and ".join(parts)
+    return f"{question[0].upper()}{question[1:]}? It cannot be undone."
 
 
 def _show(session: Session, document: OrphansDocument, output: Format, *, clean: bool) -> None:
-    emit(output, document, listing(document, session.clock(), cleaned=clean))
+    emit(output, document, orphans_text(document, session.clock(), cleaned=clean))
 
 
-def _leave(document: OrphansDocument, code: int = 0) -> None:
+def _exit_if_incomplete(document: OrphansDocument, code: int = 0) -> None:
     """Say who did not answer, and leave with the exit code of the contract: 9 before 8 before the rest."""
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
 
@@ -103,21 +103,21 @@ def _leave(document: OrphansDocument, code: int = 0) -> None:
         raise typer.Exit(code)
 
 
-def listing(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
-    """Return all that is left over: first what cleaning removes, then what stays and why."""
+def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> str:
+    """Return all orphaned resources: first those that `--clean` removes, then those that stay and why."""
     orphans = document["orphans"]
     if not orphans:
-        return "\n".join([_nothing(document), *account_lines(document)])
-    goes, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is kept] for kept in (False, True))
-    parts = [_things("Left over:", goes, now), _staying(stays, now), paragraph(_total(document))]
-    if goes and document["removable_usd_per_month"] == "0":
+        return "\n".join([_none_text(document), *account_lines(document)])
+    removable, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is kept] for kept in (False, True))
+    parts = [_table("Orphaned:", removable, now), _staying_text(stays, now), paragraph(_total(document))]
+    if removable and document["removable_usd_per_month"] == "0":
         parts.append("To remove orphaned resources: cloudgpu orphans --clean")
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
     return "\n\n".join(part for part in (*parts, "\n".join(account_lines(document))) if part)
 
 
-def _nothing(document: OrphansDocument) -> str:
+def _none_text(document: OrphansDocument) -> str:
     return (
         "No orphaned resources were found in the regions that answered."
         if document["unanswered"]
@@ -125,44 +125,50 @@ def _nothing(document: OrphansDocument) -> str:
     )
 
 
-def going(document: OrphansDocument, now: datetime) -> str:
+def cleanup_plan_text(document: OrphansDocument, now: datetime) -> str:
     """Return what `--clean` is about to remove, and what stays: to be read before the question."""
     orphans = document["orphans"]
-    goes = [orphan for orphan in orphans if orphan["do"] != "stay"]
+    removable = [orphan for orphan in orphans if orphan["do"] != "stay"]
     stays = [orphan for orphan in orphans if orphan["do"] == "stay"]
     saving = f"To be removed, {dollars(document['removable_usd_per_month'])} a month where a price is known:"
-    return "\n\n".join(part for part in (_things(saving, goes, now), _images(goes), _staying(stays, now)) if part)
+    return "\n\n".join(
+        part for part in (_table(saving, removable, now), _images(removable), _staying_text(stays, now)) if part
+    )
 
 
-def gone(document: OrphansDocument, now: datetime) -> str:
-    """Return what has become of what was to be removed."""
-    saved = [f"Kept as image {one['image']['name']}: {_word(one)} {one['id']}" for one in document["removed"]
+def cleanup_result_text(document: OrphansDocument, now: datetime) -> str:
+    """Return what was removed, and what stays."""
+    saved = [f"Kept as image {one['image']['name']}: {_kind_text(one)} {one['id']}" for one in document["removed"]
              if one["image"]]  # fmt: skip
-    lines = [f"Gone: {_word(orphan)} {_id(orphan)} ({_monthly(orphan)})" for orphan in document["removed"]]
-    stays = _staying(document["orphans"], now)
+    lines = [f"Removed: {_kind_text(orphan)} {_id(orphan)} ({_monthly(orphan)})" for orphan in document["removed"]]
+    stays = _staying_text(document["orphans"], now)
     return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
 
 
-def _things(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
-    """Return a table of things, each with why it counts below it."""
+def _table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
+    """Return a table of orphaned resources, and below it why they count as orphaned."""
     if not orphans:
         return ""
-    rows = [[_word(orphan), _id(orphan), _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans]
-    return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_whys(orphans)}"
+    rows = [
+        [_kind_text(orphan), _id(orphan), _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans
+    ]
+    return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_reason_lines(orphans)}"
 
 
-def _whys(orphans: Sequence[Orphan]) -> str:
+def _reason_lines(orphans: Sequence[Orphan]) -> str:
     def why(orphan: Orphan) -> str:
-        return f"{orphan['why']}{_way(orphan)}"
+        return f"{orphan['why']}{_next_text(orphan)}"
 
     grouped = groupby(sorted(orphans, key=why), key=why)
-    return facts((", ".join(sorted({_word(one) for one in ones})), text) for text, ones in grouped)
+    return facts((", ".join(sorted({_kind_text(one) for one in ones})), text) for text, ones in grouped)
 
 
-def _staying(orphans: Sequence[Orphan], now: datetime) -> str:
+def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
     if not orphans:
         return ""
-    rows = [[_word(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in orphans]
+    rows = [
+        [_kind_text(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in orphans
+    ]
     shown = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
     return f"Stays:\n{shown}\n{facts(_reasons(orphans))}"
 
@@ -170,19 +176,19 @@ def _staying(orphans: Sequence[Orphan], now: datetime) -> str:
 def _reasons(orphans: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
     for orphan in orphans:
         reason = "" if orphan["stay_reason"] is None else f": {orphan['stay_reason']}"
-        yield orphan["name"] or _id(orphan), f"{orphan['why']}{reason}{_way(orphan)}"
+        yield orphan["name"] or _id(orphan), f"{orphan['why']}{reason}{_next_text(orphan)}"
 
 
-def _way(orphan: Orphan) -> str:
-    """Return the command that ends it, or takes it up again."""
+def _next_text(orphan: Orphan) -> str:
+    """Return the command that removes it, or uses it again."""
     return "" if orphan["next"] is None else f" ({orphan['next']})"
 
 
-def _images(goes: Sequence[Orphan]) -> str:
-    """Return what is saved first, and what that costs."""
+def _images(removable: Sequence[Orphan]) -> str:
+    """Return which images are made first, and what they cost."""
     lines = [
         f"An image of {_id(orphan)} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
-        for orphan in goes
+        for orphan in removable
         if (image := orphan["image"])
     ]
     return "\n".join(map(paragraph, lines))
@@ -191,12 +197,12 @@ def _images(goes: Sequence[Orphan]) -> str:
 def _total(document: OrphansDocument) -> str:
     unpriced = document["unpriced"]
     more = f", and {unpriced} without a known price" if unpriced else ""
-    goes = document["removable_usd_per_month"]
+    removable = document["removable_usd_per_month"]
     total = f"All of it costs {dollars(document['usd_per_month'])} a month{more}"
-    return f"{total}; the same with --clean ends {dollars(goes)} of that." if goes != "0" else f"{total}."
+    return f"{total}; the same with --clean ends {dollars(removable)} of that." if removable != "0" else f"{total}."
 
 
-def _word(orphan: Orphan) -> str:
+def _kind_text(orphan: Orphan) -> str:
     return str(orphan["kind"]).replace("_", " ")
 
 

@@ -165,7 +165,7 @@ def _single_name(action: Action, given: list[str], default: str | None) -> str |
 def list_text(value: PoliciesDocument) -> str:
     """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
     rows = [
-        [policy["name"], _span(policy["lease_s"]), _span(policy["renew_until_s"]), _idle(policy), _offs(policy)]
+        [policy["name"], _duration(policy["lease_s"]), _duration(policy["renew_until_s"]), _idle(policy), _offs(policy)]
         for policy in value["policies"]
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
@@ -178,24 +178,24 @@ def _shipped_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
     for summary in summaries:
         if "policy" in summary["chosen_by"] and not summary["error"]:
             idle = f", ends after {_idle(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
-            spans = f"lease {_span(summary['lease_s'])}, renewed for up to {_span(summary['renew_until_s'])}"
+            spans = f"lease {_duration(summary['lease_s'])}, renewed for up to {_duration(summary['renew_until_s'])}"
             message = f"The default policy is {summary['name']}: {spans}{idle}."
             yield f"{paragraph(message)}\n"
 
 
 def show_text(value: PolicyDocument, now: datetime) -> str:
     """Return what one policy says, rule by rule."""
-    chosen = "; ".join(_chosen(value["chosen_by"]))
+    chosen = "; ".join(_chosen_by_texts(value["chosen_by"]))
     head = [("policy", value["name"]), ("for", value["description"]), ("from", value["source"]), ("", chosen)]
     refused = None if value["allowed"] else "the limits allow no launch under it"
-    notes = [("note", refused), ("note", _unused(value)), *(("note", one) for one in value["limited_by"])]
+    notes = [("note", refused), ("note", _unused_file_text(value)), *(("note", one) for one in value["limited_by"])]
     return facts([*head, *notes, *_rules(value, now)])
 
 
 def explain_text(value: PolicyOfMachineDocument, now: datetime) -> str:
     """Return which policy holds for a machine, why, and each rule as it stands for it now."""
-    only_lease = f"{value['policy']} cannot be resolved: only the lease counts" if value["error"] else value["policy"]
-    head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", only_lease), ("why", value["why"])]
+    policy_text = f"{value['policy']} cannot be resolved: only the lease counts" if value["error"] else value["policy"]
+    head = [("machine", f"{value['machine']}, {value['state']}"), ("policy", policy_text), ("why", value["why"])]
     source = [("from", value["source"])]
     limits = value["limits"] and f"of {' and '.join(value['limits']['sources'])}"
     notes = [("limits", limits), *(("note", one) for one in value["limited_by"])]
@@ -208,7 +208,7 @@ def _rules(value: PolicyDocument | PolicyOfMachineDocument, now: datetime) -> li
     ]
 
 
-def _unused(value: PolicyDocument | PolicySummary) -> str | None:
+def _unused_file_text(value: PolicyDocument | PolicySummary) -> str | None:
     """Return that a file of this home does not count, where the lab has published a policy of that name."""
     published = value["published"]
     return published and published["unused"] and f"{published['unused']} does not count: the published one does"
@@ -216,27 +216,27 @@ def _unused(value: PolicyDocument | PolicySummary) -> str | None:
 
 def _details(summary: PolicySummary) -> str:
     parts = [summary["error"] or summary["description"]]
-    parts += list(_chosen(summary["chosen_by"]))
+    parts += list(_chosen_by_texts(summary["chosen_by"]))
     parts += [] if summary["source"] in (None, "shipped") else [f"from {summary['source']}"]
-    unused = _unused(summary)
+    unused = _unused_file_text(summary)
     parts += [unused] if unused else []
     parts += [] if summary["allowed"] else ["the limits allow no launch under it"]
     return wrapped("; ".join(parts), "  ", "  ")
 
 
-def _chosen(keys: Iterable[str]) -> Iterator[str]:
+def _chosen_by_texts(keys: Iterable[str]) -> Iterator[str]:
     """Yield who in config.toml names it: `policy` makes it the default."""
     yield from ("the default" if key == "policy" else f"chosen by {key}" for key in keys)
 
 
-def _span(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "?" if seconds is None else duration_text(seconds)
 
 
 def _idle(summary: PolicySummary) -> str:
     if summary["idle_do"] in (None, "off"):
         return "?" if summary["error"] else "never"
-    return f"{_span(summary['idle_after_s'])}{', warns' if summary['idle_do'] == 'warn' else ''}"
+    return f"{_duration(summary['idle_after_s'])}{', warns' if summary['idle_do'] == 'warn' else ''}"
 
 
 def _offs(summary: PolicySummary) -> str:
@@ -246,8 +246,12 @@ def _offs(summary: PolicySummary) -> str:
 def _limits(limits: PolicyLimits | None) -> Iterable[str]:
     if limits is None:
         return
-    spans = (("lease", limits["lease_s"]), ("renew-until", limits["renew_until_s"]), ("idle", limits["idle_after_s"]))
-    lines = [f"{what} at most {duration_text(span)}" for what, span in spans if span is not None]
+    durations = (
+        ("lease", limits["lease_s"]),
+        ("renew-until", limits["renew_until_s"]),
+        ("idle", limits["idle_after_s"]),
+    )
+    lines = [f"{what} at most {duration_text(seconds)}" for what, seconds in durations if seconds is not None]
     lines += [] if limits["policies"] is None else [f"policies: {', '.join(limits['policies'])}"]
     lines += [f"stop: {limits['stop']}"] if limits["stop"] else []
     lines += [f"price_jump: {limits['price_jump']:g}"] if limits["price_jump"] else []

@@ -72,14 +72,16 @@ def command(
     session.check_ever_used(os.environ)
     with notify_where_away(session) if cron else nullcontext():
         session.ledger.check_in_use()
-        sweep = _is_sweep(session, nightly=nightly, cron=cron)
+        sweep = _is_full_run(session, nightly=nightly, cron=cron)
     if cron and nightly and not sweep:
         return
     if not verbose:
         session.report, session.report_waits = report_nothing, session.report
-    most = MAX_IDLE_STOPS if max_stops is None else max_stops
+    max_idle_stops = MAX_IDLE_STOPS if max_stops is None else max_stops
     interval = _interval(every)
-    request = ReapOptions(dry_run=dry_run, policy=policy, max_stops=most, sweep=sweep, cron=cron, interval=interval)
+    request = ReapOptions(
+        dry_run=dry_run, policy=policy, max_stops=max_idle_stops, sweep=sweep, cron=cron, interval=interval
+    )
     run = continue_jobs(session, reap(session, request), os.environ)
     if cron:
         run = run.without_remote_accounts()
@@ -99,7 +101,7 @@ def _interval(every: str | None) -> timedelta:
     return duration(every, "--every") or INTERVAL
 
 
-def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
+def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:
     """Return whether the run checks disks and images, too: with --nightly, and from cron once a night."""
     if not cron:
         return nightly
@@ -116,7 +118,7 @@ def _is_sweep(session: Session, *, nightly: bool, cron: bool) -> bool:
 
 
 def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> None:
-    """Print the run: all of it as JSON, else what happened on stdout and what is wrong on stderr."""
+    """Print the run: all of it as JSON, else what happened on stdout and problems on stderr."""
     from cloudgpu.views.reaper import explained, run_value
 
     if output is Format.JSON:
@@ -127,12 +129,12 @@ def _show(run: ReaperRun, output: Format, *, explain: bool, verbose: bool) -> No
 
         emit(output, None, texts(explained(run), run.begun_at) + "\n")
     emit(output, None, run_text(run, verbose=verbose))
-    wrong = wrong_text(run)
-    if wrong:
-        sys.stderr.write(wrong + "\n")
+    problems = problems_text(run)
+    if problems:
+        sys.stderr.write(problems + "\n")
 
 
-_DONE = {
+_DONE_TEXTS = {
     Do.STOP: "stopped",
     Do.PARK: "parked",
     Do.TERMINATE: "terminated",
@@ -140,7 +142,7 @@ _DONE = {
     Do.REMOVE: "its image is removed",
     Do.RENEW: "renewed",
 }
-_WOULD = {
+_WOULD_TEXTS = {
     Do.KEEP: "would be kept",
     Do.WARN: "would be warned",
     Do.RENEW: "would be renewed",
@@ -153,18 +155,18 @@ _WOULD = {
 
 
 def run_text(run: ReaperRun, *, verbose: bool) -> str:
-    """Return what is said of a run on stdout: nothing of one in which nothing happened, unless `verbose`."""
+    """Return the text of a run for stdout: empty if nothing happened, unless `verbose`."""
     if run.busy:
         return paragraph(run.busy) if verbose else ""
     if run.is_quiet and not verbose:
         return ""
     lines = [*_planned_lines(run)] if run.dry_run else [*_done_lines(run)]
-    asked = account_lines(queried_accounts_value(run.queried, run.not_queried)) if verbose else []
-    return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *asked])
+    accounts = account_lines(queried_accounts_value(run.queried, run.not_queried)) if verbose else []
+    return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *accounts])
 
 
-def wrong_text(run: ReaperRun) -> str:
-    """Return what is said of it on stderr: what may still be billed, what did not answer, what could not be judged."""
+def problems_text(run: ReaperRun) -> str:
+    """Return the text of a run for stderr: what may still be billed, what did not answer, and errors."""
     lines = [f"{one.name} may still be billed: {one.why}" for one in run.unconfirmed]
     lines += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
     lines += [f"{fault[:1].upper()}{fault[1:]}." for fault in run.faults]
@@ -206,7 +208,7 @@ def _done_lines(run: ReaperRun) -> Iterator[str]:
 
 
 def _done_text(ended: EndedItem) -> str:
-    return f"{ended.name}: {_DONE[ended.do]} ({ended.rule}): {ended.why}"
+    return f"{ended.name}: {_DONE_TEXTS[ended.do]} ({ended.rule}): {ended.why}"
 
 
 def _warning_text(warning: GivenWarning) -> str:
@@ -221,11 +223,11 @@ def _planned_lines(run: ReaperRun) -> Iterator[str]:
 
 
 def _decision_text(decision: Decision) -> str:
-    still = decision.activity == UNKNOWN and decision.why.startswith(
+    is_stopped = decision.activity == UNKNOWN and decision.why.startswith(
         "it is "
-    )  # what does not run has no use to be known
-    use = "" if still else f"{decision.activity}, "
-    return f"{decision.name}: {_WOULD[decision.do]}{_rule_text(decision.rule)}: {use}{decision.why}"
+    )  # a machine that does not run has no activity
+    use = "" if is_stopped else f"{decision.activity}, "
+    return f"{decision.name}: {_WOULD_TEXTS[decision.do]}{_rule_text(decision.rule)}: {use}{decision.why}"
 
 
 def _rule_text(rule: str) -> str:

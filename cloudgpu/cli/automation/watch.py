@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.cron import WatchDocument
 
-EVERY = "10m"
-MIN, MAX = timedelta(seconds=1), timedelta(days=1)
+DEFAULT_INTERVAL = "10m"
+MIN_INTERVAL, MAX_INTERVAL = timedelta(seconds=1), timedelta(days=1)
 
 
 def command(
     *,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to reap.")] = EVERY,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="How often to reap.")] = DEFAULT_INTERVAL,
     prices: Annotated[
         str, typer.Option("--prices", metavar="TIME", help="How often to refresh prices; or never.")
     ] = "1d",
@@ -61,19 +61,19 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     watch = Watch(
         os.environ, every=interval, prices=None if prices == "never" else _interval(prices, "--prices"), tell=_say
     )
-    with ended_by_signals(watch.end), announcing(watch, session, interval, address) as at:
-        _say(f"watching, with a run every {every}" + (f"; metrics at {at}" if at else ""))
-        _say_asked(session)
+    with ended_by_signals(watch.end), announcing(watch, session, interval, address) as metrics_address:
+        _say(f"watching, with a run every {every}" + (f"; metrics at {metrics_address}" if metrics_address else ""))
+        _say_queried_accounts(session)
         done = watch.run()
     _say("ended")
     if watch.moved is not None:
         raise watch.moved
-    if not done:  # a thread still waits for a cloud or a price list, and has nothing to put right
+    if not done:  # a thread still waits for a cloud or a price list, and has nothing to clean up
         interrupt.drop_output_and_threads()
 
 
-def _say_asked(session: Session) -> None:
-    """Say whom runs ask, as far as is known before the first one."""
+def _say_queried_accounts(session: Session) -> None:
+    """Say which accounts runs query, as far as is known before the first run."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.control.session.accounts import queried_accounts, used_accounts
     from cloudgpu.views.machines import queried_accounts_value
@@ -86,12 +86,12 @@ def _say_asked(session: Session) -> None:
 def _interval(text: str, option: str) -> timedelta:
     from cloudgpu.control.inputs.launch_request import duration
 
-    span = duration(text, option)
-    if span is None or not MIN <= span <= MAX:
+    interval = duration(text, option)
+    if interval is None or not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise InvalidRequest(
             f"{option} has to be from 1s to 1d.", field=option, value=text, next=f"For example: {option} 10m"
         )
-    return span
+    return interval
 
 
 def _say(sentence: str) -> None:
@@ -104,7 +104,7 @@ def _status(session: Session, output: Format) -> None:
     from cloudgpu.control.inputs.launch_request import duration
     from cloudgpu.control.scheduler.watch import status_value
 
-    value = status_value(session, duration(EVERY, "--every") or MAX)
+    value = status_value(session, duration(DEFAULT_INTERVAL, "--every") or MAX_INTERVAL)
     emit(output, value, _status_text(value, session))
 
 

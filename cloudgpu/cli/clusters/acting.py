@@ -1,4 +1,4 @@
-"""What `stop`, `start`, `extend` and `hold` do to a cluster: asked once, done to all its nodes, and said of them."""
+"""`stop`, `start`, `extend` and `hold` of a cluster: one question, one action on all its nodes, one answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from cloudgpu.cli.clusters.listing import node_counts_text, nodes_text
 from cloudgpu.cli.common import Format, confirm, emit, tell
 from cloudgpu.cli.launch.running_text import extend_question, running_lines, start_question, stop_question
-from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, when, while_stopped
+from cloudgpu.cli.render import dollars, price, price_briefly, rounded, steps, stopped_costs_text, when
 from cloudgpu.control.clusters.lease import extend_all, hold_all, plan_extension_of_all
 from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory.listing import cluster
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 
 def emit_all(
-    session: Session, done: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
+    session: Session, result: ClusterResult, output: Format, text_of: Callable[[ClusterMachinesDocument], str]
 ) -> None:
-    """Print what came of all nodes, as `said` where all went well; leave with the exit code of the gravest fault."""
-    value = cluster(session, done.machines, done.errors)
-    emit(output, value, partial_text(value) if done.errors else text_of(value))
-    exit_with_worst(done.errors)
+    """Print the result of all nodes, with `text_of` if all succeeded; exit with the code of the worst error."""
+    value = cluster(session, result.machines, result.errors)
+    emit(output, value, partial_text(value) if result.errors else text_of(value))
+    exit_with_worst(result.errors)
 
 
 def partial_text(value: ClusterMachinesDocument) -> str:
-    """Return how the nodes stand where something failed at one of them."""
+    """Return the state of the nodes after an error at one of them."""
     return f"{value['name']}: {node_counts_text(value, value['machines'])}."
 
 
 def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
-    """Say each fault; leave with the exit code of the gravest, if there is one."""
+    """Print each error; exit with the code of the worst one, if there is one."""
     for error in errors:
         tell(f"error: {error.message} {error.next or ''}".rstrip())
     worst = worst_of(errors)
@@ -57,12 +57,12 @@ def exit_with_worst(errors: Sequence[CloudgpuError]) -> None:
 
 
 def cluster_as_machine(value: ClusterDocument) -> MachineDocument:
-    """Return a cluster as a question shows a machine: of its type `4 x TYPE`."""
+    """Return a cluster as a machine of the type `4 x TYPE`, for a question."""
     return value | {"instance_type": nodes_text(value)}
 
 
 def question_machines(session: Session, machines: Sequence[Machine]) -> list[MachineDocument]:
-    """Return what the question shows: the machines of their own, and each cluster as one."""
+    """Return what a question shows: single machines, and each cluster as one."""
     now = session.clock()
     values = [machine_value(machine, now) for machine in machines if machine.gang is None]
     return values + [
@@ -72,15 +72,15 @@ def question_machines(session: Session, machines: Sequence[Machine]) -> list[Mac
 
 
 def terminated_values(document: DownDocument) -> list[MachineDocument]:
-    """Return what is said to be gone: a cluster as one where none of its nodes failed, else each node."""
+    """Return what was terminated: a cluster as one if none of its nodes failed, else each node."""
     failed = {fault["value"] for fault in document["failed"]}
-    whole: dict[str, list[MachineDocument]] = {}
+    by_id: dict[str, list[MachineDocument]] = {}
     for value in document["terminated"]:
         cluster = value["cluster"]
         names = [node_name(cluster["name"], node) for node in range(cluster["nodes"])] if cluster else []
-        alone = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
-        whole.setdefault(value["id"] if cluster is None or alone else cluster["id"], []).append(value)
-    return [_as_machine(values) for values in whole.values()]
+        is_single = cluster is None or len(names) == 1 or not failed.isdisjoint(names)
+        by_id.setdefault(value["id"] if cluster is None or is_single else cluster["id"], []).append(value)
+    return [_as_machine(values) for values in by_id.values()]
 
 
 def _as_machine(values: Sequence[MachineDocument]) -> MachineDocument:
@@ -96,26 +96,26 @@ _WHY = "asked by the user"
 
 
 def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
-    """Ask, stop all nodes, and say which of them are proved not to be billed."""
+    """Ask, stop all nodes, and say which of them are confirmed as not billed."""
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
     from cloudgpu.control.lifecycle.termination_summary import still_running
 
-    whose = others_note(session, machines[0], "stop")
+    others_text = others_note(session, machines[0], "stop")
     check_stop_all(machines)
     for line in running_lines(still_running(session, machines)):
         tell(line)
     value = cluster(session, machines)
-    about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", whose)
+    about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", others_text)
     confirm(f"Stop {value['name']}, all {len(machines)} nodes?", yes=yes, about=about)
     emit_all(session, stop_all(session, machines, why=_WHY), output, _stopped_text)
 
 
 def _stopped_text(value: ClusterMachinesDocument) -> str:
     name, nodes = value["name"], f"all {len(value['machines'])} nodes"
-    stays = while_stopped(value)
-    kept = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
+    stays = stopped_costs_text(value)
+    restart_text = f"; what stays is.\n  {stays}\n  Start it again: cloudgpu start {name}"
     return f"{name} is {value['state']} and not billed, {nodes}" + (
-        kept if stays else f". Start it again: cloudgpu start {name}"
+        restart_text if stays else f". Start it again: cloudgpu start {name}"
     )
 
 
@@ -130,10 +130,12 @@ def start(session: Session, machines: Sequence[Machine], options: StartOptions, 
     check_start_all(machines)
     until = new_lease(session, machines[0], options.lease, options.renew_until)
     if any(machine.state not in UP_STATES for machine in machines):
-        lives, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
-        cost = sum((run_cost(Money(one.nanos_per_hour), lives) for one in prices), ZERO)
-        known = dollars(usd(cost) if len(prices) == len(machines) else None)
-        to_the_end = f"{known} for all nodes to the end of their new lease in {rounded(lives.total_seconds())}"
+        lease_length, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]
+        cost = sum((run_cost(Money(one.nanos_per_hour), lease_length) for one in prices), ZERO)
+        cost_text = dollars(usd(cost) if len(prices) == len(machines) else None)
+        to_the_end = (
+            f"{cost_text} for all nodes to the end of their new lease in {rounded(lease_length.total_seconds())}"
+        )
         value = cluster(session, machines)
         hourly = price(value["price"]) if options.verbose else price_briefly(value["price"])
         about = start_question(cluster_as_machine(value), hourly, to_the_end, iso(until.expires), session.clock())
@@ -156,19 +158,19 @@ def extend(
 ) -> None:
     """Ask, and move the end of the lease of all nodes."""
     name = command_name(machines[0])
-    whose = others_note(session, machines[0], "extend")
+    others_text = others_note(session, machines[0], "extend")
     plan = plan_extension_of_all(session, machines, span)
-    moves = "; renew-until moves there too" if plan.moves_renew_until else ""
+    renewal_text = "; renew-until moves there too" if plan.moves_renew_until else ""
     end = when(iso(plan.lease.expires), session.clock())
     value = cluster_as_machine(cluster(session, machines))
-    about = extend_question(value, f"{end}{moves}", plan.added_cost.text(), whose)
+    about = extend_question(value, f"{end}{renewal_text}", plan.added_cost.text(), others_text)
     confirm(f"Extend {name}, all {len(machines)} nodes?", yes=yes, about=about)
     done = extend_all(session, plan, override=reason)
 
     def text_of(_value: object) -> str:
         ends = when(done.machines[0].expires, session.clock())
         lives = "live until" if all(machine.state == "running" for machine in done.machines) else "have a lease until"
-        return f"All {len(machines)} nodes of {name} {lives} {ends}{moves}."
+        return f"All {len(machines)} nodes of {name} {lives} {ends}{renewal_text}."
 
     emit_all(session, done, output, text_of)
 
@@ -178,21 +180,21 @@ def hold(session: Session, machines: Sequence[Machine], until: datetime | None, 
     from cloudgpu.control.lifecycle.lease import check_hold_end, hold_caveat
 
     name, now = command_name(machines[0]), session.clock()
-    whose = others_note(session, machines[0], "hold")
+    others_text = others_note(session, machines[0], "hold")
     if until is None:
         if any(machine.expires and machine.expires <= iso(now) for machine in machines):
-            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+            confirm(f"Release {name}? Its lease is over: it ends within seconds then.{others_text}", yes=yes)
         released = hold_all(session, machines, None)
         emit_all(
             session, released, output, lambda _: f"{name} is not held any more, none of its {len(machines)} nodes."
         )
         return
     check_hold_end(session, name, until)
-    loses = hold_caveat(session, machines[0], until)
-    if loses:
-        tell(loses)
+    caveat = hold_caveat(session, machines[0], until)
+    if caveat:
+        tell(caveat)
     at = when(iso(until), now)
     billed = billed_text(machines[0], " It is billed meanwhile.")
-    confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{whose}", yes=yes)
+    confirm(f"Hold {name}, all {len(machines)} nodes, until {at}?{billed}{others_text}", yes=yes)
     held = hold_all(session, machines, until)
     emit_all(session, held, output, lambda _: f"All {len(machines)} nodes of {name} are held until {at}.")

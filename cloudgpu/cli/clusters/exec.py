@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 FAILED = 255  # what `exec` returns where cloudgpu itself failed
 
 
-class Lines:
+class NodeOutput:
     """Takes a node's output and writes whole lines of it to `stream`, each after the node's name.
 
     All streams share `write_lock`, so that lines of different nodes do not mix.
     """
 
-    def __init__(self, stream: IO[bytes], name: str, write_lock: Lock) -> None:
+    def __init__(self, stream: IO[bytes], node_name: str, write_lock: Lock) -> None:
         self._stream, self._write_lock = stream, write_lock
-        self._prefix = f"{name}: ".encode()
+        self._prefix = f"{node_name}: ".encode()
         self._rest = b""
 
     def write(self, data: bytes | memoryview) -> int:
-        """Write the lines that are complete by now, and keep the rest."""
+        """Write the lines that are complete by now, and buffer the rest."""
         taken = bytes(data)
         *lines, self._rest = (self._rest + taken).split(b"\n")
         self._write_lines(lines)
@@ -40,7 +40,7 @@ class Lines:
         """Do nothing: each line is written out at once."""
 
     def close(self) -> None:
-        """Write the rest, which no line end has ended."""
+        """Write the last line, which has no line end."""
         self._write_lines([self._rest] if self._rest else [])
         self._rest = b""
 
@@ -54,7 +54,7 @@ class Lines:
 def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str]) -> int:
     """Run the command on all these machines at once; return the status of the one that failed first, 0 for none.
 
-    It has no input. A machine that cannot be reached has failed with 255, and why is told.
+    It has no input. A machine that cannot be reached counts as failed with 255, and the error is printed.
     """
     write_lock, failed = Lock(), list[int]()
 
@@ -73,9 +73,9 @@ def _run_on(session: Session, machine: Machine, argv: Sequence[str], write_lock:
     from cloudgpu.access.ssh.execute import run
     from cloudgpu.control.access.reach import reached
 
-    out, err = (Lines(stream.buffer, machine.name, write_lock) for stream in (sys.stdout, sys.stderr))
+    out, err = (NodeOutput(stream.buffer, machine.name, write_lock) for stream in (sys.stdout, sys.stderr))
     try:
-        with session.for_thread() as own, reached(own, machine) as connection:
+        with session.for_thread() as thread_session, reached(thread_session, machine) as connection:
             return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
     except CloudgpuError as error:
         with write_lock:

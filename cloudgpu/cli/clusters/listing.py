@@ -35,29 +35,33 @@ if TYPE_CHECKING:
 
 
 def table(document: LsDocument, now: datetime, *, me: str | None) -> str:
-    """Return the table of `ls` with a line per cluster, where its first node would stand, and a line per queue."""
-    of = {one["id"]: one for one in document["clusters"]}
+    """Return the table of `ls` with a row for each cluster in place of its nodes, and a line for each queue."""
+    by_id = {shown_value["id"]: shown_value for shown_value in document["clusters"]}
     nodes = {value["id"]: value for value in document["machines"]}
     shown: dict[str, MachineDocument] = {}
     for value in document["machines"]:
         cluster = value["cluster"]
-        one = value if cluster is None else of.get(cluster["id"], value)
-        shown.setdefault(one["id"], one)
+        shown_value = value if cluster is None else by_id.get(cluster["id"], value)
+        shown.setdefault(shown_value["id"], shown_value)
 
     def row(value: MachineDocument, now: datetime) -> list[str]:
-        return cluster_row(of[value["id"]], nodes, now) if value["id"] in of else machine_row(value, now)
+        return cluster_row(by_id[value["id"]], nodes, now) if value["id"] in by_id else machine_row(value, now)
 
-    queues = [paragraph(f"{one['name']}: {one['queue']}.") for one in of.values() if one["queue"]]
+    queues = [
+        paragraph(f"{shown_value['name']}: {shown_value['queue']}.")
+        for shown_value in by_id.values()
+        if shown_value["queue"]
+    ]
     return "\n".join([machines(list(shown.values()), now, me=me, row=row), *queues])
 
 
 def cluster_row(value: ClusterDocument, nodes: Mapping[str, MachineDocument], now: datetime) -> list[str]:
     """Return what the table of `ls` says of one cluster; `nodes` has its machines by id."""
-    of = [nodes[node] for node in value["nodes"]]
-    billed = [one for one in of if one["billed"]]
-    shown = value if len(billed) in (0, len(of)) else value | {"price": price_of(billed)}
-    name, _, at, _, *rest = machine_row(shown, now)
-    return [name, node_counts_text(value, of), at, nodes_text(value), *rest]
+    values = [nodes[node] for node in value["nodes"]]
+    billed = [one for one in values if one["billed"]]
+    row_value = value if len(billed) in (0, len(values)) else value | {"price": price_of(billed)}
+    name, _, at, _, *rest = machine_row(row_value, now)
+    return [name, node_counts_text(value, values), at, nodes_text(value), *rest]
 
 
 def nodes_text(value: ClusterDocument) -> str:
@@ -70,18 +74,18 @@ def node_counts_text(value: ClusterDocument, nodes: Sequence[MachineDocument]) -
     if value["terminated_at"] and not value["there"]:
         return "terminated"
     total = nodes[0]["cluster"]["nodes"] if nodes[0]["cluster"] else len(nodes)
-    complete = f"{value['there']}/{total}{' degraded' if value['degraded'] else ''}"
+    counts = f"{value['there']}/{total}{' degraded' if value['degraded'] else ''}"
     states = [state_text(machine) for machine in nodes]
-    found = list(dict.fromkeys(states))
-    if found == ["running"]:
-        return complete
-    if len(found) == 1:
-        return f"{complete}{',' if value['degraded'] else ''} {found[0]}"
-    return f"{complete}: {', '.join(f'{states.count(one)} {one}' for one in found)}"
+    distinct = list(dict.fromkeys(states))
+    if distinct == ["running"]:
+        return counts
+    if len(distinct) == 1:
+        return f"{counts}{',' if value['degraded'] else ''} {distinct[0]}"
+    return f"{counts}: {', '.join(f'{states.count(one)} {one}' for one in distinct)}"
 
 
-def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[ShownDocument], str] | None) -> str:
-    """Return a cluster in few lines, then a table of its nodes, or each as `node` says it."""
+def shown_text(value: ShownClusterDocument, now: datetime, node_text: Callable[[ShownDocument], str] | None) -> str:
+    """Return a cluster in few lines, then a table of its nodes, or the text of each by `node_text`."""
     gone = value["terminated_at"]
     first = value["machines"][0]["cluster"]
     engine = first["engine"] if first else "none"
@@ -105,5 +109,5 @@ def shown_text(value: ShownClusterDocument, now: datetime, node: Callable[[Shown
         ]
     )
     parts = [f"{paragraph(head)}\n{lines}"]
-    parts += [node(machine) for machine in value["machines"]] if node else [machines(value["machines"], now)]
+    parts += [node_text(machine) for machine in value["machines"]] if node_text else [machines(value["machines"], now)]
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""`cloudgpu cancel`: a job is to end."""
+"""`cloudgpu cancel`: end a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> None:
-    """End a job: its command is ended, its results come back, its machine ends. A machine that was there stays.
+    """End a job: its command is ended, its results come back, its machine ends. An existing machine stays.
 
     The command gets SIGTERM, and SIGKILL ten seconds later. If its machine does not answer now, whoever watches ends
     the job later. A job that is over keeps its state; if its machine still runs, that is ended: exit code 0.
@@ -38,7 +38,7 @@ def command(
 
 
 def cancelled_text(value: CancelDocument, now: datetime) -> str:
-    """Return what became of the wish to end a job."""
+    """Return what became of the request to end a job."""
     from cloudgpu.cli.jobs.text import ended_text, state_text
     from cloudgpu.cli.render import when
 

@@ -1,4 +1,4 @@
-"""`cloudgpu jobs`: the jobs that live, or all of them."""
+"""`cloudgpu jobs`: the living jobs, or all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
 HEADINGS = ("NAME", "STATE", "DONE", "ON", "SPENT", "END", "COMMAND")
-WIDEST_COMMAND, NARROWEST_COMMAND = 40, 12
+MAX_COMMAND_WIDTH, MIN_COMMAND_WIDTH = 40, 12
 SEEN = "As run, watch or cron last saw it; cloudgpu reap looks now."
 
 
@@ -74,8 +74,8 @@ def _room_for_command(rows: list[list[str]], headings: list[str]) -> int:
     """Return how much of a command fits into its row, if that says enough of it; else all that is ever shown."""
     columns = table_columns()
     others = [max(map(len, cells)) for cells in zip(headings[:-1], *(row[:-1] for row in rows), strict=True)]
-    room = WIDEST_COMMAND if columns is None else columns - sum(others) - 2 * len(others)
-    return min(room, WIDEST_COMMAND) if room >= NARROWEST_COMMAND else WIDEST_COMMAND
+    room = MAX_COMMAND_WIDTH if columns is None else columns - sum(others) - 2 * len(others)
+    return min(room, MAX_COMMAND_WIDTH) if room >= MIN_COMMAND_WIDTH else MAX_COMMAND_WIDTH
 
 
 def _row(job: JobDocument, now: datetime) -> list[str]:

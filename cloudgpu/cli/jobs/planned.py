@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.jobs.text import files_text
-from cloudgpu.cli.launch.planned import line, of_a_job, plan
+from cloudgpu.cli.launch.planned import job_machine_facts, plan_line, plan_text as launch_text
 from cloudgpu.cli.render import facts, minute, size, wrapped
 from cloudgpu.control.jobs.buckets.results import PRESIGNED_POST_TTL_S
 from cloudgpu.core.jobs.stored import bucket_of, volume_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.plans import Plan
 
 ASLEEP = "it keeps running; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
-ASLEEP_THERE = "it keeps running; cloudgpu watch or reap here fetches its results"
+ASLEEP_ON_EXISTING = "it keeps running; cloudgpu watch or reap here fetches its results"
 ASLEEP_DEADLINE = (
     "a machine that runs keeps running, but nobody replaces one that is lost, so the deadline may be missed: keep "
     "cloudgpu watch running on a computer that shares this ledger"
@@ -36,9 +36,9 @@ MAX_SECRETS = 5
 
 
 def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbose: bool) -> str:
-    """Return the plan of a job: what, where, price, costs, time, what travels, and what happens without this computer.
+    """Return the plan of a job: what, where, price, costs, time, files, and what happens while this computer is off.
 
-    `launch` is the plan of its machine, None for one that is there.
+    `launch` is the plan of its machine, None for an existing one.
     """
     request = planned.request
     text = facts(
@@ -63,13 +63,13 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
     if not verbose or launch is None:
         return text
 
-    return f"{text}\n\n{plan(launch, now)}"
+    return f"{text}\n\n{launch_text(launch, now)}"
 
 
 def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
-    """Return the plan of a job that nobody is asked about: a line on its machine, one on it, and every warning."""
+    """Return the plan of a job without a question: a line on its machine, one on the job, and every warning."""
     request, machine = planned.request, planned.machine
-    where = [] if launch is None else [line(launch)]
+    where = [] if launch is None else [plan_line(launch)]
     on = "" if machine is None else f" on {machine.name}"
     costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
     upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
@@ -87,20 +87,20 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
 
 def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, str | None]]:
     if launch is not None:
-        yield from of_a_job(launch)
+        yield from job_machine_facts(launch)
         return
     machine, slurm = planned.machine, planned.spec.get("slurm")
     if machine is not None and slurm is not None:
         where = f"submitted on {machine.name}" if machine.cluster is None else f"the cluster {machine.cluster.name}"
-        yield "slurm", f"{where}: {_in_slurm(slurm)}; it queues until Slurm starts it"
+        yield "slurm", f"{where}: {_slurm_request_text(slurm)}; it queues until Slurm starts it"
         if slurm["cluster"] is None:
             yield "note", "its home is taken to be the same on all nodes; nothing is installed or stopped there"
     elif machine is not None:
         yield "machine", f"{machine.name}, which is there ({machine.provider}), and stays"
 
 
-def _in_slurm(slurm: SlurmRecord) -> str:
-    """Return what is asked of Slurm."""
+def _slurm_request_text(slurm: SlurmRecord) -> str:
+    """Return what is requested from Slurm."""
     nodes, gpus = slurm["nodes"], slurm["gpus_per_node"]
     parts = [f"{nodes} node{'s' * (nodes != 1)}", f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
     parts += [f"{gpus} GPU{'s' * (gpus != 1)} on each"] if gpus else []
@@ -114,25 +114,25 @@ def _in_slurm(slurm: SlurmRecord) -> str:
 
 
 def _tariff(slurm: SlurmRecord) -> str:
-    """Return what somebody else's Slurm asks."""
+    """Return what somebody else's Slurm charges."""
     price = slurm.get("usd_per_gpu_hour")
     return "nothing: it is free" if price is None else f"{Money(price).text(4)} for each hour of a GPU"
 
 
-def _time_within(slurm: SlurmRecord) -> str:
-    """Return by which time limit Slurm keeps --max-cost; empty where its plan has no such limit."""
+def _time_limit_text(slurm: SlurmRecord) -> str:
+    """Return the time limit by which Slurm enforces --max-cost; empty if the plan has none."""
     price = slurm.get("per_hour")
     if price is None:
         return ""
-    what = "each element" if slurm["array"] else "it"
+    subject = "each element" if slurm["array"] else "it"
     after = duration_text(timedelta(minutes=slurm["minutes"]))
-    return f": Slurm ends {what} after {after}, at {Money(price).text(4)} an hour"
+    return f": Slurm ends {subject} after {after}, at {Money(price).text(4)} an hour"
 
 
 def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
     limit, slurm = planned.request.max_cost, planned.spec.get("slurm")
     if limit is not None and planned.planned_max is not None and planned.planned_max.nanos == limit.nanos:
-        return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_within(slurm)}"
+        return f"at most {limit.text(2)} (--max-cost){'' if slurm is None else _time_limit_text(slurm)}"
     if launch is None:
         return "what the machine costs anyway" if slurm is None or slurm["cluster"] else _tariff(slurm)
     until = minute(launch.get("renew_until"))
@@ -142,19 +142,26 @@ def _costs(planned: PlannedRun, launch: Plan | None) -> str | None:
 
 
 def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield what the plan says of a deadline: when it is, what it costs, when on demand begins at the latest."""
-    found = planned.deadline
-    if found is None:
+    """Yield the plan's facts about a deadline: when it is, what it costs, when on demand begins at the latest."""
+    deadline = planned.deadline
+    if deadline is None:
         return
-    left = duration_text(timedelta(minutes=(found.at - now) // timedelta(minutes=1)))
-    yield "deadline", f"{minute(iso(found.at))} (in {left}), for {duration_text(found.work)} of work"
-    prices = f"spot {found.spot.text(2)} an hour, on demand {found.on_demand.text(2)}; policy {found.policy}"
+    left = duration_text(timedelta(minutes=(deadline.at - now) // timedelta(minutes=1)))
+    yield "deadline", f"{minute(iso(deadline.at))} (in {left}), for {duration_text(deadline.work)} of work"
+    prices = f"spot {deadline.spot.text(2)} an hour, on demand {deadline.on_demand.text(2)}; policy {deadline.policy}"
     yield "prices", prices
-    if found.quote is not None:
-        yield "expected", found.quote.sentence()
-    start = duration_text(timedelta(seconds=int(found.margins.start_s)))
-    how = f"95% of {found.margins.measured} launches took less" if found.margins.measured else "nothing is measured yet"
-    yield "latest", f"on demand begins {minute(iso(found.latest))} at the latest; {start} are kept for a start ({how})"
+    if deadline.quote is not None:
+        yield "expected", deadline.quote.sentence()
+    start = duration_text(timedelta(seconds=int(deadline.margins.start_s)))
+    how = (
+        f"95% of {deadline.margins.measured} launches took less"
+        if deadline.margins.measured
+        else "nothing is measured yet"
+    )
+    yield (
+        "latest",
+        f"on demand begins {minute(iso(deadline.latest))} at the latest; {start} are kept for a start ({how})",
+    )
     yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
 
 
@@ -168,7 +175,7 @@ def _upload(snapshot: Snapshot) -> str:
 
 
 def _left_out(snapshot: Snapshot) -> str | None:
-    files = [file for file in snapshot.left_out if file.why not in ("secret", "excluded")]  # the results: said below
+    files = [file for file in snapshot.left_out if file.why not in ("secret", "excluded")]  # these are listed elsewhere
     if not files:
         return None
     others = snapshot.left_out_count - len(files) - len(snapshot.secrets)
@@ -186,9 +193,10 @@ def _secrets(snapshot: Snapshot) -> str | None:
         return None
     others = len(snapshot.secrets) - MAX_SECRETS
     more = f" and {others:,} more" if others > 0 else ""
-    one = "it" if len(snapshot.secrets) == 1 else "they"
+    pronoun = "it" if len(snapshot.secrets) == 1 else "they"
     named = ", ".join(snapshot.secrets[:MAX_SECRETS])
-    return f"{named}{more}: by their names, {one} stay{'s' * (one == 'it')} here; --secret or --env-file passes values"
+    stay = f"{pronoun} stay{'s' * (pronoun == 'it')} here"
+    return f"{named}{more}: by their names, {stay}; --secret or --env-file passes values"
 
 
 def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
@@ -204,7 +212,7 @@ def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
     if planned.deadline is not None:
         return ASLEEP_DEADLINE
     if bucket_of(planned.request.results_to) is None:
-        return ASLEEP if launch is not None else ASLEEP_THERE
+        return ASLEEP if launch is not None else ASLEEP_ON_EXISTING
     ends = "; its machine stops by its policy" if launch is not None else ""
     return f"it keeps running, and uploads for up to {PRESIGNED_POST_TTL_S // 3600} hours{ends}"
 
@@ -213,22 +221,24 @@ def _results(planned: PlannedRun) -> str:
     request = planned.request
     if request.results_to is not None:
         volume = volume_of(request.results_to)
-        ties = f"; the job runs only in the zone of the volume {volume}" if volume is not None else ""
-        often = "" if volume is not None else f", copied every {duration_text(request.every)}"
+        zone_text = f"; the job runs only in the zone of the volume {volume}" if volume is not None else ""
+        interval_text = "" if volume is not None else f", copied every {duration_text(request.every)}"
         costs = f"; for each GB, {planned.results_traffic}" if planned.results_traffic else ""
-        return f"go to {request.results_to}, and so do checkpoints{often}{ties}{costs}"
-    also = "; so are checkpoints" if request.checkpoint else ""
-    return f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{also}"
+        return f"go to {request.results_to}, and so do checkpoints{interval_text}{zone_text}{costs}"
+    checkpoints_text = "; so are checkpoints" if request.checkpoint else ""
+    return (
+        f"come back to {request.results}/{request.name}, copied every {duration_text(request.every)}{checkpoints_text}"
+    )
 
 
 def _traffic(planned: PlannedRun, *, briefly: bool = False) -> str | None:
-    """Return what the job's bytes cost that travel; `briefly`, only where a place has a price for those it is sent."""
+    """Return what the job's network traffic costs; with `briefly`, only if incoming traffic has a price."""
     traffic = planned.traffic
     return None if traffic is None or (briefly and traffic.per_gb_in is None) else sentences(traffic)
 
 
 def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
-    """Return what follows the loss of a spot machine; one on demand is hardly ever lost."""
+    """Return what happens after the loss of a spot machine; None for on demand, which is hardly ever lost."""
     if launch is None or launch["market"] != "spot" or planned.deadline is not None:
         return None
     times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
@@ -238,19 +248,19 @@ def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
 
 
 def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
-    """Return what fits the notice of a spot machine, and whether the last checkpoint would; None where nobody knows."""
+    """Return how much fits into the notice of a spot interruption, and if the last checkpoint does; None: unknown."""
     if fit is None:
         return None
     how = f"measured on {fit.measured_on}" if fit.measured_on else "assumed: nothing was measured yet"
-    says = (
+    text = (
         f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
         f"front, and a checkpoint of up to about {size(fit.fits_bytes)} fits at {size(int(fit.bytes_per_s))}/s ({how})"
     )
     if fit.last_bytes is None:
-        return says
+        return text
     last = f"the last one of {fit.last_of} had {size(fit.last_bytes)}"
-    counts = "it fits" if fit.last_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
-    return f"{says}; {last}: {counts}"
+    fits_text = "it fits" if fit.last_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
+    return f"{text}; {last}: {fits_text}"
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
@@ -260,9 +270,9 @@ def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
     if request.setup is None:
         if is_unknown(request.argv[0]):
             yield "note", f"{request.argv[0]} is not on this computer: if the machine lacks it, too, the job fails"
-        found = proposed_setup(request.workdir)
-        if found is not None:
-            yield "setup", f"{found[0]} is there and nothing installs it: add --setup '{found[1]}'"
+        setup = proposed_setup(request.workdir)
+        if setup is not None:
+            yield "setup", f"{setup[0]} is there and nothing installs it: add --setup '{setup[1]}'"
     secrets = [key for key in request.env if _SECRET.search(key)]
     if secrets:
         yield "note", f"the ledger keeps the value of --env {secrets[0]}; --secret {secrets[0]} is kept nowhere"

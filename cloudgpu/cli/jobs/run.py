@@ -1,4 +1,4 @@
-"""`cloudgpu run`: plan, ask, carry a job to its end in front, or leave it to whoever watches."""
+"""`cloudgpu run`: plan a job, ask, and run it in the foreground, or leave it to `watch` or `reap`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from cloudgpu.cli import interrupt, progress
-from cloudgpu.cli.common import Verbose, Yes, answered, colour_for, confirm, on_terminal, open_session, tell
+from cloudgpu.cli.common import Verbose, Yes, colour_for, confirm, on_terminal, open_session, read_answer, tell
 from cloudgpu.cli.jobs.text import ended_text, state_text
 from cloudgpu.cli.launch import options
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
@@ -50,13 +50,13 @@ GROUPS = {
     ),
 }  # fmt: skip
 CONTEXT = {"ignore_unknown_options": False}
-BEGINS = "\0"  # stands where the command begins: nobody can type it
+COMMAND_MARK = "\0"  # marks where the command begins: nobody can type it
 
 
 def order_arguments(args: list[str]) -> list[str]:
     """Return the arguments with a mark where the command begins, and nothing in it read as an option of `run`."""
-    place = args.index("--") if "--" in args else len(args)
-    return [*args[:place], "--", BEGINS, *args[place + 1 :]] if place < len(args) else args
+    position = args.index("--") if "--" in args else len(args)
+    return [*args[:position], "--", COMMAND_MARK, *args[position + 1 :]] if position < len(args) else args
 
 
 @options.takes(options.Launch, options.Job)
@@ -100,14 +100,14 @@ def command(
         job = record_request(session, planned)
     else:
         tell(f"{job.name} is {job.state} already: this follows it.")
-    raise typer.Exit(_begun(session, job) if detach else _in_front(session, job))
+    raise typer.Exit(_run_until_begun(session, job) if detach else _run_in_foreground(session, job))
 
 
 def _typed_options(name: str | None, words: list[str]) -> dict[str, Any]:
-    """Return the name and the command that were typed, of which either may stand in the place of the other."""
-    if name == BEGINS:
-        name, words = None, [BEGINS, *words]
-    if (words and words[0] != BEGINS) or (name is not None and not words):
+    """Return the typed name and command; the parser may have put one in the place of the other."""
+    if name == COMMAND_MARK:
+        name, words = None, [COMMAND_MARK, *words]
+    if (words and words[0] != COMMAND_MARK) or (name is not None and not words):
         typed = [*filter(None, (name, *words))]
         raise InvalidRequest(
             f"The command has to follow --, and {typed[-1]!r} does not.",
@@ -119,7 +119,7 @@ def _typed_options(name: str | None, words: list[str]) -> dict[str, Any]:
 
 
 def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: bool, yes: bool) -> PlannedRun:
-    """Return the plan once it is agreed to; with `dry_run`, show it and no more."""
+    """Return the plan once the user has agreed; with `dry_run`, only show it."""
     from cloudgpu.control.jobs.plan import plan_run
     from cloudgpu.control.launch.plan import ask_for_agreement
 
@@ -138,7 +138,7 @@ def _planned(session: Session, request: RunRequest, *, dry_run: bool, verbose: b
 
 
 def _show(session: Session, planned: PlannedRun, stream: TextIO, *, verbose: bool, brief: bool) -> None:
-    """Show a plan; raise BudgetRefused where a budget does not carry its launch."""
+    """Show a plan; raise BudgetRefused if a budget does not admit its launch."""
     from cloudgpu.cli.jobs.planned import brief_text, plan_text
     from cloudgpu.control.launch.budget_preview import check_budgets
 
@@ -158,8 +158,8 @@ def _launch_document(session: Session, planned: PlannedRun) -> Plan | None:
     return document(session, planned.prepared)["plan"]
 
 
-def _in_front(session: Session, job: Job) -> int:
-    """Carry a job to its end, and return its exit status; 130 where it goes on without this process."""
+def _run_in_foreground(session: Session, job: Job) -> int:
+    """Follow a job to its end, and return its exit status; 130 if it continues without this process."""
     from cloudgpu.control.jobs.cancel import request_cancel
     from cloudgpu.control.jobs.follow import follow
     from cloudgpu.control.jobs.listing import job_value
@@ -168,16 +168,16 @@ def _in_front(session: Session, job: Job) -> int:
 
     progress.end()
     sys.stdout.flush()
-    out, err = Once(sys.stdout.fileno()), Once(sys.stderr.fileno())
+    out, err = WriteOnce(sys.stdout.fileno()), WriteOnce(sys.stderr.fileno())
     while True:
         try:
             with ForwardedPorts(session, job):
-                job = follow(session, job, os.environ, stdout=out.again(), stderr=err.again())
+                job = follow(session, job, os.environ, stdout=out.rewound(), stderr=err.rewound())
         except KeyboardInterrupt:
             interrupt.cancel_repeats()
-            if not _cancels(job):
-                tell_how(session, job)
-                return interrupt.CODE
+            if not _asks_to_cancel(job):
+                tell_how_to_follow(session, job)
+                return interrupt.EXIT_CODE
             request_cancel(session, job)
         except CloudgpuError as error:
             if not _has_begun(session, job):
@@ -196,11 +196,11 @@ def _has_begun(session: Session, job: Job) -> bool:
     try:
         return first_began(the_job(session, job.id)) is not None
     except LedgerUnavailable:
-        return True  # nobody can say
+        return True  # it is not known
 
 
 def _failed(error: CloudgpuError) -> int:
-    """Say what kept this process from following a job that has begun, and return its exit status."""
+    """Print why this process cannot follow a job that has begun, and return its exit status."""
     from cloudgpu.views.jobs import OWN_FAILURE_CODE
 
     for sentence in filter(None, (f"error: {error.message}", error.next)):
@@ -208,28 +208,28 @@ def _failed(error: CloudgpuError) -> int:
     return OWN_FAILURE_CODE
 
 
-def _begun(session: Session, job: Job) -> int:
-    """Carry a job on until its command has begun, and say how to follow it; Ctrl-C leaves it to whoever watches."""
+def _run_until_begun(session: Session, job: Job) -> int:
+    """Follow a job until its command has begun, and say how to follow it on; Ctrl-C leaves it to `watch` or `reap`."""
     from cloudgpu.control.jobs.follow import reconcile_until_begun
 
     try:
         job = reconcile_until_begun(session, job, os.environ)
     except KeyboardInterrupt:
         interrupt.cancel_repeats()
-        tell_how(session, job)
-        return interrupt.CODE
-    tell_how(session, job)
+        tell_how_to_follow(session, job)
+        return interrupt.EXIT_CODE
+    tell_how_to_follow(session, job)
     return 0
 
 
-def _cancels(job: Job) -> bool:
-    """Ask on the terminal what becomes of the job; without one, and at another Ctrl-C, it goes on."""
+def _asks_to_cancel(job: Job) -> bool:
+    """Return whether the user wants to cancel the job; without a terminal, and at another Ctrl-C, it continues."""
     if not on_terminal():
         return False
     try:
         sys.stderr.write("\n")
         while True:
-            word = answered(f"{job.name}: [d]etach and keep it running, or [c]ancel it? ").lower()
+            word = read_answer(f"{job.name}: [d]etach and keep it running, or [c]ancel it? ").lower()
             if word in ("c", "cancel"):
                 return True
             if word in ("d", "detach"):
@@ -239,8 +239,8 @@ def _cancels(job: Job) -> bool:
         return False
 
 
-def tell_how(session: Session, job: Job) -> None:
-    """Say how to follow a job that goes on without this process, and who has to watch."""
+def tell_how_to_follow(session: Session, job: Job) -> None:
+    """Print how to follow a job that continues without this process, and what has to run for it."""
     from cloudgpu.control.jobs.listing import job_value
     from cloudgpu.control.jobs.store import the_job
 
@@ -249,26 +249,28 @@ def tell_how(session: Session, job: Job) -> None:
 
 
 def detached_text(job: JobDocument) -> str:
-    """Return how to follow a job that goes on without this process, and what happens if nobody watches."""
+    """Return how to follow a job that continues without this process, and what happens if nothing watches it."""
     from cloudgpu.cli.render import steps, wrapped
 
     name, machine = job["name"], job["machine"]
     on = f" on {machine['name']}" if machine is not None else ""
-    ways = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
-    watch = f"{_unwatched(job)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_unwatched(job)[1]}"
-    return f"{wrapped(f'{name} is {state_text(job)}{on}.')}\n{ways}\n{wrapped(watch)}"
+    next_steps = steps([(f"logs -f {name}", "what it writes"), ("jobs", "how far it is"), (f"cancel {name}", "end it")])
+    watch = (
+        f"{_watch_texts(job)[0]} while cloudgpu watch, or cloudgpu cron, runs on this computer. {_watch_texts(job)[1]}"
+    )
+    return f"{wrapped(f'{name} is {state_text(job)}{on}.')}\n{next_steps}\n{wrapped(watch)}"
 
 
-def _unwatched(job: JobDocument) -> tuple[str, str]:
-    """Return what happens to a job while somebody watches, and what happens to it otherwise."""
+def _watch_texts(job: JobDocument) -> tuple[str, str]:
+    """Return what happens to a job while `watch` or `cron` runs, and what happens to it otherwise."""
     machine = job["machine"]
     if machine is None:
         return "It gets its machine", "If neither runs, it waits."
-    stays = "they stay there" if not machine["own"] else "its machine stops by its policy"
-    return "Its results come back", f"If neither runs, {stays}."
+    otherwise = "they stay there" if not machine["own"] else "its machine stops by its policy"
+    return "Its results come back", f"If neither runs, {otherwise}."
 
 
-class Once:
+class WriteOnce:
     """A file descriptor to which each byte is written once, though a job is followed from its beginning again.
 
     One thread at a time writes. Ctrl-C comes between two writes, never between a write and its count; while nobody
@@ -281,8 +283,8 @@ class Once:
         self._poll = select.poll()
         self._poll.register(number, select.POLLOUT)
 
-    def again(self) -> Any:
-        """Return it for one more run over the same bytes."""
+    def rewound(self) -> Any:
+        """Return this file, to be written from the first byte again."""
         self._skip = self._written
         return self
 

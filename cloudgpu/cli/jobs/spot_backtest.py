@@ -56,8 +56,8 @@ def command(
     from cloudgpu.cli.progress import reach
     from cloudgpu.control.spot.backtest import SpotBacktestOptions, spot_backtest_document
 
-    def progress(what: str, done: int, of: int) -> None:
-        reach(f"{what}, {done} of {of} runs")
+    def progress(what: str, done: int, total: int) -> None:
+        reach(f"{what}, {done} of {total} runs")
 
     options = SpotBacktestOptions(
         traces=traces or (),
@@ -80,7 +80,7 @@ def text(value: SpotBacktestDocument) -> str:
     """Return the traces, the table of policies and the timeline of one run, in 80 columns."""
     from cloudgpu.cli.jobs.spot_timeline import timeline_text
 
-    return "\n\n".join([paragraph(_head(value)), _table(value), paragraph(_reading(value)), timeline_text(value)])
+    return "\n\n".join([paragraph(_head(value)), _table(value), paragraph(_explanation(value)), timeline_text(value)])
 
 
 def _head(value: SpotBacktestDocument) -> str:
@@ -94,23 +94,23 @@ def _head(value: SpotBacktestDocument) -> str:
 
 
 def _traces(value: SpotBacktestDocument) -> str:
-    used = [trace for trace in value["traces"] if trace["tested"] or value["together"]]
-    shares = sorted(each["available_share"] for each in used)
+    tested = [trace for trace in value["traces"] if trace["tested"] or value["together"]]
+    shares = sorted(each["available_share"] for each in tested)
     share = f"{shares[0]:.0%}" if shares[0] == shares[-1] else f"{shares[0]:.0%} to {shares[-1]:.0%}"
     runs = "run" if value["runs"] == 1 else "runs"
-    where = "as zones of one job" if value["together"] and used[1:] else "each by itself"
-    one, many = ("place", "places") if value["from_ledger"] else ("trace", "traces")
-    places = f"in one {one}" if not used[1:] else f"over {len(used)} {many}, {where}"
+    where = "as zones of one job" if value["together"] and tested[1:] else "each by itself"
+    singular, plural = ("place", "places") if value["from_ledger"] else ("trace", "traces")
+    places = f"in one {singular}" if not tested[1:] else f"over {len(tested)} {plural}, {where}"
     places += " that this ledger has seen" * value["from_ledger"]
-    short = len(value["traces"]) - len(used)
-    left_out = f" {short} shorter than the deadline: left out." if short else ""
+    too_short = len(value["traces"]) - len(tested)
+    left_out = f" {too_short} shorter than the deadline: left out." if too_short else ""
     return f"{value['runs']} {runs} {places}, with spot {share} of the time.{left_out}"
 
 
 def _table(value: SpotBacktestDocument) -> str:
-    best = value["optimum"]
+    optimum = value["optimum"]
     rows = [[*_row(value, policy)] for policy in value["policies"]]
-    rows.append(["optimum", _cost(value, best["cost"]), "", "", "", f"{best['on_demand_hours']:.1f}", "", ""])
+    rows.append(["optimum", _cost(value, optimum["cost"]), "", "", "", f"{optimum['on_demand_hours']:.1f}", "", ""])
     headings = ["POLICY", "COST", "HIGH", "ABOVE BEST", "HIGH", "ON DEMAND", "STARTS", "MISSED"]
     return table(rows, headings, right=range(1, 8))
 
@@ -128,16 +128,18 @@ def _row(value: SpotBacktestDocument, result: SpotPolicyResult) -> list[str]:
     ]
 
 
-def _reading(value: SpotBacktestDocument) -> str:
+def _explanation(value: SpotBacktestDocument) -> str:
     best = min(value["policies"], key=lambda result: result["above_optimum"]["mean"])
     sentence = (
         f"On demand alone costs {_cost(value, value['on_demand_only'])}; ABOVE BEST is a share of that. 95 runs in 100 "
         "stay below HIGH. ON DEMAND is in hours."
     )
-    gap = best["above_optimum"]
-    if gap["low"] is not None and gap["high"] is not None:
-        sentence += f" {best['policy']} comes closest: {gap['mean']:.1%} above the optimum, with 95% confidence "
-        sentence += f"{gap['low']:.1%} to {gap['high']:.1%}."
+    above_optimum = best["above_optimum"]
+    if above_optimum["low"] is not None and above_optimum["high"] is not None:
+        sentence += (
+            f" {best['policy']} comes closest: {above_optimum['mean']:.1%} above the optimum, with 95% confidence "
+        )
+        sentence += f"{above_optimum['low']:.1%} to {above_optimum['high']:.1%}."
     return sentence
 
 

@@ -14,9 +14,9 @@ from cloudgpu.core.values.naming import counted
 if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument, SpotPolicyTimeline, SpotStretch
 
-INDENT, LABEL, NARROW, WIDE = 2, 18, 20, 96  # columns
-TICKS = 6  # of the axis
-_ROUNDING = 1e-4  # shares of work are rounded to it
+INDENT, LABEL_WIDTH, MIN_WIDTH, MAX_WIDTH = 2, 18, 20, 96  # columns
+TICKS = 6  # intervals of the axis
+_WORK_PRECISION = 1e-4  # shares of work are rounded to this
 
 
 class Marks(NamedTuple):
@@ -35,16 +35,19 @@ class Marks(NamedTuple):
 
 
 BLOCKS = Marks("█", "▓", "░", "·", " ", "▀", " ", " ▁▂▃▄▅▆▇█", "─", "┴")
-PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # where the output cannot have blocks
+PLAIN = Marks("#", "%", "/", ".", " ", "=", " ", " 123456789", "-", "+")  # if the output has no Unicode
 
 
 def timeline_text(value: SpotBacktestDocument) -> str:
-    """Return one run drawn: where spot was there, then what each policy did with its progress, above an axis."""
-    marks, width = BLOCKS if has_unicode(sys.stdout) else PLAIN, max(NARROW, min(WIDE, columns() - INDENT - LABEL))
+    """Return a drawing of one run: when spot was available, then each policy's actions and progress, above an axis."""
+    marks, width = (
+        BLOCKS if has_unicode(sys.stdout) else PLAIN,
+        max(MIN_WIDTH, min(MAX_WIDTH, columns() - INDENT - LABEL_WIDTH)),
+    )
     timeline, hours = value["timeline"], value["deadline_h"]
     lines = [_title(value), ""]
     for name, zone in zip(timeline["traces"], timeline["available"], strict=True):
-        lines.append(_line(clipped(name, LABEL - 1), _availability(zone, width, marks)))
+        lines.append(_line(clipped(name, LABEL_WIDTH - 1), _availability(zone, width, marks)))
     for policy in timeline["policies"]:
         lines += ["", _line(policy["policy"], _machines(policy["stretches"], hours, width, marks))]
         lines.append(_line("", _progress(policy["stretches"], hours, width, marks)))
@@ -60,22 +63,22 @@ def _title(value: SpotBacktestDocument) -> str:
     return paragraph(f"One run, from hour {timeline['at_h']:.1f} of {where}; the optimum is {best}:")
 
 
-def _line(label: str, drawn: str) -> str:
-    return f"{'':{INDENT}}{label:<{LABEL}}{drawn}"
+def _line(label: str, characters: str) -> str:
+    return f"{'':{INDENT}}{label:<{LABEL_WIDTH}}{characters}"
 
 
 def _availability(zone: Sequence[bool], width: int, marks: Marks) -> str:
-    drawn = ""
+    characters = ""
     for column in range(width):
         begin, end = (number * len(zone) // width for number in (column, column + 1))
-        part = zone[begin : max(begin + 1, end)]
-        drawn += marks.available if 2 * sum(part) >= len(part) else marks.unavailable
-    return drawn
+        ticks = zone[begin : max(begin + 1, end)]
+        characters += marks.available if 2 * sum(ticks) >= len(ticks) else marks.unavailable
+    return characters
 
 
 def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
-    """Return for each part of the time what took most of it; a start shows even where it is short."""
-    drawn = ""
+    """Return one character for each part of the time: the mode that took most of it."""
+    characters = ""
     for column in range(width):
         since, until = column * hours / width, (column + 1) * hours / width
         hours_by_mode: dict[str, float] = {}
@@ -83,8 +86,8 @@ def _machines(stretches: Sequence[SpotStretch], hours: float, width: int, marks:
             overlap = min(until, stretch["until_h"]) - max(since, stretch["since_h"])
             if overlap > 0:
                 hours_by_mode[stretch["mode"]] = hours_by_mode.get(stretch["mode"], 0.0) + overlap
-        drawn += _mark(hours_by_mode, marks)
-    return drawn
+        characters += _mark(hours_by_mode, marks)
+    return characters
 
 
 def _mark(hours_by_mode: dict[str, float], marks: Marks) -> str:
@@ -96,24 +99,24 @@ def _mark(hours_by_mode: dict[str, float], marks: Marks) -> str:
 
 def _progress(stretches: Sequence[SpotStretch], hours: float, width: int, marks: Marks) -> str:
     levels = len(marks.eighths) - 1
-    drawn = ""
+    characters = ""
     for column in range(width):
         until = (column + 1) * hours / width
         if column * hours / width >= stretches[-1]["until_h"]:
             break
-        drawn += marks.eighths[min(levels, ceil(_done_at(stretches, until) * levels - _ROUNDING))]
-    return drawn
+        characters += marks.eighths[min(levels, ceil(_done_at(stretches, until) * levels - _WORK_PRECISION))]
+    return characters
 
 
 def _done_at(stretches: Sequence[SpotStretch], at: float) -> float:
-    """Return the share of the work that is done at this hour, between the ends of stretches in proportion."""
-    before = 0.0
+    """Return the share of the work that is done at this hour, interpolated within a stretch."""
+    done_before = 0.0
     for stretch in stretches:
         if at < stretch["until_h"]:
-            part = max(0.0, at - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
-            return before + (stretch["work_done"] - before) * part
-        before = stretch["work_done"]
-    return before
+            share = max(0.0, at - stretch["since_h"]) / (stretch["until_h"] - stretch["since_h"])
+            return done_before + (stretch["work_done"] - done_before) * share
+        done_before = stretch["work_done"]
+    return done_before
 
 
 def _summary(value: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
@@ -131,7 +134,7 @@ def _summary(value: SpotBacktestDocument, policy: SpotPolicyTimeline) -> str:
 def _axis(hours: float, width: int, marks: Marks) -> list[str]:
     ticks = [round(number * (width - 1) / TICKS) for number in range(TICKS + 1)]
     line = "".join(marks.tick if column in ticks else marks.axis for column in range(width))
-    labels = [" "] * (width + LABEL)
+    labels = [" "] * (width + LABEL_WIDTH)
     for number, column in enumerate(ticks):
         label = _hour(hours * number / TICKS)
         begin = min(column, width - len(label))

@@ -1,4 +1,4 @@
-"""Jobs as text: one job, its state in words, and what is said of it when it has ended."""
+"""Jobs as text: one job, its state in words, and the message when it has ended."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def on_text(job: JobDocument) -> str:
 
 
 def spent_text(job: JobDocument) -> str:
-    """Return what a job has cost, with a `+` where a part of it has no price; somebody else's Slurm is free."""
+    """Return what a job has cost, with a `+` if a part has no price; for somebody else's Slurm, what that charges."""
     if job["slurm"] is not None and job["slurm"]["cluster"] is None:
-        asks = job["slurm"]["tariff_usd"]
-        return "free" if asks is None else dollars(asks)
+        tariff_usd = job["slurm"]["tariff_usd"]
+        return "free" if tariff_usd is None else dollars(tariff_usd)
     return dollars(job["spent_usd"]) + "+" * bool(job["unpriced"])
 
 
@@ -43,13 +43,13 @@ def job_text(job: JobDocument, now: datetime) -> str:
             ("state", _state(job)),
             ("waits", waits_text(job, now)),
             ("done", _progress(job, now)),
-            ("machine", _where(job)),
+            ("machine", _machine_text(job)),
             ("slurm", _slurm(job)),
-            ("spent", _money(job)),
+            ("spent", _cost_text(job)),
             ("deadline", _deadline(job, now)),
             ("ends", _expected(job, now)),
             ("exit", _exit(job)),
-            ("results", _came_back(job)),
+            ("results", _results_text(job)),
             *(("attempt", _attempt(job, number, now)) for number in range(len(job["attempts"]))),
             ("kept", f"its machine, until {when(job['kept_until'], now)}" if job["kept_until"] else None),
             ("asked", when(job["requested_at"], now)),
@@ -78,11 +78,11 @@ def _progress(job: JobDocument, now: datetime) -> str | None:
     progress = job["progress"]
     if progress is None:
         return None
-    of = "" if progress["of"] is None else f" of {progress['of']:g} ({progress['percent']:.0f} %)"
-    return f"{progress['done']:g}{of}, {ago(progress['at'], now)}"
+    total = "" if progress["of"] is None else f" of {progress['of']:g} ({progress['percent']:.0f} %)"
+    return f"{progress['done']:g}{total}, {ago(progress['at'], now)}"
 
 
-def _where(job: JobDocument) -> str | None:
+def _machine_text(job: JobDocument) -> str | None:
     machine = job["machine"]
     if machine is None:
         return None
@@ -99,13 +99,19 @@ def _slurm(job: JobDocument) -> str | None:
     return f"job {slurm['id']}, {nodes}: {', '.join(slurm['states'])}"
 
 
-def _money(job: JobDocument) -> str:
+def _cost_text(job: JobDocument) -> str:
     if job["slurm"] is not None and job["slurm"]["cluster"] is None:
-        asks = job["slurm"]["tariff_usd"]
-        return "nothing: it is free" if asks is None else f"{dollars(asks)} by usd_per_gpu_hour, billed elsewhere"
+        tariff_usd = job["slurm"]["tariff_usd"]
+        return (
+            "nothing: it is free"
+            if tariff_usd is None
+            else f"{dollars(tariff_usd)} by usd_per_gpu_hour, billed elsewhere"
+        )
     missing = f", without {' and '.join(job['unpriced'])}: no price is known" if job["unpriced"] else ""
-    most = "" if job["planned_max_usd"] is None or job["exit"] else f" of at most {dollars(job['planned_max_usd'])}"
-    return f"{dollars(job['spent_usd'])}{most}{missing}"
+    planned_max = (
+        "" if job["planned_max_usd"] is None or job["exit"] else f" of at most {dollars(job['planned_max_usd'])}"
+    )
+    return f"{dollars(job['spent_usd'])}{planned_max}{missing}"
 
 
 def _deadline(job: JobDocument, now: datetime) -> str | None:
@@ -125,26 +131,26 @@ def _expected(job: JobDocument, now: datetime) -> str | None:
 
 
 def _exit(job: JobDocument) -> str | None:
-    found = job["exit"]
-    if found is None:
+    result = job["exit"]
+    if result is None:
         return None
-    own = f"signal {found['signal']}" if found["signal"] else f"status {found['status']}"
-    known = own if found["status"] is not None or found["signal"] else "its status is not known"
-    return known if found["by"] == "command" else f"{known}; ended by cloudgpu"
+    code_text = f"signal {result['signal']}" if result["signal"] else f"status {result['status']}"
+    exit_text = code_text if result["status"] is not None or result["signal"] else "its status is not known"
+    return exit_text if result["by"] == "command" else f"{exit_text}; ended by cloudgpu"
 
 
-def _came_back(job: JobDocument) -> str | None:
+def _results_text(job: JobDocument) -> str | None:
     results = job["results"]
     if results is None:
         return None
     here = results["host"] in ("", hostname())  # a bucket is on no host
     where = results["directory"] if here else f"{results['directory']} on {results['host']}"
-    partly = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
-    return f"{files_text(results['files'])}, {size(results['bytes'])}, in {where}{partly}"
+    incomplete_text = "" if results["whole"] else f", not whole{': ' if results['why'] else ''}{results['why']}"
+    return f"{files_text(results['files'])}, {size(results['bytes'])}, in {where}{incomplete_text}"
 
 
-def _attempt(job: JobDocument, place: int, now: datetime) -> str:
-    attempt = job["attempts"][place]
+def _attempt(job: JobDocument, index: int, now: datetime) -> str:
+    attempt = job["attempts"][index]
     on = f" on {attempt['machine']}" if attempt["machine"] else ""
     if attempt["began_at"] is None:
         return f"{attempt['number']}{on}: not begun"
@@ -160,11 +166,11 @@ def ended_text(job: JobDocument, now: datetime) -> str:
     if job["began_at"] is not None and job["ended_at"] is not None:
         took = f" after {rounded((from_iso(job['ended_at']) - from_iso(job['began_at'])).total_seconds())}"
     why = f" ({job['why']})" if job["why"] else ""
-    results = _came_back(job)
+    results = _results_text(job)
     text = f"{job['name']} {_ENDED.get(job['state'], job['state'])}{took}{why}."
     text += f" Results: {results}." if results and job["results"] and job["results"]["files"] else " No results."
     kept = f" Its machine is kept until {when(job['kept_until'], now)}." if job["kept_until"] else ""
-    return f"{text} It cost {_money(job)}.{kept}{_how_to_get(job)}"
+    return f"{text} It cost {_cost_text(job)}.{kept}{_how_to_get(job)}"
 
 
 def _how_to_get(job: JobDocument) -> str:

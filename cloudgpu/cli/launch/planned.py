@@ -1,4 +1,4 @@
-"""The plan that `up` shows before it acts, as text: at a glance, in one line, or in full."""
+"""The plan that `up` shows before it acts, as text: short, in one line, or in full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import RuleText
 
 
-def glance(value: Plan, now: datetime) -> str:
+def brief_plan_text(value: Plan, now: datetime) -> str:
     """Return the plan in few lines: what, where, price, end, cost, what ends it; then all warnings in full."""
     return facts(
         [
@@ -37,8 +37,8 @@ def glance(value: Plan, now: datetime) -> str:
     )
 
 
-def of_a_job(value: Plan) -> Iterator[tuple[str, str | None]]:
-    """Yield what the plan of a job says of its machine: what, where, price, budget; then all warnings in full."""
+def job_machine_facts(value: Plan) -> Iterator[tuple[str, str | None]]:
+    """Yield the facts about the machine in the plan of a job: what, where, price, budget; then all warnings in full."""
     spot = ", spot" if value["market"] == "spot" else ""
     yield "machine", f"{_what(value)}{spot}"
     yield "where", _where_briefly(value)
@@ -47,24 +47,24 @@ def of_a_job(value: Plan) -> Iterator[tuple[str, str | None]]:
     yield from _warnings(value)
 
 
-def line(value: Plan) -> str:
-    """Return the plan in one line, where it is not asked about; then every warning, never shortened."""
+def plan_line(value: Plan) -> str:
+    """Return the plan in one line, if there is no question; then every warning, never shortened."""
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
     end = value["expires"] if value["lease_ends"] else value.get("renew_until")
     usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_per_node_text(value)}{_others_text(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    message = f"{name}{_times(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
+    message = f"{name}{_count_prefix(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
     return "\n".join(filter(None, [message, facts(_warnings(value))]))
 
 
 def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
-    """Yield what may cost, erase or expose more than one expects, and what could not be checked."""
+    """Yield warnings: what may cost, erase or expose more than expected, and what could not be checked."""
     yield from (("gpus now", gpu_user) for gpu_user in value["gpu_users"] if gpu_user != NOBODY)
     if _erases(value):
-        words = _stop(value)
-        erases = words.startswith(ERASES)
-        yield ("stop erases", words.removeprefix(ERASES)) if erases else ("stop", words)
+        stop_text = _stop(value)
+        does_erase = stop_text.startswith(ERASES)
+        yield ("stop erases", stop_text.removeprefix(ERASES)) if does_erase else ("stop", stop_text)
     yield from (("budget", _budget(budget)) for budget in value["budgets"] if _is_doubtful(budget))
     if any(_is_doubtful(budget) for budget in value["budgets"]) and value["market"] == "spot":
         yield "", _SPOT_COUNTS
@@ -86,29 +86,35 @@ def _notes(value: Plan) -> Iterator[tuple[str, str]]:
 
 LABELS = {"note": "note", "money": "money", "erasure": "erases", "access": "open", "guard": "guard"}
 ERASES = "erases "
-OUR_WORDS = (
+OWN_PROVIDERS = (
     "aws",
     "azure",
     "gcp",
     "local",
     "ssh",
     "fake",
-)  # whose `stop_effect` begins with what a stop erases, if anything
-NOBODY = "nobody uses them"  # as a provider says it of GPUs of an own machine
-_DOES = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "ended, and its disk deleted,"}
-_TIMERS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
+)  # their `stop_effect` begins with what a stop erases, if anything
+NOBODY = "nobody uses them"  # the text of providers for unused GPUs
+_ACTION_TEXTS = {"stop": "stopped", "park": "kept as an image and ended", "terminate": "ended, and its disk deleted,"}
+_TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own timer (renew-until)"}
 
 
 def _machine_text(value: Plan) -> str:
     spot = ", spot" if value["market"] == "spot" else ""
-    or_not = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
-    return f"{value['name']}: {_what(value)}{spot}{or_not}" if value["name"] else f"{_what(value)}{spot}{or_not}"
+    fallback = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
+    return f"{value['name']}: {_what(value)}{spot}{fallback}" if value["name"] else f"{_what(value)}{spot}{fallback}"
 
 
 def _where_briefly(value: Plan) -> str:
-    shares = len(value["by_account"])
-    chosen = "" if not shares else "; only this account has it" if shares == 1 else f"; the first of {shares} accounts"
-    return place(value) + chosen
+    account_count = len(value["by_account"])
+    account_text = (
+        ""
+        if not account_count
+        else "; only this account has it"
+        if account_count == 1
+        else f"; the first of {account_count} accounts"
+    )
+    return place(value) + account_text
 
 
 def _price_briefly(value: Plan) -> str:
@@ -116,13 +122,13 @@ def _price_briefly(value: Plan) -> str:
     return price_briefly(value["price"]) + _per_node_text(value) + _others_text(value)
 
 
-def _times(value: Plan) -> str:
-    """Return how many machines there are, before what one of them is; nothing for one."""
+def _count_prefix(value: Plan) -> str:
+    """Return the number of machines as a prefix: `4 x `; empty for one."""
     return f"{value['nodes']} x " if value["nodes"] > 1 else ""
 
 
 def _per_node_text(value: Plan) -> str:
-    """Return that a price is of one of several machines, and what all of them cost an hour; nothing for one."""
+    """Return that the price is for one of several machines, and what all of them cost an hour; empty for one."""
     if value["nodes"] == 1:
         return ""
     return f" each, {_hourly(value)} an hour in all"
@@ -134,8 +140,8 @@ def _hourly(value: Plan) -> str:
 
 
 def _others_text(value: Plan) -> str:
-    found, highest = value["price"], value["highest_usd_per_hour"]
-    return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(found["usd_per_hour"]) else ""
+    price, highest = value["price"], value["highest_usd_per_hour"]
+    return f"; other offers up to {dollars(highest, 4)}" if Decimal(highest) > Decimal(price["usd_per_hour"]) else ""
 
 
 def _ends(value: Plan, now: datetime) -> str:
@@ -147,52 +153,56 @@ def _ends(value: Plan, now: datetime) -> str:
 
 
 def _cost_briefly(value: Plan) -> str:
-    """Return what it costs at most, and what to the end of its lease."""
-    lease, most = rounded(value["lease_s"]), rounded(value["renew_until_s"])
-    sooner = f", {dollars(value['cost_to_lease_end_usd'])} in {lease}" if value["lease_ends"] and lease != most else ""
+    """Return what it costs at most, and what up to the end of its lease."""
+    lease, longest = rounded(value["lease_s"]), rounded(value["renew_until_s"])
+    lease_cost = (
+        f", {dollars(value['cost_to_lease_end_usd'])} in {lease}" if value["lease_ends"] and lease != longest else ""
+    )
     price_moves = value["further_offers"] or value["market"] == "spot"
     attached = ", with attached costs" if any(one["while_running"] for one in value["attached_costs"]) else ""
-    at = " at this price" if price_moves else ""
-    return f"at most {dollars(value['cost_to_renew_until_usd'])} in {most}{sooner}{at}{attached}"
+    price_text = " at this price" if price_moves else ""
+    return f"at most {dollars(value['cost_to_renew_until_usd'])} in {longest}{lease_cost}{price_text}{attached}"
 
 
 def _idle(value: Plan) -> str:
     idle = value["idle"]
     if idle is None:
-        blind = value["guarded"]["agent"] == "none"
+        has_no_agent = value["guarded"]["agent"] == "none"
         return (
             "it keeps running: no agent runs on it"
-            if blind
+            if has_no_agent
             else "it keeps running: its policy does not end idle machines"
         )
     after, grace = rounded(idle["after_s"]), rounded(idle["grace_s"])
     if idle["do"] is None:
         return f"only a warning after {after}"
     has_scratch = idle["spares_scratch"] and value["stop_effect"].startswith(ERASES)
-    spared = "; only warned while its scratch disks hold data" if has_scratch else ""
-    return f"{_DOES[idle['do']]} after {after} and a {grace} warning{spared}"
+    scratch_text = "; only warned while its scratch disks hold data" if has_scratch else ""
+    return f"{_ACTION_TEXTS[idle['do']]} after {after} and a {grace} warning{scratch_text}"
 
 
 def _ended_by(guarded: PlannedGuards, nodes: int) -> str:
     agent = ["its agent (idle, lease)"] if guarded["agent"] == "ends" else []
     if nodes > 1:
-        each = ["each node's agent (renew-until)"] if agent else []
-        agent = ["cloudgpu reap or watch (idle, lease, for all nodes)", *each]
-    timer = [_TIMERS[guarded["timer"]]] if guarded["timer"] in _TIMERS else []
+        node_agents = ["each node's agent (renew-until)"] if agent else []
+        agent = ["cloudgpu reap or watch (idle, lease, for all nodes)", *node_agents]
+    timer = [_TIMER_TEXTS[guarded["timer"]]] if guarded["timer"] in _TIMER_TEXTS else []
     return ", ".join(agent + timer) or "only cloudgpu reap or watch"
 
 
 def _engine(value: Plan) -> str | None:
-    """Return what queues the jobs of a cluster; nothing for a machine of its own."""
+    """Return what queues the jobs of a cluster; None for a single machine."""
     return {"slurm": "Slurm queues its jobs", "none": "none: nothing queues its jobs", None: None}[value["engine"]]
 
 
 def _budgets_briefly(budgets: Sequence[BudgetFit]) -> str | None:
-    """Return the least that a budget has left after this; None where one does not fit, which is said in full."""
+    """Return the least that a budget has left after this launch; None if one does not fit, which is a warning."""
     if not budgets or any(_is_doubtful(fit) for fit in budgets):
         return None
-    least = min(budgets, key=lambda one: Decimal(one["remaining_usd"]))
-    return f"fits; leaves {dollars(least['remaining_usd'])} of {dollars(least['limit_usd'])} in {least['name']}"
+    tightest = min(budgets, key=lambda one: Decimal(one["remaining_usd"]))
+    return (
+        f"fits; leaves {dollars(tightest['remaining_usd'])} of {dollars(tightest['limit_usd'])} in {tightest['name']}"
+    )
 
 
 def _is_doubtful(fit: BudgetFit) -> bool:
@@ -200,9 +210,9 @@ def _is_doubtful(fit: BudgetFit) -> bool:
 
 
 def _erases(value: Plan) -> bool:
-    """Say whether an end of this machine may delete what is on a disk of it: of a plug-in's nobody here knows."""
-    known = value["provider"] in OUR_WORDS and "erases its " not in value["stop_effect"]
-    return "terminate" in value["ends"].values() or not known
+    """Return whether the end of this machine may delete data on its disks: for a plug-in's machine it is not known."""
+    is_known = value["provider"] in OWN_PROVIDERS and "erases its " not in value["stop_effect"]
+    return "terminate" in value["ends"].values() or not is_known
 
 
 def _is_open(network: Network) -> bool:
@@ -211,8 +221,8 @@ def _is_open(network: Network) -> bool:
     return not network["security_group"] and EVERYBODY in network["ssh_from"]
 
 
-def plan(value: Plan, now: datetime) -> str:
-    """Return the whole plan as lines of a label and what it stands for."""
+def plan_text(value: Plan, now: datetime) -> str:
+    """Return the whole plan: lines with a label and a text."""
     return facts(
         [
             ("name", value["name"] or "two random words"),
@@ -252,7 +262,7 @@ def _what(value: Plan) -> str:
         f"{value['vcpus']} CPUs" if value["vcpus"] else "",
         f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
     ]
-    return _times(value) + ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
+    return _count_prefix(value) + ", ".join(text for text in (value["instance_type"], gpus(value), *size) if text)
 
 
 def _where(value: Plan) -> str:
@@ -265,12 +275,12 @@ def _where(value: Plan) -> str:
 
 def _chosen(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
-    each = [
+    account_texts = [
         f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({counted(one['offers'], 'offer')})" for one in shares
     ]
-    if len(each) == 1:
-        return f"of all accounts only {each[0]} has what fits"
-    return f"first of {len(each)} accounts: {', '.join(each)}"
+    if len(account_texts) == 1:
+        return f"of all accounts only {account_texts[0]} has what fits"
+    return f"first of {len(account_texts)} accounts: {', '.join(account_texts)}"
 
 
 def _market(value: Plan) -> str:
@@ -286,10 +296,10 @@ def _asks_to_persist(value: Plan) -> bool:
 
 
 def _policy(value: Plan) -> str:
-    """Return the policy, and who said how long where that is not the policy."""
-    by = {"option": " as typed", "config.toml": " from config.toml"}
-    lease = duration_text(value["lease_s"]) + by.get(value["lease_from"], "")
-    renew = duration_text(value["renew_until_s"]) + by.get(value["renew_until_from"], "")
+    """Return the policy with lease and renew-until, and where these are set if not by the policy."""
+    source_texts = {"option": " as typed", "config.toml": " from config.toml"}
+    lease = duration_text(value["lease_s"]) + source_texts.get(value["lease_from"], "")
+    renew = duration_text(value["renew_until_s"]) + source_texts.get(value["renew_until_from"], "")
     return f"{value['policy']}: lease {lease}, renew-until {renew}"
 
 
@@ -298,63 +308,66 @@ def _rule(text: RuleText, now: datetime) -> str:
 
 
 def _cost(value: Plan) -> str:
-    """Return what it costs with all that is paid beside it while it runs; what has no price is named."""
-    beside = " with attached costs" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
+    """Return what it costs with attached costs while it runs; resources without a price are named."""
+    attached_text = " with attached costs" if any(extra["while_running"] for extra in value["attached_costs"]) else ""
     missing = f"; without what has no known price: {', '.join(value['unpriced'])}" if value["unpriced"] else ""
-    to_the_end = _reaches(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
+    to_the_end = _at_most_text(value["cost_to_renew_until_usd"], value["low_to_renew_until_usd"])
     if not value["lease_ends"]:
-        reaches = f"{to_the_end} to its renew-until"
+        cost_text = f"{to_the_end} to its renew-until"
     else:
-        lease = _reaches(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
-        reaches = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
-    by_hand = ""
+        lease = _at_most_text(value["cost_to_lease_end_usd"], value["low_to_lease_end_usd"])
+        cost_text = f"{lease} to the end of the lease, {to_the_end} if it is renewed to the end"
+    reaper_text = ""
     if _only_reaper(value["guarded"]):
         hourly = dollars(value["price"]["usd_per_hour"], 4)
-        by_hand = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
-    return f"{reaches}{beside}{missing}{by_hand}"
+        reaper_text = f"; {hourly} an hour until you end it, if neither cloudgpu reap nor watch runs"
+    return f"{cost_text}{attached_text}{missing}{reaper_text}"
 
 
 def _only_reaper(guarded: PlannedGuards) -> bool:
     return bool(guarded["agent"] != "ends" and guarded["timer"] == "none")
 
 
-def _reaches(high: str, low: str) -> str:
-    """Return a cost; as at most that, where it may be less by as much as is shown."""
-    most, least = dollars(high), dollars(low)
-    return most if most == least else f"at most {most}"
+def _at_most_text(high: str, low: str) -> str:
+    """Return a cost; `at most` that if the lower bound is shown as another amount."""
+    highest, lowest = dollars(high), dollars(low)
+    return highest if highest == lowest else f"at most {highest}"
 
 
 def _extra(extra: Extra) -> str:
-    doubt = f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "recalled") else ""
-    return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{doubt}"
+    basis_text = f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "recalled") else ""
+    return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{basis_text}"
 
 
 _SPOT_COUNTS = "a spot machine counts at --max-price, without one at the on-demand price"
 
 
 def _budget(fit: BudgetFit) -> str:
-    """Return how it fits a budget: the sum of what was spent, what runs and this, and what is left then."""
+    """Return how it fits a budget: what was spent, what runs, this launch, and what remains."""
     name = f"{fit['name']} ({fit['scope']})"
     if fit["unpriced"]:
         return f"{name}: it is not known what {', '.join(fit['unpriced'])} costs"
-    spent, running, wanted = (dollars(fit[key]) for key in ("spent_usd", "running_usd", "requested_usd"))
-    left = Decimal(fit["remaining_usd"])
-    rest = f"leaves {dollars(fit['remaining_usd'])}" if left >= 0 else f"{Money.usd(-left).text()} too much"
-    does = "" if fit["fits"] else f": {_does(fit)}"
-    of = dollars(fit["limit_usd"])
-    counted = f"; counted without a known price: {'; '.join(fit['assumed'])}" if fit["assumed"] else ""
-    return f"{name}: {spent} spent + {running} running + {wanted} of {of} {fit['period']}, {rest}{does}{counted}"
+    spent, running, requested = (dollars(fit[key]) for key in ("spent_usd", "running_usd", "requested_usd"))
+    remaining = Decimal(fit["remaining_usd"])
+    remaining_text = (
+        f"leaves {dollars(fit['remaining_usd'])}" if remaining >= 0 else f"{Money.usd(-remaining).text()} too much"
+    )
+    action_text = "" if fit["fits"] else f": {_refusal_text(fit)}"
+    limit = dollars(fit["limit_usd"])
+    assumed_text = f"; counted without a known price: {'; '.join(fit['assumed'])}" if fit["assumed"] else ""
+    total = f"{spent} spent + {running} running + {requested} of {limit} {fit['period']}"
+    return f"{name}: {total}, {remaining_text}{action_text}{assumed_text}"
 
 
-def _does(fit: BudgetFit) -> str:
-    """Return what a budget does that does not carry it."""
+def _refusal_text(fit: BudgetFit) -> str:
+    """Return what a budget does that does not admit it."""
     if fit["overridden"]:
         return "passed by --override"
-    return "refused" if fit["refuses"] else "it only tells"
+    return "refused" if fit["refuses"] else "only an alert"
 
 
 def _stop(value: Plan) -> str:
-    """Return what `stop` does, and what keeping costs a month, where something is kept that has a price."""
+    """Return what `stop` does, and what a stopped machine costs a month, if anything."""
     extras = [extra for extra in value["attached_costs"] if extra["while_stopped"]]
     return f"{value['stop_effect']}: {_monthly(extras)}" if extras else str(value["stop_effect"])
 
@@ -370,15 +383,15 @@ def _monthly(extras: Sequence[Extra]) -> str:
 
 
 def _ssh(network: Network) -> str | None:
-    """Return who may log in and by which way; None where the provider has no say in it."""
+    """Return from where login is possible, and through which host; None if the provider does not decide that."""
     if network["security_group"]:
-        who = f"as security group {network['security_group']} says"
+        sources = f"as security group {network['security_group']} says"
     elif network["ssh_from"]:
-        who = "from EVERY address (with a key)" if _is_open(network) else f"from {', '.join(network['ssh_from'])}"
+        sources = "from EVERY address (with a key)" if _is_open(network) else f"from {', '.join(network['ssh_from'])}"
     else:
-        who = ""
-    way = f"through {network['jump']}" if network["jump"] else ""
-    return "; ".join(filter(None, (who, way))) or None
+        sources = ""
+    jump_text = f"through {network['jump']}" if network["jump"] else ""
+    return "; ".join(filter(None, (sources, jump_text))) or None
 
 
 def _template(value: Plan) -> str:

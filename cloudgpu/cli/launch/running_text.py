@@ -1,4 +1,4 @@
-"""What `stop`, `down`, `extend` and `start` show before they ask: what ends, what goes on costing, what is erased."""
+"""What `stop`, `down`, `extend` and `start` show before they ask: what ends, what is still billed, what is erased."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.render import attached_costs_text, dollars, facts, gpus, place, rounded, spent, when, while_stopped
+from cloudgpu.cli.render import (
+    attached_costs_text,
+    dollars,
+    facts,
+    gpus,
+    place,
+    rounded,
+    spent,
+    stopped_costs_text,
+    when,
+)
 from cloudgpu.core.values.printable import printable
 
 if TYPE_CHECKING:
@@ -15,43 +25,45 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import MachineDocument
     from cloudgpu.views.documents.machines.plans import AttachedCost
 
-ERASES = "erases its "  # so a provider says that a stop erases a disk
-DELETED = " is deleted."  # so ends a sentence of `termination_sentences` about what an end takes away
-SHOWN, WIDTH = 10, 80
+ERASES = "erases its "  # begins a provider's text on the disks that a stop erases
+DELETED = " is deleted."  # ends a sentence of `termination_sentences` about deleted data
+MAX_PROCESSES, MAX_WIDTH = 10, 80
 
 
 def running_lines(machines: Sequence[BusyMachine]) -> list[str]:
-    """Return what ends with each machine, and of which machines that is not known."""
-    return [line for machine in machines for line in _lines(machine)]
+    """Return the processes that end with each machine, or that they are not known."""
+    return [line for machine in machines for line in _process_lines(machine)]
 
 
-def _lines(machine: BusyMachine) -> list[str]:
+def _process_lines(machine: BusyMachine) -> list[str]:
     if machine["processes"] is None:
         return [f"{machine['name']}: it is not known what still runs there: {machine['error']}"]
     rows = [(str(each["pid"]), rounded(each["seconds"]), printable(each["command"])) for each in machine["processes"]]
-    shown, more = rows[:SHOWN], len(rows) - SHOWN
+    shown, more = rows[:MAX_PROCESSES], len(rows) - MAX_PROCESSES
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:WIDTH] for pid, age, command in shown]
+    lines = [f"    {pid:>{widths[0]}}  {age:>{widths[1]}}  {command}"[:MAX_WIDTH] for pid, age, command in shown]
     rest = [f"    and {more} more"] if more > 0 else []
     return [f"{machine['name']}: this still runs there and ends now:", *lines, *rest]
 
 
-def stop_question(value: MachineDocument, effect: str, whose: str) -> str:
-    """Return what a stop ends, its `effect` as the provider says it, and what goes on costing."""
+def stop_question(value: MachineDocument, effect: str, others_text: str) -> str:
+    """Return what a stop ends, its `effect` as the provider describes it, and what is still billed."""
     return _question(
         "Stop",
         [
             ("what", _machine_text(value)),
             ("ends", _cost_text([value])),
             ("erases" if ERASES in effect else "effect", f"Stopping {effect}." if effect else ""),
-            ("still billed", while_stopped(value) or ""),
-            ("whose", whose.strip()),
+            ("still billed", stopped_costs_text(value) or ""),
+            ("whose", others_text.strip()),
         ],
     )
 
 
-def down_question(values: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, whose: str) -> str:
-    """Return what an end takes away (`effect`, in whole sentences), and what of it goes on costing: `named` volumes."""
+def down_question(
+    values: Sequence[MachineDocument], costs: Sequence[AttachedCost], effect: str, others_text: str
+) -> str:
+    """Return what ends, the `effect` of that in sentences, and what is still billed: the `costs` of named volumes."""
     what = (
         f"{len(values)} machines: {', '.join(one['name'] for one in values)}"
         if len(values) > 1
@@ -64,12 +76,12 @@ def down_question(values: Sequence[MachineDocument], costs: Sequence[AttachedCos
             ("ends", _cost_text(values)),
             ("erases" if DELETED in effect else "effect", effect),
             ("still billed", attached_costs_text(costs)),
-            ("whose", whose.strip()),
+            ("whose", others_text.strip()),
         ],
     )
 
 
-def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -> str:
+def extend_question(value: MachineDocument, until: str, cost: str, others_text: str) -> str:
     """Return until when a machine is to live, what that adds for it at most, and what else is billed meanwhile."""
     hourly = value["price"] and value["price"]["usd_per_hour"]
     return _question(
@@ -79,7 +91,7 @@ def extend_question(value: MachineDocument, until: str, cost: str, whose: str) -
             ("until", until),
             ("costs", f"up to {cost} more for the machine, at {dollars(hourly, 4)} an hour"),
             ("also billed", attached_costs_text(_while_running(value))),
-            ("whose", whose.strip()),
+            ("whose", others_text.strip()),
         ],
     )
 
@@ -102,8 +114,8 @@ def _while_running(value: MachineDocument) -> list[AttachedCost]:
     return [attached_cost for attached_cost in value["attached_costs"] or () if attached_cost["while_running"]]
 
 
-def _question(title: str, says: Sequence[tuple[str, str]]) -> str:
-    return f"{title}\n{facts(says)}"
+def _question(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    return f"{title}\n{facts(rows)}"
 
 
 def _machine_text(value: MachineDocument) -> str:
@@ -112,12 +124,12 @@ def _machine_text(value: MachineDocument) -> str:
 
 
 def _cost_text(values: Sequence[MachineDocument]) -> str:
-    """Return what an hour costs that ends, of those that are billed, and what they have cost."""
+    """Return the hourly cost that ends, and what the machines have cost so far."""
     billed = [machine for machine in values if machine["billed"] and not machine["terminated_at"]]
     prices = [one["price"]["usd_per_hour"] for one in billed if one["price"]]
     hourly = dollars(f"{sum(map(Decimal, prices), Decimal())}", 4)
     unknown = f" and {len(billed) - len(prices)} without a known price" if len(prices) < len(billed) else ""
-    ends = f"{hourly} an hour{unknown}" if billed else "no price an hour: nothing of it runs"
+    ends = f"{hourly} an hour{unknown}" if billed else "no hourly cost: nothing of it runs"
     cost = sum((Decimal(machine["spent_usd"] or 0) for machine in values), Decimal())
     more = "+" if any(machine["unpriced"] for machine in values) else ""
     so_far = spent(values[0], 4) if len(values) == 1 else f"{dollars(f'{cost}')}{more}"

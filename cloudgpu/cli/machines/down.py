@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import RetainedFiles
     from cloudgpu.views.documents.machines.machines import MachineDocument
 
-PROVED_WITHIN = timedelta(minutes=20)  # an end that `down` asks for is proved or given up by then
+CONFIRMED_WITHIN = timedelta(minutes=20)  # `down` waits at most this long for the end that it requested
 
 
 def command(
@@ -58,7 +58,7 @@ def command(
         session.check_ever_used(os.environ)
     session.check_ends_here()
     if lost is not None:
-        _take_for_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
+        _record_as_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
     end = machines_to_end(session, names or [], all_=all_)
     running = still_running(session, end.machines)
@@ -66,32 +66,32 @@ def command(
         tell(line)
     if end.machines:
         listed = ", ".join(dict.fromkeys(command_name(machine) for machine in end.machines))
-        whose = "".join(sorted({others_note(session, machine, "end") for machine in end.machines}))
+        others_text = "".join(sorted({others_note(session, machine, "end") for machine in end.machines}))
         values = question_machines(session, end.machines)
         stays = [cost for machine in end.machines for cost in named_volume_costs(machine)]
-        about = down_question(values, stays, termination_sentences(session, end.machines), whose)
+        about = down_question(values, stays, termination_sentences(session, end.machines), others_text)
         confirm(f"End {listed}?", yes=yes, about=about)
-    document, gravest = end_machines(session, end, running)
+    document, worst = end_machines(session, end, running)
     now = session.clock()
-    gone = [
+    lines = [
         f"{_gone(value, now)} It cost {_cost(session, value)}{without_price(value)}."
         for value in terminated_values(document)
     ]
-    gone += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
-    gone += [_kept_files(value) for value in document["kept_files"]]
-    gone += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in end.others]
-    if gravest and not gone and len(document["failed"]) == 1:
-        raise gravest
-    asked = account_lines(document) if all_ and not gravest else []
-    emit(output, document, "\n".join([*(gone or ([] if gravest else ["No machine is running."])), *asked]))
+    lines += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
+    lines += [_kept_files(value) for value in document["kept_files"]]
+    lines += [f"Left alone: {machine.name}, for {machine.owner or 'nobody that is known'}." for machine in end.others]
+    if worst and not lines and len(document["failed"]) == 1:
+        raise worst
+    accounts = account_lines(document) if all_ and not worst else []
+    emit(output, document, "\n".join([*(lines or ([] if worst else ["No machine is running."])), *accounts]))
     for fault in document["failed"]:
         tell(f"error: {fault['message']} {fault['next'] or ''}")
-    if gravest:
-        raise typer.Exit(gravest.exit_code)
+    if worst:
+        raise typer.Exit(worst.exit_code)
 
 
 def _cost(session: Session, value: MachineDocument) -> str:
-    """Return what a machine cost, or a cluster: at most, where what it drew of this computer is written later."""
+    """Return what a machine or a cluster cost; `at most` that if its power on this computer is recorded later."""
     from cloudgpu.control.pricing.shared_computer import may_cost_less
 
     machine, cost = session.ledger.machine(value["id"]), spent(value, 4)
@@ -99,7 +99,7 @@ def _cost(session: Session, value: MachineDocument) -> str:
     return f"at most {cost.removeprefix('<')}" if at_most else cost
 
 
-def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
+def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool, yes: bool, output: Format) -> None:
     from cloudgpu.control.inventory.listing import machine
     from cloudgpu.control.lifecycle.lost import record_as_lost
     from cloudgpu.errors import InvalidRequest
@@ -120,15 +120,15 @@ def _take_for_gone(session: Session, names: list[str], why: str, *, all_: bool, 
 
 
 def _kept_files(value: RetainedFiles) -> str:
-    """Return which files stay on the user's own computer, since somebody made or changed them."""
+    """Return which files stay on the user's own computer, since they were added or changed."""
     more = value["count"] - len(value["files"])
     listed = ", ".join(value["files"]) + (f" and {more} more" if more else "")
     return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
 
 
 def _gone(value: MachineDocument, now: datetime) -> str:
-    """Return that a machine is gone, and since when where it had ended long before it was asked to."""
+    """Return that a machine is gone, and since when if it had ended long before this command."""
     from cloudgpu.core.values.times import from_iso
 
-    had_ended = value["terminated_at"] and now - from_iso(value["terminated_at"]) > PROVED_WITHIN
+    had_ended = value["terminated_at"] and now - from_iso(value["terminated_at"]) > CONFIRMED_WITHIN
     return f"{value['name']} is gone{' since ' + when(value['terminated_at'], now) if had_ended else ''}."

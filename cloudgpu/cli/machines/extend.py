@@ -35,36 +35,38 @@ def command(
     if by is None:
         name, by = _only_duration(name)
     session = open_session()
-    span, reason = duration(by, "BY"), check_reason(override)
+    duration_, reason = duration(by, "BY"), check_reason(override)
     machine, *others = session.find_all_nodes(name, "extend")
-    whose = others_note(session, machine, "extend")
+    others_text = others_note(session, machine, "extend")
     check_override(session, reason)
-    if span is None:
+    if duration_ is None:
         return
     if machine.gang:
         from cloudgpu.cli.clusters.acting import extend as extend_cluster
 
-        extend_cluster(session, [machine, *others], span, reason, yes=yes, output=output)
+        extend_cluster(session, [machine, *others], duration_, reason, yes=yes, output=output)
         return
-    extension = plan_extension(session, machine, span)
+    extension = plan_extension(session, machine, duration_)
     end = when(iso(extension.lease.expires), session.clock())
-    moves = "; renew-until moves there too" if extension.moves_renew_until else ""
+    renewal_text = "; renew-until moves there too" if extension.moves_renew_until else ""
     value = machine_value(machine, session.clock())
-    about = extend_question(value, f"{end}{moves}", extension.added_cost.text(), whose)
+    about = extend_question(value, f"{end}{renewal_text}", extension.added_cost.text(), others_text)
     confirm(f"Extend {machine.name}?", yes=yes, about=about)
     machine = extend(session, extension, override=reason)
     end = when(machine.expires, session.clock())
-    lives = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
+    lease_text = "lives until" if machine.state == "running" else f"is {machine.state}; its lease ends"
     if not value["lease_ends"]:
-        lives = "has a lease, which only warns, until"
-    emit(output, machine_value(machine, session.clock()), f"{machine.name} {lives} {end}{moves}.")
+        lease_text = "has a lease, which only warns, until"
+    emit(output, machine_value(machine, session.clock()), f"{machine.name} {lease_text} {end}{renewal_text}.")
 
 
 def _only_duration(word: str | None) -> tuple[str | None, str]:
-    """Return what a single argument is: how much, without a name. Raises InvalidRequest where it is a name."""
+    """Return a single argument as BY, without a name. Raises InvalidRequest if it is a name."""
     from cloudgpu.errors import InvalidRequest
 
     if word is None or not word[:1].isdigit():
-        way = f"For example: cloudgpu extend {word or 'NAME'} 4h"
-        raise InvalidRequest("BY is missing: how much longer should the lease be?", field="BY", value=None, next=way)
+        example = f"For example: cloudgpu extend {word or 'NAME'} 4h"
+        raise InvalidRequest(
+            "BY is missing: how much longer should the lease be?", field="BY", value=None, next=example
+        )
     return None, word

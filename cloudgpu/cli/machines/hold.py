@@ -45,20 +45,20 @@ def command(
         end = moment(until, "UNTIL", session.clock()) if until else None
         hold_cluster(session, [machine, *others], end, yes=yes, output=output)
         return
-    whose = others_note(session, machine, "hold")
+    others_text = others_note(session, machine, "hold")
     if until is None:
         if machine.expires and machine.expires <= iso(session.clock()):
-            confirm(f"Release {machine.name}? Its lease is over: it ends within seconds then.{whose}", yes=yes)
+            confirm(f"Release {machine.name}? Its lease is over: it ends within seconds then.{others_text}", yes=yes)
         machine = set_hold(session, machine, None)
         emit(output, machine_value(machine, session.clock()), f"{machine.name} is not held any more.")
         return
     end = moment(until, "UNTIL", session.clock())
     check_hold_length(machine.name, end, session.clock(), limits_of(session))
-    loses = hold_caveat(session, machine, end)
-    if loses:
-        tell(loses)
+    caveat = hold_caveat(session, machine, end)
+    if caveat:
+        tell(caveat)
     billed = "" if is_owned(machine.provider) else " It is billed meanwhile."
-    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed}{whose}", yes=yes)
+    confirm(f"Hold {machine.name} until {when(iso(end), session.clock())}?{billed}{others_text}", yes=yes)
     machine = set_hold(session, machine, end)
     emit(
         output,

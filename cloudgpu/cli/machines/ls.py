@@ -10,7 +10,7 @@ from cloudgpu.cli.common import Format, Output, emit, exit_if_unanswered, tell
 from cloudgpu.cli.machines.listing import list_machines
 from cloudgpu.core.model.identity import unanswered_text
 
-EVERY_S, ASKS_EVERY_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are asked
+INTERVAL_S, REFRESH_INTERVAL_S = 2.0, 30.0  # of --watch: how often the ledger is read, and the clouds are queried
 
 
 def command(
@@ -35,11 +35,11 @@ def command(
     last seen. So are local machines of other computers, which can be seen only from there: the exit code is 0 then.
     """
     if watch:
-        from cloudgpu.cli.machines.watching import watched
+        from cloudgpu.cli.machines.watching import show_repeatedly
 
-        watched(
+        show_repeatedly(
             lambda: list_machines(refresh=refresh, ended=all_, mine=mine, verbose=verbose, nodes=nodes)[1],
-            every_s=ASKS_EVERY_S if refresh else EVERY_S,
+            every_s=REFRESH_INTERVAL_S if refresh else INTERVAL_S,
             text=output is Format.TEXT,
         )
         return

@@ -54,16 +54,20 @@ def command(
     if "machines" in value:
         from cloudgpu.cli.clusters.listing import shown_text
 
-        now, each = session.clock(), why or history or verbose
+        now, needs_texts = session.clock(), why or history or verbose
         cluster = cast("ShownClusterDocument", value)
-        emit(output, value, shown_text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if each else None))
+        emit(
+            output,
+            value,
+            shown_text(cluster, now, (lambda one: _text(one, now, verbose=verbose)) if needs_texts else None),
+        )
         return
     emit(output, value, _text(value, session.clock(), verbose=verbose))
 
 
-def _check_job(name: str | None, given: dict[str, bool]) -> None:
+def _check_job(name: str | None, options: dict[str, bool]) -> None:
     """Raise InvalidRequest for an option that says nothing of a job."""
-    option = next((option for option, typed in given.items() if typed), None)
+    option = next((option for option, typed in options.items() if typed), None)
     if option is not None:
         raise InvalidRequest(
             f"{option} is about machines, and {name} is a job.",
@@ -74,7 +78,7 @@ def _check_job(name: str | None, given: dict[str, bool]) -> None:
 
 
 def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
-    from cloudgpu.cli.machine_text import at_a_glance, machine, state_sentence
+    from cloudgpu.cli.machine_text import machine, machine_summary, state_sentence
 
     parts = []
     if "why" in value:
@@ -83,7 +87,7 @@ def _text(value: ShownDocument, now: Any, *, verbose: bool) -> str:
         parts.append(text(value["why"], now))
     if not parts:
         full = f"{paragraph(state_sentence(value, now))}\n{machine(value, now)}"
-        parts.append(full if verbose else at_a_glance(value, now))
+        parts.append(full if verbose else machine_summary(value, now))
     if "history" in value:
         parts.append(_history(value["history"]))
     return "\n\n".join(parts)
@@ -93,8 +97,8 @@ def _history(lines: list[HistoryLine]) -> str:
     """Return the ledger's lines in words: when, who, from where, what and why."""
     from cloudgpu.views.history import actor_text, history_lines
 
-    shown = []
-    for line, said in zip(lines, history_lines(lines), strict=True):
+    lines_shown = []
+    for line, text in zip(lines, history_lines(lines), strict=True):
         at = f"  {line['occurred_at'][:19].replace('T', ' ')}  "
-        shown.append(wrapped(f"{actor_text(line)}: {said}", at, " " * 23))
-    return "\n".join(shown)
+        lines_shown.append(wrapped(f"{actor_text(line)}: {text}", at, " " * 23))
+    return "\n".join(lines_shown)

@@ -35,5 +35,5 @@ def command(
     check_may(session, machine, "interrupt")
     confirm(f"Interrupt {machine.name}? It will be taken away after its notice.", yes=yes)
     at = rehearse(session, machine)
-    taken = when(iso(at), session.clock())
-    emit(output, rehearsal_document(machine, at), f"{machine.name} has its notice; it is taken {taken}.")
+    taken_text = when(iso(at), session.clock())
+    emit(output, rehearsal_document(machine, at), f"{machine.name} has its notice; it is taken {taken_text}.")

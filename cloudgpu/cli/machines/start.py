@@ -14,7 +14,7 @@ from cloudgpu.core.model.machine import Machine, can_be_restored
 if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
-AWAKE = ("running", "pending")
+RUNNING_STATES = ("running", "pending")
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     from cloudgpu.views.machines import machine_value
 
     session = open_session()
-    typed = options.StartOptions(
+    start_options = options.StartOptions(
         duration(lease, "--lease"),
         duration(renew_until, "--renew-until"),
         check_reason(override),
@@ -62,23 +62,23 @@ def command(
     )
     machine, *others = session.find_all_nodes(name, "start")
     check_may(session, machine, "start")
-    check_override(session, typed.override)
+    check_override(session, start_options.override)
     if machine.gang:
-        check_max_price(machine, typed.max_price, move_it=move)
+        check_max_price(machine, start_options.max_price, move_it=move)
         from cloudgpu.cli.clusters.acting import start as start_cluster
         from cloudgpu.control.clusters.start import check_not_moved
 
         check_not_moved(machine, move=move)
-        start_cluster(session, [machine, *others], typed, wait=not no_wait, output=output)
+        start_cluster(session, [machine, *others], start_options, wait=not no_wait, output=output)
         return
     machine = settle_restore(session, machine)
-    check_max_price(machine, typed.max_price, move_it=move)
+    check_max_price(machine, start_options.max_price, move_it=move)
     if move and not can_be_restored(machine):
-        machine = _moved(session, machine, typed)
+        machine = _move_out_of_zone(session, machine, start_options)
     if can_be_restored(machine):
-        machine = _brought_back(session, machine, typed, wider=move, wait=not no_wait, output=output)
+        machine = _launch_from_image(session, machine, start_options, move=move, wait=not no_wait, output=output)
     else:
-        machine = _start(session, machine, typed, wait=not no_wait, output=output)
+        machine = _start(session, machine, start_options, wait=not no_wait, output=output)
     value = machine_value(machine, session.clock())
     emit(output, value, f"{machine.name} is {machine.state}.{_next(session, machine)}")
 
@@ -91,7 +91,9 @@ def _next(session: Session, machine: Machine) -> str:
     return "\n" + next_steps(machine.name, jupyter=opens_jupyter(machine.template, session.template_paths()))
 
 
-def _start(session: Session, machine: Machine, typed: options.StartOptions, *, wait: bool, output: Format) -> Machine:
+def _start(
+    session: Session, machine: Machine, start_options: options.StartOptions, *, wait: bool, output: Format
+) -> Machine:
     from cloudgpu.cli.launch.running_text import start_question
     from cloudgpu.cli.machine_text import line
     from cloudgpu.control.inventory.sync import refresh
@@ -102,43 +104,52 @@ def _start(session: Session, machine: Machine, typed: options.StartOptions, *, w
     from cloudgpu.core.values.times import iso
     from cloudgpu.views.machines import machine_value
 
-    until = new_lease(session, machine, typed.lease, typed.renew_until)
-    if machine.state in AWAKE:
+    until = new_lease(session, machine, start_options.lease, start_options.renew_until)
+    if machine.state in RUNNING_STATES:
         machine = refresh(session, machine)
-    if machine.state not in AWAKE:  # else nothing is spent, and `start` says that it runs
+    if machine.state not in RUNNING_STATES:  # otherwise nothing is spent
         value = machine_value(machine, session.clock())
-        lives = until.expires - session.clock()
-        cost = usd(run_cost(Money(machine.price.nanos_per_hour), lives)) if machine.price else None
-        if typed.yes and output is Format.TEXT:
+        lease_length = until.expires - session.clock()
+        cost = usd(run_cost(Money(machine.price.nanos_per_hour), lease_length)) if machine.price else None
+        if start_options.yes and output is Format.TEXT:
             tell(line({**value, "expires": iso(until.expires)}))
-        to_the_end = f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lives.total_seconds())}"
-        hourly = price(value["price"]) if typed.verbose else price_briefly(value["price"])
+        to_the_end = (
+            f"{dollars(cost)} for the machine to the end of its new lease in {rounded(lease_length.total_seconds())}"
+        )
+        hourly = price(value["price"]) if start_options.verbose else price_briefly(value["price"])
         about = start_question(value, hourly, to_the_end, iso(until.expires), session.clock())
-        confirm(f"Start {machine.name}?", yes=typed.yes, about=about)
-    return start_stopped(session, machine, until, wait=wait, override=typed.override, no_guard=typed.no_guard)
+        confirm(f"Start {machine.name}?", yes=start_options.yes, about=about)
+    return start_stopped(
+        session, machine, until, wait=wait, override=start_options.override, no_guard=start_options.no_guard
+    )
 
 
-def _moved(session: Session, machine: Machine, typed: options.StartOptions) -> Machine:
+def _move_out_of_zone(session: Session, machine: Machine, start_options: options.StartOptions) -> Machine:
     """Ask, with what it costs, end the stopped machine and make an image of its disk."""
     from cloudgpu.control.launch.restore import check_move, move, plan_move
     from cloudgpu.control.lifecycle.start import new_lease
 
-    plan = plan_move(session, machine, typed.max_price)
-    check_move(session, plan, new_lease(session, machine, typed.lease, typed.renew_until), typed.override)
+    plan = plan_move(session, machine, start_options.max_price)
+    check_move(
+        session,
+        plan,
+        new_lease(session, machine, start_options.lease, start_options.renew_until),
+        start_options.override,
+    )
     cheapest, per_month = plan.offers[0], plan.image.per_month
     costs = "its price is not known" if per_month is None else f"at most {per_month.text()} a month until it runs"
     confirm(
         f"Move {machine.name} out of {machine.zone}? It ends, and its disk becomes an image ({costs}), which is "
         f"launched from {cheapest.price.per_hour.text(4)} an hour on ({cheapest.available.instance_type}).",
-        yes=typed.yes,
+        yes=start_options.yes,
     )
     return move(session, machine, why="it is moved")
 
 
-def _brought_back(
-    session: Session, machine: Machine, typed: options.StartOptions, *, wider: bool, wait: bool, output: Format
+def _launch_from_image(
+    session: Session, machine: Machine, start_options: options.StartOptions, *, move: bool, wait: bool, output: Format
 ) -> Machine:
-    """Show the plan of the launch from the image, ask, and carry it out."""
+    """Show the plan of the launch from the image, ask, and execute it."""
     from cloudgpu.cli.machines.up import tell_plan
     from cloudgpu.control.launch.budget_preview import check_budgets, plan_document
     from cloudgpu.control.launch.restore import plan_restore, restore_machine
@@ -146,19 +157,19 @@ def _brought_back(
     prepared = plan_restore(
         session,
         machine,
-        typed.lease,
-        renew=typed.renew_until,
-        override=typed.override,
-        wider=wider,
-        no_guard=typed.no_guard,
-        max_price=typed.max_price,
+        start_options.lease,
+        renew=start_options.renew_until,
+        override=start_options.override,
+        wider=move,
+        no_guard=start_options.no_guard,
+        max_price=start_options.max_price,
     )
 
     def agree() -> None:
         document = plan_document(session, prepared)
-        tell_plan(document, session.clock(), output, verbose=typed.verbose, briefly=typed.yes)
-        no = f"{machine.name} was not launched; its image is kept."
-        confirm(f"Launch {machine.name} again from its image?", yes=typed.yes, no=no)
+        tell_plan(document, session.clock(), output, verbose=start_options.verbose, briefly=start_options.yes)
+        declined = f"{machine.name} was not launched; its image is kept."
+        confirm(f"Launch {machine.name} again from its image?", yes=start_options.yes, declined=declined)
 
     check_budgets(session, prepared)
     agree()

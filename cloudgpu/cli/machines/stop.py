@@ -34,23 +34,23 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
 
         stop_cluster(session, [machine, *others], yes=yes, output=output)
         return
-    whose = others_note(session, machine, "stop")
+    others_text = others_note(session, machine, "stop")
     check_stop(machine)
     for line in running_lines(still_running(session, [machine])):
         tell(line)
-    about = stop_question(machine_value(machine, session.clock()), machine.stop_effect or "", whose)
+    about = stop_question(machine_value(machine, session.clock()), machine.stop_effect or "", others_text)
     confirm(f"Stop {machine.name}?", yes=yes, about=about)
     value = machine_value(stop(session, machine, why="asked by the user"), session.clock())
-    emit(output, value, _answer_text(value) + _lost(machine.stop_effect or ""))
+    emit(output, value, _answer_text(value) + _erased_text(machine.stop_effect or ""))
 
 
 def _answer_text(value: MachineDocument) -> str:
-    from cloudgpu.cli.render import dollars, has_retained, steps, while_stopped
+    from cloudgpu.cli.render import dollars, has_retained, steps, stopped_costs_text
     from cloudgpu.core.model.machine import is_owned
 
     name = value["name"]
     if not has_retained(value):
-        stays_billed = while_stopped(value)
+        stays_billed = stopped_costs_text(value)
         if stays_billed:
             return (
                 f"{name} is {value['state']} and not billed; what stays is.\n"
@@ -59,11 +59,11 @@ def _answer_text(value: MachineDocument) -> str:
         unbilled = "" if is_owned(value["provider"]) else " and not billed"
         return f"{name} is {value['state']}{unbilled}. Start it again: cloudgpu start {name}"
     costs = f"at most {dollars(value['retained_usd_per_month'])} a month"
-    ways = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
-    return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(ways)}"
+    next_commands = [(f"start {name}", "bring it back"), (f"down {name}", "remove its image, too")]
+    return f"{name} is parked: it has ended, and its image costs {costs}.\n{steps(next_commands)}"
 
 
-def _lost(means: str) -> str:
-    """Return what a stop has erased, as a line; empty for nothing. `means` is what a stop does, as the plan says it."""
-    _, erases, what = means.partition("erases its ")
+def _erased_text(stop_effect: str) -> str:
+    """Return what a stop has erased, as a line; empty for nothing. `stop_effect` is from the machine's plan."""
+    _, erases, what = stop_effect.partition("erases its ")
     return f"\n  What was on its {what.partition(' and ')[0]} is lost." if erases else ""

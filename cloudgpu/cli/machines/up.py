@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
-from cloudgpu.cli.launch.planned import glance, plan
-from cloudgpu.cli.render import at_cloud, next_steps, paragraph, steps
+from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
+from cloudgpu.cli.render import console_text, next_steps, paragraph, steps
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.core.model.machine import is_owned
 from cloudgpu.errors import InvalidRequest
@@ -77,8 +77,8 @@ def command(
     from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 
     if wait_start and no_wait:
-        says = "--wait-start and --no-wait contradict each other."
-        raise InvalidRequest(says, field="--wait-start", value=None, next="Leave one of them out.")
+        message = "--wait-start and --no-wait contradict each other."
+        raise InvalidRequest(message, field="--wait-start", value=None, next="Leave one of them out.")
     request = replace(parse_request(**asked), by_hand=True)
     session = open_session()
     prepared = prepare(session, request)
@@ -93,28 +93,30 @@ def command(
     session.check_launchable()
 
     def ask(one: Prepared) -> None:
-        told = document if one is prepared else plan_document(session, one)
-        tell_plan(told, session.clock(), output, verbose=verbose, briefly=yes)
+        shown_document = document if one is prepared else plan_document(session, one)
+        tell_plan(shown_document, session.clock(), output, verbose=verbose, briefly=yes)
         check_budgets(session, one)
         confirm("Launch it?", yes=yes)
 
     plan = prepared
     if document["existing"] is None:
         plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
-    done = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
-    ready = not no_wait and all(node.state == "running" for node in done.nodes)
-    each = [_on_start(session, node, plan.template, wait=wait_start) for node in done.nodes] if ready else []
-    on_start = next((word for word in ("failed", "running", "done") if word in each), None)
-    result = launch_document(session, plan, done, on_start)
+    launched = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
+    ready = not no_wait and all(node.state == "running" for node in launched.nodes)
+    statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if ready else []
+    on_start = next((word for word in ("failed", "running", "done") if word in statuses), None)
+    result = launch_document(session, plan, launched, on_start)
     emit(
         output,
         result,
-        _result_text(result, ready=not no_wait, jupyter=opens_jupyter(done.machine.template, session.template_paths())),
+        _result_text(
+            result, ready=not no_wait, jupyter=opens_jupyter(launched.machine.template, session.template_paths())
+        ),
     )
 
 
 def _on_start(session: Session, machine: Machine, template: Template, *, wait: bool) -> str | None:
-    """Return how far the template's script is, at its end where that is waited for."""
+    """Return the status of the template's script; with `wait`, at its end."""
     from cloudgpu.control.access.on_start import on_start_of, wait_for_on_start
 
     if not wait:
@@ -128,27 +130,27 @@ def _on_start(session: Session, machine: Machine, template: Template, *, wait: b
 
 
 def tell_plan(document: PlannedUpDocument, now: Any, output: Format, *, verbose: bool, briefly: bool = False) -> None:
-    """Show the plan on stderr, so that stdout stays the answer's; `briefly`, where nobody is asked, in one line."""
+    """Show the plan on stderr, so that stdout has only the answer; `briefly`, in one line, if there is no question."""
     import sys
 
-    from cloudgpu.cli.launch.planned import line
+    from cloudgpu.cli.launch.planned import plan_line
 
     if output is Format.TEXT:
-        in_one = briefly and not verbose
-        text = line(document["plan"]) if in_one else _plan_text(document, now, verbose=verbose)
-        if in_one and is_terminal(sys.stderr):
+        is_brief = briefly and not verbose
+        text = plan_line(document["plan"]) if is_brief else _plan_text(document, now, verbose=verbose)
+        if is_brief and is_terminal(sys.stderr):
             first, *warnings = text.split("\n")
             text = "\n".join([paragraph(first), *warnings])
         sys.stderr.write(colour_for(text, sys.stderr) + "\n")
 
 
 def _plan_text(document: PlannedUpDocument, now: Any, *, verbose: bool) -> str:
-    text = "Plan\n" + (plan if verbose else glance)(document["plan"], now)
+    text = "Plan\n" + (plan_text if verbose else brief_plan_text)(document["plan"], now)
     if document["existing"]:
         cluster = document["existing"]["cluster"]
         name = cluster["name"] if cluster else document["existing"]["name"]
         text += f"\n{name} was already launched by the same request: up returns it."
-        text += "".join(f"\n  {_differs(difference)}" for difference in document["differences"])
+        text += "".join(f"\n  {_difference_text(difference)}" for difference in document["differences"])
     return text
 
 
@@ -162,7 +164,7 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
     if result["found"]:
         tell(f"{line(machine)} (already launched by this request; --new: another)")
         for difference in result["differences"]:
-            tell(_differs(difference))
+            tell(_difference_text(difference))
     if machine["retained"] and machine["terminated_at"]:
         return f"{name} does not run; its disk remains. Start it again: cloudgpu start {name}"
     if machine["state"] in ("stopped", "deallocated"):
@@ -175,29 +177,30 @@ def _result_text(result: UpDocument, *, ready: bool, jupyter: bool) -> str:
 
 
 def _cluster_text(result: UpDocument, *, ready: bool) -> str:
-    """Return how the launch of several machines ended, and what can be done with them."""
+    """Return the result of the launch of several machines, and what can be done with them."""
     first, last = result["nodes"][0]["name"], result["nodes"][-1]["name"]
     name = first.rpartition("-")[0]
     if result["found"]:
         tell(f"{name} was already launched by this request. (--new: another)")
         for difference in result["differences"]:
-            tell(_differs(difference))
-    runs = sum(node["state"] == "running" for node in result["nodes"])
-    number = len(result["nodes"])
-    if not ready or runs < number:
-        unset = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
-        return f"{name}: {runs} of {number} machines run, {first} to {last}. See: cloudgpu ls --nodes --refresh{unset}"
+            tell(_difference_text(difference))
+    running = sum(node["state"] == "running" for node in result["nodes"])
+    total = len(result["nodes"])
+    if not ready or running < total:
+        slurm_text = " The same up without --no-wait sets Slurm up." if result["plan"]["engine"] == "slurm" else ""
+        text = f"{name}: {running} of {total} machines run, {first} to {last}."
+        return f"{text} See: cloudgpu ls --nodes --refresh{slurm_text}"
     each, shell = (
         (f"exec {name} --all-nodes -- CMD", "run a command on each"),
         (f"ssh {name}", "a shell on its first node"),
     )
-    queue = [(f"run --on {name} --nodes {number} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
+    queue = [(f"run --on {name} --nodes {total} -- CMD", "queue a job")] if result["plan"]["engine"] == "slurm" else []
     text = steps([*queue, each, shell, (f"down {name}", "end it")])
-    return f"{name} is ready: {number} machines, {first} to {last}.\n{text}"
+    return f"{name} is ready: {total} machines, {first} to {last}.\n{text}"
 
 
 def _start_text(name: str, on_start: str | None) -> str:
-    """Return what has to be said of the template's script beside `ready`; nothing where it has ended well."""
+    """Return the status of the template's script, after `ready`; empty if it has succeeded."""
     from cloudgpu.control.access.on_start import LOG
 
     if on_start == "running":
@@ -205,13 +208,13 @@ def _start_text(name: str, on_start: str | None) -> str:
     return f", but on_start failed (its log: cloudgpu exec {name} -- cat {LOG})" if on_start == "failed" else ""
 
 
-def _differs(difference: RequestDifference) -> str:
-    """Return in what a found machine is not as was asked, and how to have it so."""
+def _difference_text(difference: RequestDifference) -> str:
+    """Return how an existing machine differs from the request, and how to change it."""
     message = f"{difference['option']} {difference['requested']} was ignored: the machine has {difference['current']}"
     return f"{message}. To change it: {difference['next']}"
 
 
 def _at_cloud(machine: MachineDocument) -> str:
     """Return the line that says how to find a machine in its cloud's console; empty where there is no console."""
-    found = None if is_owned(machine["provider"]) else at_cloud(machine)
-    return f"  at the cloud: {found}\n" if found else ""
+    console_id = None if is_owned(machine["provider"]) else console_text(machine)
+    return f"  at the cloud: {console_id}\n" if console_id else ""

@@ -1,4 +1,4 @@
-"""Shows an answer again and again on a terminal, on a page of its own, until Ctrl-C."""
+"""Shows an answer repeatedly on a terminal, on the alternate screen, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from cloudgpu.cli.common import colour_for
 from cloudgpu.cli.terminal import is_terminal
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
 
-PAGE, BACK = "\x1b[?1049h", "\x1b[?1049l"  # the terminal's other page, on which nothing of the user's is overwritten
-HOME, END_OF_LINE, BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+ALTERNATE_SCREEN, MAIN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def watched(answer: Callable[[], str], *, every_s: float, text: bool = True) -> None:
-    """Show `answer()` anew every so many seconds until Ctrl-C, then once more on the page that the user had.
+def show_repeatedly(answer: Callable[[], str], *, every_s: float, text: bool = True) -> None:
+    """Show `answer()` every `every_s` seconds until Ctrl-C, then once more on the main screen.
 
-    A ledger that cannot be read for a while is said, and asked again. Raises InvalidRequest without a terminal, and
-    for an answer that is not text.
+    If the ledger cannot be read, the error is shown and it is tried again. Raises InvalidRequest without a terminal,
+    and for an answer that is not text.
     """
     check_watch(text=text)
     progress.end()
     last = ""
-    sys.stdout.write(PAGE)
+    sys.stdout.write(ALTERNATE_SCREEN)
     try:
         while True:
             try:
@@ -37,13 +37,13 @@ def watched(answer: Callable[[], str], *, every_s: float, text: bool = True) -> 
     except KeyboardInterrupt:
         return
     finally:
-        sys.stdout.write(BACK)
+        sys.stdout.write(MAIN_SCREEN)
         sys.stdout.write(f"{colour_for(last, sys.stdout)}\n" if last else "")
         sys.stdout.flush()
 
 
 def check_watch(*, text: bool) -> None:
-    """Raise InvalidRequest where nothing can be watched."""
+    """Raise InvalidRequest without a terminal, or for JSON."""
     if not text:
         message = "--watch shows text again and again; JSON is one document."
         raise InvalidRequest(message, field="--watch", value=None, next="Leave out --watch, or -o json.")
@@ -53,9 +53,9 @@ def check_watch(*, text: bool) -> None:
 
 
 def page(text: str, every_s: float, rows: int | None = None) -> str:
-    """Return what draws an answer over the one before, without the screen being empty in between.
+    """Return the text that draws an answer over the previous one without clearing the screen.
 
-    Of an answer with more lines than the terminal has `rows`, the first are shown, and how many there are beside them.
+    If it has more lines than the terminal's `rows`, the first are shown, and how many are missing.
     """
     from shutil import get_terminal_size
 
@@ -65,4 +65,4 @@ def page(text: str, every_s: float, rows: int | None = None) -> str:
         more = f"{len(lines) - room} more lines; "
         lines = lines[:room]
     lines += ["", f"{more}every {every_s:g} s; Ctrl-C ends this."]
-    return HOME + "".join(f"{line}{END_OF_LINE}\n" for line in lines) + BELOW
+    return CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in lines) + CLEAR_BELOW

@@ -1,4 +1,4 @@
-"""Why a machine counts as what it does, as text: signal by signal, in 80 columns."""
+"""Why a machine counts as in use, idle or unknown, as text: signal by signal, in 80 columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def texts(values: Sequence[WhyDocument], now: datetime) -> str:
 
 
 def text(value: WhyDocument, now: datetime) -> str:
-    """Return why one machine counts as what it does, and when it would be ended."""
+    """Return why one machine counts as in use, idle or unknown, and when it would be ended."""
     parts = [_head(value)]
     if value["signals"]:
         parts += ["", indented(_signals(value)), ""]
@@ -43,18 +43,18 @@ def _head(value: WhyDocument) -> str:
 
 
 def _runs(value: WhyDocument) -> bool:
-    """Say whether there is a use to be known."""
+    """Return whether the machine runs, so that it has an activity."""
     return not (value["activity"] == "UNKNOWN" and value["why"].startswith("it is "))
 
 
-def indented(shown: str) -> str:
-    """Return lines moved to the right, as facts are."""
-    return "\n".join(f"  {line}" for line in shown.splitlines())
+def indented(text: str) -> str:
+    """Return lines indented by two spaces, like facts."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _signals(value: WhyDocument) -> str:
     limits = {signal["what"]: _limit(signal) for signal in value["signals"]}
-    # Its own limit is since the last key: output after that is not seen at all, and any other counts as keys do.
+    # Output counts for as long as input does; its own limit only says until when output after input is seen.
     limits["terminal output"] = limits.get("terminal input", "")
     rows = [
         [
@@ -109,7 +109,10 @@ def _facts(value: WhyDocument, now: datetime) -> str:
             ("warned", "; ".join(_warning(warning, now) for warning in value["warnings"])),
             ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
             ("decision", f"{decision['do']}{_rule(decision)}: {decision['why']}"),
-            ("ends", f"{when(decision['at'], now)} if {_if(value)}" if decision["at"] else "no rule ends it"),
+            (
+                "ends",
+                f"{when(decision['at'], now)} if {_condition_text(value)}" if decision["at"] else "no rule ends it",
+            ),
         ]
     )
 
@@ -118,24 +121,24 @@ def _rule(decision: ReapVerdict) -> str:
     return "" if decision["rule"] == "none" else f" ({decision['rule']})"
 
 
-def _if(value: WhyDocument) -> str:
+def _condition_text(value: WhyDocument) -> str:
     return "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
 
 
 def _known_lines(value: WhyDocument, now: datetime) -> str:
-    known = value["source"]
-    again = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
-    if known["how"] == "live" and known["at"]:
-        return f"asked over SSH, {ago(known['at'], now)}"
-    if known["how"] == "live":
-        older = f"; the signals are of {ago(known['signals_at'], now)}" if known["signals_at"] else ""
+    source = value["source"]
+    refresh_text = f"; to ask it: cloudgpu show {value['name']} --why --refresh"
+    if source["how"] == "live" and source["at"]:
+        return f"asked over SSH, {ago(source['at'], now)}"
+    if source["how"] == "live":
+        older = f"; the signals are of {ago(source['signals_at'], now)}" if source["signals_at"] else ""
         return f"asked over SSH, and nothing is known of now{older}"
-    if known["at"]:
-        return f"from the samples kept here, the last of them {ago(known['at'], now)}{again}"
-    word = value["last_active_at"]
+    if source["at"]:
+        return f"from the samples kept here, the last of them {ago(source['at'], now)}{refresh_text}"
+    last_active = value["last_active_at"]
     if not _runs(value):
-        return f"nothing is asked of it now{f'; it was last in use {ago(word, now)}' if word else ''}"
-    return (f"its own word that it was in use, {ago(word, now)}" if word else "nothing") + again
+        return f"nothing is asked of it now{f'; it was last in use {ago(last_active, now)}' if last_active else ''}"
+    return (f"its own word that it was in use, {ago(last_active, now)}" if last_active else "nothing") + refresh_text
 
 
 def _idle(idle: ActivityIdle, ends: RuleEnds, now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""`cloudgpu catalog`: what the price list says and said, and its refreshing."""
+"""`cloudgpu catalog`: present and past prices of the catalogue, and their refresh."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def command(
     from cloudgpu.control.catalog.market import use_refreshed
 
     use_refreshed(os.environ)
-    one = _single_provider(provider)
+    only_provider = _single_provider(provider)
     if action == "diff":
-        _diff(one, factor, last=last, output=output)
+        _diff(only_provider, factor, last=last, output=output)
     else:
-        _show(name, one, region, history=history, output=output)
+        _show(name, only_provider, region, history=history, output=output)
 
 
-def _check(action: Action, name: str | None, region: str | None, **given: Any) -> None:
+def _check(action: Action, name: str | None, region: str | None, **flags: Any) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    belongs = {"TYPE": "show", "--region": "show", "--history": "show", "--last": "diff"}
-    belongs |= {"--accept": "refresh", "--account": "refresh"}
-    fields = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in given.items()}}
-    for option, owner in belongs.items():
+    action_of = {"TYPE": "show", "--region": "show", "--history": "show", "--last": "diff"}
+    action_of |= {"--accept": "refresh", "--account": "refresh"}
+    fields = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in flags.items()}}
+    for option, owner in action_of.items():
         if fields[option] and action != owner:
             message = f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}."
             raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")

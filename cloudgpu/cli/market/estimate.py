@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
-from cloudgpu.cli.launch.options import Text, Texts, Trust, text_option
+from cloudgpu.cli.launch.options import OptionalText, OptionalTexts, Trust, text_option
 from cloudgpu.cli.money.options import Currency, Rate, RateDate, Sources
 
 if TYPE_CHECKING:
@@ -46,36 +46,46 @@ GROUPS = {
 
 def command(
     *,
-    gpu: Annotated[Text, text_option("NAME[:COUNT]", "For example l4 or a100-80gb:8.")] = None,
-    type_: Annotated[Text, typer.Option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")] = None,
+    gpu: Annotated[OptionalText, text_option("NAME[:COUNT]", "For example l4 or a100-80gb:8.")] = None,
+    type_: Annotated[
+        OptionalText, typer.Option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")
+    ] = None,
     number: Annotated[str, text_option("N", "How many machines.")] = "1",
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
-    provider: Annotated[Text, text_option("KIND", "aws, gcp, azure, lambda, runpod or vast. (the first three)")] = None,
+    provider: Annotated[
+        OptionalText, text_option("KIND", "aws, gcp, azure, lambda, runpod or vast. (the first three)")
+    ] = None,
     trust: Trust = None,
-    region: Annotated[Text, text_option("NAME", "Only this region, instead of the cheapest.")] = None,
+    region: Annotated[OptionalText, text_option("NAME", "Only this region, instead of the cheapest.")] = None,
     disk: Annotated[
-        Texts,
+        OptionalTexts,
         text_option("TYPE", "gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
     ] = None,
     disk_gb: Annotated[str, text_option("GB", "The size of each machine's disk; 0 counts none.")] = "100",
     address: Annotated[str, text_option("KIND", "ephemeral (while it runs), static or none.")] = "ephemeral",
-    committed: Annotated[Text, text_option("TERM", "1y or 3y where known, or what you were quoted: 37%.")] = None,
-    hours_per_day: Annotated[Text, text_option("H", "Hours of use per day. (24)")] = None,
-    days_per_week: Annotated[Text, text_option("D", "Days of use per week. (7)")] = None,
-    hours: Annotated[Text, text_option("H", "Hours of use in all, for work that ends.")] = None,
-    flops: Annotated[Text, text_option("N", "Operations of the work, like 3.1e20, instead of hours.")] = None,
-    precision: Annotated[Text, text_option("TYPE", "With --flops: fp32, fp16, bf16 or fp8. (fp16)")] = None,
-    efficiency: Annotated[
-        Text, text_option("PART", "Share of the peak speed. (0.3, of 0.2 to 0.5; --nodes: 0.4)")
+    committed: Annotated[
+        OptionalText, text_option("TERM", "1y or 3y where known, or what you were quoted: 37%.")
     ] = None,
-    like: Annotated[Text, text_option("NAME", "The work of this machine in the ledger, instead of hours.")] = None,
-    work: Annotated[Text, text_option("KIND", "With --like: training or inference. (training)")] = None,
-    nodes: Annotated[Text, text_option("N", "Whether N machines train so much faster than one.")] = None,
-    params: Annotated[Text, text_option("N", "With --nodes: the model's parameters, like 7B.")] = None,
-    trainable: Annotated[Text, text_option("N", "How many of them are trained: 40M for LoRA. (all)")] = None,
-    tokens: Annotated[Text, text_option("N", "Tokens per GPU and step. (8192)")] = None,
-    network: Annotated[Text, text_option("GBIT", "What one machine sends, in Gbit/s, instead of its type's.")] = None,
-    spot_loss: Annotated[Text, text_option("PART", "The chance that one is taken in an hour, like 5%.")] = None,
+    hours_per_day: Annotated[OptionalText, text_option("H", "Hours of use per day. (24)")] = None,
+    days_per_week: Annotated[OptionalText, text_option("D", "Days of use per week. (7)")] = None,
+    hours: Annotated[OptionalText, text_option("H", "Hours of use in all, for work that ends.")] = None,
+    flops: Annotated[OptionalText, text_option("N", "Operations of the work, like 3.1e20, instead of hours.")] = None,
+    precision: Annotated[OptionalText, text_option("TYPE", "With --flops: fp32, fp16, bf16 or fp8. (fp16)")] = None,
+    efficiency: Annotated[
+        OptionalText, text_option("PART", "Share of the peak speed. (0.3, of 0.2 to 0.5; --nodes: 0.4)")
+    ] = None,
+    like: Annotated[
+        OptionalText, text_option("NAME", "The work of this machine in the ledger, instead of hours.")
+    ] = None,
+    work: Annotated[OptionalText, text_option("KIND", "With --like: training or inference. (training)")] = None,
+    nodes: Annotated[OptionalText, text_option("N", "Whether N machines train so much faster than one.")] = None,
+    params: Annotated[OptionalText, text_option("N", "With --nodes: the model's parameters, like 7B.")] = None,
+    trainable: Annotated[OptionalText, text_option("N", "How many of them are trained: 40M for LoRA. (all)")] = None,
+    tokens: Annotated[OptionalText, text_option("N", "Tokens per GPU and step. (8192)")] = None,
+    network: Annotated[
+        OptionalText, text_option("GBIT", "What one machine sends, in Gbit/s, instead of its type's.")
+    ] = None,
+    spot_loss: Annotated[OptionalText, text_option("PART", "The chance that one is taken in an hour, like 5%.")] = None,
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Every type, including those that probably cannot be launched.")
     ] = False,
@@ -126,7 +136,7 @@ def _answer(options: EstimateOptions, output: Format, *, verbose: bool, sources:
     emit(
         output,
         document,
-        estimate_text(document, request.currency, verbose=verbose, sources=sources, every=request.each_type),
+        estimate_text(document, request.currency, verbose=verbose, sources=sources, all_rows=request.each_type),
     )
 
 

@@ -1,4 +1,4 @@
-"""What stands below the tables of `estimate`: what they rest on, what their marks mean, and what is missing."""
+"""The notes below the tables of `estimate`: assumptions, what marks mean, and what is missing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.cli.market.market import COMPUTED, PARTS_RULE, SPOT_RULE, has_ec2_spot
+from cloudgpu.cli.market.market import DERIVED_RULE, PARTS_RULE, SPOT_RULE, has_ec2_spot
 from cloudgpu.cli.market.offer_text import (
     AZURE_SPOT,
     NO_SINGLE,
     Rounded,
-    finite,
+    has_total,
     legacy_notes,
     marks,
     nothing_fits,
-    rests,
     short,
+    speed_mark,
 )
 from cloudgpu.cli.render import paragraph, rate_text, wrapped
 from cloudgpu.core.values.naming import first_few
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
-    """Yield what stands below the tables, block by block."""
-    found = document["estimates"]
-    grounds = (_dates(document), *document["marketplaces"], *document["assumptions"])
-    every = (*grounds, *_sustained(found, shown), *_range(found[0], shown))
-    yield "\n".join(paragraph(one) for one in every)
+    """Yield the notes below the tables, block by block."""
+    estimates = document["estimates"]
+    assumptions = (_dates(document), *document["marketplaces"], *document["assumptions"])
+    paragraphs = (*assumptions, *_sustained(estimates, shown), *_range(estimates[0], shown))
+    yield "\n".join(paragraph(one) for one in paragraphs)
     yield paragraph(document["free_hours"]) if document["free_hours"] else ""
-    lines = (*_mark_notes(document), *_derived(found), *(f"* {one}" for one in legacy_notes(found)))
+    lines = (*_mark_notes(document), *_derived(estimates), *(f"* {one}" for one in legacy_notes(estimates)))
     yield "\n".join(paragraph(one) for one in (*lines, *_left_out(document)))
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
 def brief(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estimate]) -> str:
-    """Return what has to be known beside the short table: doubts, marks, what the name means, free hours, and fees."""
+    """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
         *_doubts(estimates),
         _short_marks(estimates),
@@ -59,20 +59,20 @@ def _fixed_hours(document: EstimateDocument) -> Iterator[str]:
 
 
 def _doubts(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """Yield why spot prices stand after others, each reason once."""
+    """Yield why some spot prices come last, each reason once."""
     reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in estimates if one["uncertain"])
     if reasons:
         yield f"Last: spot prices that may not hold ({', '.join(reasons)})."
 
 
 def _short_marks(estimates: Sequence[Estimate]) -> str:
-    every = "".join(map(marks, estimates))
-    parts = [f"{mark} {what}" for mark, what in _MEANS.items() if mark in every]
+    all_marks = "".join(map(marks, estimates))
+    parts = [f"{mark} {what}" for mark, what in _MARK_MEANINGS.items() if mark in all_marks]
     parts += ["* hardly launched any more"] if any(one["legacy"] for one in estimates) else []
     return f"Marks: {', '.join(parts)}." if parts else ""
 
 
-_MEANS = {
+_MARK_MEANINGS = {
     "+": "not priced",
     "<": "at most",
     "~": "derived",
@@ -89,9 +89,9 @@ def price_sources(estimates: Sequence[Estimate]) -> str:
         price = one["price"]
         lines.append(f"{short(one)} ({one['provider']}): {_from(price['source'], price['as_of'], price['basis'])}")
         lines += [
-            f"  {it['kind']}: {_from(it['source'], it['as_of'], it['basis'])}"
-            for it in one["attached_costs"]
-            if it["source"]
+            f"  {attached['kind']}: {_from(attached['source'], attached['as_of'], attached['basis'])}"
+            for attached in one["attached_costs"]
+            if attached["source"]
         ]
     return "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
 
@@ -101,7 +101,7 @@ def _from(source: str, as_of: str | None, basis: str | None) -> str:
 
 
 def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
-    """Yield between what the first lies, which the table leaves out where amounts are long."""
+    """Yield the range of the first estimate, which the table leaves out if amounts are long."""
     low, high = first["low"], first["high"]
     if low is not None and high is not None and low != high:
         ends = " and ".join(shown.with_code(end["usd"]) for end in (low, high))
@@ -109,19 +109,19 @@ def _range(first: Estimate, shown: Rounded) -> Iterator[str]:
 
 
 def _dates(document: EstimateDocument) -> str:
-    found = document["estimates"]
-    days = sorted(one["price"]["as_of"][:10] for one in found)
-    span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
+    estimates = document["estimates"]
+    days = sorted(one["price"]["as_of"][:10] for one in estimates)
+    days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     request = document["request"]
     where = f"in {request['region']}" if request["region"] else "where each is cheapest"
     market = "Spot" if request["market"] == "spot" else "On-demand"
     return (
-        f"{market} list prices {span}, {where}{_dates_beside(found)}; -o json has the source of each. `up` shows what "
-        "it will pay."
+        f"{market} list prices {days_text}, {where}{_attached_dates(estimates)}; -o json has the source of each. "
+        "`up` shows what it will pay."
     )
 
 
-def _dates_beside(estimates: Sequence[Estimate]) -> str:
+def _attached_dates(estimates: Sequence[Estimate]) -> str:
     """Return of which days the prices of disks and addresses are."""
     days = sorted(one["as_of"][:10] for estimate in estimates for one in estimate["attached_costs"] if one["as_of"])
     if not days:
@@ -130,48 +130,52 @@ def _dates_beside(estimates: Sequence[Estimate]) -> str:
 
 
 def _mark_notes(document: EstimateDocument) -> Iterator[str]:
-    found = document["estimates"]
-    every = "".join(marks(one) for one in found)
-    if "+" in every:
-        yield f"+ {_unpriced(found)}"
-    if "<" in every:
+    estimates = document["estimates"]
+    all_marks = "".join(marks(one) for one in estimates)
+    if "+" in all_marks:
+        yield f"+ {_unpriced(estimates)}"
+    if "<" in all_marks:
         yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
-    if "~" in every:
-        yield f"~ derived: {SPOT_RULE if has_ec2_spot(found) else COMPUTED}."
-    if "?" in every or any(one["recalled"] or one["peak_recalled"] for one in found):
+    if "~" in all_marks:
+        yield f"~ derived: {SPOT_RULE if has_ec2_spot(estimates) else DERIVED_RULE}."
+    if "?" in all_marks or any(one["recalled"] or one["peak_recalled"] for one in estimates):
         yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
-    if "!" in every:
+    if "!" in all_marks:
         yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
-    stand_ins = {rests(one): one["times_as_fast"]["basis"] for one in found if one["times_as_fast"] and rests(one)}
+    stand_ins = {
+        speed_mark(one): one["times_as_fast"]["basis"] for one in estimates if one["times_as_fast"] and speed_mark(one)
+    }
     if stand_ins:
-        message = ", ".join(f"{mark} {rests}" for mark, rests in sorted(stand_ins.items()))
+        message = ", ".join(f"{mark} {speed_mark}" for mark, speed_mark in sorted(stand_ins.items()))
         yield f"{message}: how fast it is at this work was not measured, and this replaces it."
     past = document["past_run"]
-    if past is not None and any(not one["fits"] for one in found):
+    if past is not None and any(not one["fits"] for one in estimates):
         yield (
             f"m less memory per GPU than {past['name']} had ({past['gpu_memory_gib']:g} GiB): whether the work fits is "
             "not known, so these come last."
         )
-    if any(one["committed"] for one in found):
+    if any(one["committed"] for one in estimates):
         yield "c committed: what is paid for each hour of the term."
-    if any(one["provider"] == "azure" and one["market"] == "spot" for one in found):
+    if any(one["provider"] == "azure" and one["market"] == "spot" for one in estimates):
         yield AZURE_SPOT
 
 
 def _derived(estimates: Sequence[Estimate]) -> Iterator[str]:
-    """Yield how Google's n1 prices are made, and which disks have a derived price that may be lower by how much."""
+    """Yield how n1 prices are computed, and which disks have a derived price, and how much lower that may be."""
     if any(one["provider"] == "gcp" and one["price"]["basis"] == "derived" for one in estimates):
         yield PARTS_RULE
     spreads: dict[str, Decimal] = {}
     for one in estimates:
-        for beside in one["attached_costs"]:
-            if beside["basis"] == "derived" and beside["usd"] is not None:
-                usd, low = Decimal(beside["usd"]), Decimal(beside["low_usd"] or beside["usd"])
-                name = f"{beside['kind']} at {one['provider']}"
+        for attached in one["attached_costs"]:
+            if attached["basis"] == "derived" and attached["usd"] is not None:
+                usd, low = Decimal(attached["usd"]), Decimal(attached["low_usd"] or attached["usd"])
+                name = f"{attached['kind']} at {one['provider']}"
                 spreads[name] = max(spreads.get(name, Decimal()), 1 - low / usd)
     if spreads:
-        each = [f"{name}{f' (may cost up to {most:.0%} less)' if most else ''}" for name, most in spreads.items()]
-        yield f"Derived, not listed: {', '.join(each)}."
+        spread_texts = [
+            f"{name}{f' (may cost up to {most:.0%} less)' if most else ''}" for name, most in spreads.items()
+        ]
+        yield f"Derived, not listed: {', '.join(spread_texts)}."
 
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
@@ -196,15 +200,15 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
 
 
 def _meant(document: EstimateDocument) -> Iterator[str]:
-    means = document["matching_gpus"]
-    if len(means) > 1:
-        yield f"{document['request']['gpu']} means {', '.join(means[:-1])} or {means[-1]}; each row says which."
+    matching = document["matching_gpus"]
+    if len(matching) > 1:
+        yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."
 
 
 def _sustained(estimates: Sequence[Estimate], shown: Rounded) -> Iterator[str]:
-    due = [one for one in estimates if one["sustained_use_usd"] is not None]
-    if due:
-        first = due[0]
+    discounted = [one for one in estimates if one["sustained_use_usd"] is not None]
+    if discounted:
+        first = discounted[0]
         yield (
             f"Google takes something off N1 machines that run long in a month (sustained use; an estimate, in no sum): "
             f"off {short(first)} {shown.with_code(first['sustained_use_usd'])} a month."
@@ -215,11 +219,11 @@ def _fees(document: EstimateDocument, shown: Rounded) -> str:
     first, sentence = document["estimates"][0], document["fees"]
     if first["with_fees_usd"] is None:
         return str(sentence)
-    what = "in all" if finite(document) else "a month"
+    what = "in all" if has_total(document) else "a month"
     return f"The first: {shown.with_code(first['with_fees_usd'])} {what} {sentence[0].lower()}{sentence[1:]}"
 
 
-def nothing(document: EstimateDocument) -> str:
+def no_match_text(document: EstimateDocument) -> str:
     """Return why nothing fits, and what would."""
     lines = nothing_fits((one["requirement"], one["types"], one["usd_per_hour"]) for one in document["without"])
     lines += _left_out(document)

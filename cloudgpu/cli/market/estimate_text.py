@@ -1,4 +1,4 @@
-"""The answer of `estimate` as text for 80 columns: who is cheapest, of what that is made up, what it rests on."""
+"""The answer of `estimate` as text for 80 columns: the cheapest, the parts of its cost, the assumptions."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.market.estimate_notes import brief, notes, nothing, price_sources
-from cloudgpu.cli.market.offer_text import Rounded, count, finite, is_doubtful, mark, marks, rests, short, trust
+from cloudgpu.cli.market.estimate_notes import brief, no_match_text, notes, price_sources
+from cloudgpu.cli.market.offer_text import Rounded, count, has_total, is_doubtful, mark, marks, short, speed_mark, trust
 from cloudgpu.cli.money.calculated_text import more_text
-from cloudgpu.cli.render import WIDTH, cut, paragraph, table, wrapped
+from cloudgpu.cli.render import MAX_TABLE_WIDTH, cut, paragraph, table, wrapped
 from cloudgpu.core.clusters.scaling import GangLoss, figure, gang_sentence
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.money import Money
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument, NodesDocument, NodesWorth
+    from cloudgpu.views.documents.market.estimate import Estimate, EstimateDocument, NodesDocument, NodesSpeedUp
 
 
 Columns = list[tuple[str, list[str]]]
-SpanName = Literal["day", "month", "year", "low", "expected", "high"]
-_CUTS = {2: 11, 1: 16}  # the place and the type, and the characters that they are left at least
-MAIN = 1  # the column of numbers that stays to the last
-FIRST = 6  # rows of the short table
-PARTS = 12  # rows of which the parts are shown
-FEW = 100  # hours: below it with two digits
+PeriodName = Literal["day", "month", "year", "low", "expected", "high"]
+_CUTS = {2: 11, 1: 16}  # columns that may be cut (location, type), and the characters that they keep at least
+MAIN_COLUMN = 1  # the column of numbers that is never left out
+SHORT_ROWS = 6  # of the short table
+PARTS_ROWS = 12  # of the table of parts
+TWO_DIGITS_BELOW = 100  # hours
 
 
 def estimate_text(
@@ -34,24 +34,36 @@ def estimate_text(
     *,
     verbose: bool = True,
     sources: bool = False,
-    every: bool = False,
+    all_rows: bool = False,
 ) -> str:
-    """Return the answer and the table of costs; `verbose` with what they rest on, `sources` with those.
+    """Return the answer and the table of costs; with `verbose` its assumptions, with `sources` its sources.
 
-    `every`: no row is left out.
+    `all_rows`: no row is left out.
     """
     if not document["estimates"]:
-        return nothing(document) if document["nodes"] is None else own_nodes(document["nodes"], nothing(document))
+        return (
+            no_match_text(document)
+            if document["nodes"] is None
+            else own_nodes_text(document["nodes"], no_match_text(document))
+        )
     shown = Rounded(currency)
-    estimates = document["estimates"] if verbose or every else document["estimates"][:FIRST]
-    more = [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, estimates)]
-    of_nodes = document["nodes"]
+    estimates = document["estimates"] if verbose or all_rows else document["estimates"][:SHORT_ROWS]
+    detail_blocks = (
+        [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, estimates)]
+    )
+    nodes_document = document["nodes"]
     blocks = [
-        "" if of_nodes is None else paragraph(nodes_answer(of_nodes, spot=document["request"]["market"] == "spot")),
+        ""
+        if nodes_document is None
+        else paragraph(nodes_answer(nodes_document, spot=document["request"]["market"] == "spot")),
         paragraph(_answer(document, shown)),
         _costs(document, estimates, shown),
-        *([] if of_nodes is None else nodes_blocks(of_nodes, len(estimates), verbose=verbose, sources=sources)),
-        *more,
+        *(
+            []
+            if nodes_document is None
+            else nodes_blocks(nodes_document, len(estimates), verbose=verbose, sources=sources)
+        ),
+        *detail_blocks,
     ]
     blocks += [price_sources(estimates)] if sources else []
     return "\n\n".join(block for block in blocks if block) + more_text(verbose=verbose, sources=sources)
@@ -60,54 +72,57 @@ def estimate_text(
 def _answer(document: EstimateDocument, shown: Rounded) -> str:
     """Return what is cheapest, where, and what it costs."""
     one, request = document["estimates"][0], document["request"]
-    many = f"{request['number']:,} machines with " if request["number"] > 1 else ""
-    what = f"{many}{count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
+    count_text = f"{request['number']:,} machines with " if request["number"] > 1 else ""
+    what = f"{count_text}{count(one)} {one['gpu']} ({short(one)}, {one['provider']} {one['region']})"
     lead = "Cheapest" if len(document["estimates"]) > 1 else "Cost"
     spot = " spot" if request["market"] == "spot" else ""
-    doubt = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
+    doubt_text = f", if that price still holds: {one['uncertain']}" if one["uncertain"] else ""
     if one["expected"] is not None:
         hours = _hours(one["expected"]["hours"])
-        return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt}."
+        return f"{lead}{spot}: {what}, {_amount(one, 'expected', shown)} in all for {hours} hours{doubt_text}."
     year, day = _amount(one, "year", shown), _amount(one, "day", shown)
-    return f"{lead}{spot}: {what}, {_amount(one, 'month', shown)} a month, {day} a day, {year} a year{doubt}."
+    return f"{lead}{spot}: {what}, {_amount(one, 'month', shown)} a month, {day} a day, {year} a year{doubt_text}."
 
 
-def _amount(estimate: Estimate, name: SpanName, shown: Rounded) -> str:
-    least = "at least " if estimate["unpriced"] else ""
-    return f"{least}{shown.with_code(not_none(estimate[name])['usd'])}"
+def _amount(estimate: Estimate, name: PeriodName, shown: Rounded) -> str:
+    at_least = "at least " if estimate["unpriced"] else ""
+    return f"{at_least}{shown.with_code(not_none(estimate[name])['usd'])}"
 
 
 def _costs(document: EstimateDocument, estimates: Sequence[Estimate], shown: Rounded) -> str:
-    many = document["request"]["number"]
-    numbers = _of_work(estimates, shown) if finite(document) else _of_time(estimates, shown)
-    left = len(document["estimates"]) - len(estimates)
+    machines = document["request"]["number"]
+    numbers = _work_columns(estimates, shown) if has_total(document) else _time_columns(estimates, shown)
+    hidden = len(document["estimates"]) - len(estimates)
     text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
-    text += f"\n... and {left} more with -v." if left else ""
-    return f"{many:,} machines, together:\n{text}" if many > 1 else text
+    text += f"\n... and {hidden} more with -v." if hidden else ""
+    return f"{machines:,} machines, together:\n{text}" if machines > 1 else text
 
 
-def _of_time(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
+def _time_columns(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
     return [
-        ("DAY", _plain(estimates, "day", shown)),
-        (f"MONTH{shown.code}", _marked(_plain(estimates, "month", shown), map(marks, estimates))),
-        ("YEAR", _plain(estimates, "year", shown)),
+        ("DAY", _amounts(estimates, "day", shown)),
+        (f"MONTH{shown.code}", _marked(_amounts(estimates, "month", shown), map(marks, estimates))),
+        ("YEAR", _amounts(estimates, "year", shown)),
     ]
 
 
-def _of_work(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
+def _work_columns(estimates: Sequence[Estimate], shown: Rounded) -> Columns:
     columns = [
-        ("HOURS", _marked([_hours(not_none(one["expected"])["hours"]) for one in estimates], map(rests, estimates))),
-        (f"COST{shown.code}", _marked(_plain(estimates, "expected", shown), map(marks, estimates))),
+        (
+            "HOURS",
+            _marked([_hours(not_none(one["expected"])["hours"]) for one in estimates], map(speed_mark, estimates)),
+        ),
+        (f"COST{shown.code}", _marked(_amounts(estimates, "expected", shown), map(marks, estimates))),
     ]
     if any(one["low"] != one["high"] for one in estimates):
-        ends = zip(_plain(estimates, "low", shown), _plain(estimates, "high", shown), strict=True)
+        ends = zip(_amounts(estimates, "low", shown), _amounts(estimates, "high", shown), strict=True)
         columns.append(("BETWEEN", [f"{low}-{high}" for low, high in ends]))
     return columns
 
 
 def _hours(text: str) -> str:
     hours = Decimal(text)
-    return f"{hours:,.2f}" if hours < FEW else f"{hours:,.0f}"
+    return f"{hours:,.2f}" if hours < TWO_DIGITS_BELOW else f"{hours:,.0f}"
 
 
 def _offer(estimate: Estimate) -> list[str]:
@@ -119,29 +134,32 @@ def _offer(estimate: Estimate) -> list[str]:
     ]
 
 
-def _plain(estimates: Sequence[Estimate], name: SpanName, shown: Rounded) -> list[str]:
+def _amounts(estimates: Sequence[Estimate], name: PeriodName, shown: Rounded) -> list[str]:
     return [shown(not_none(one[name])["usd"]) for one in estimates]
 
 
 def _marked(amounts: Sequence[str], suffixes: Iterable[str]) -> list[str]:
     """Return amounts with their marks behind the last digit, so that the digits are under one another."""
-    each = list(suffixes)
-    width = max(map(len, each))
-    return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, each, strict=True)]
+    marks_list = list(suffixes)
+    width = max(map(len, marks_list))
+    return [f"{amount}{mark.ljust(width)}" for amount, mark in zip(amounts, marks_list, strict=True)]
 
 
 def _parts(document: EstimateDocument, shown: Rounded) -> str:
     """Return of what the first rows are made up, with the marks of each price: the parts add up to the sum."""
-    found = document["estimates"][:PARTS]
-    name: SpanName = "expected" if finite(document) else "month"
+    estimates = document["estimates"][:PARTS_ROWS]
+    name: PeriodName = "expected" if has_total(document) else "month"
     numbers = [
-        (f"{shown.code.strip() or '$'}/H", _marked([_hourly(one, shown) for one in found], map(_price_marks, found))),
-        ("MACHINE", [shown(not_none(one[name])["machine_usd"]) for one in found]),
-        *((part.upper(), _part(found, name, part, shown)) for part in ("disk", "address")),
-        ("IN ALL" if finite(document) else "A MONTH", _plain(found, name, shown)),
+        (
+            f"{shown.code.strip() or '$'}/H",
+            _marked([_hourly(one, shown) for one in estimates], map(_price_marks, estimates)),
+        ),
+        ("MACHINE", [shown(not_none(one[name])["machine_usd"]) for one in estimates]),
+        *((part.upper(), _part(estimates, name, part, shown)) for part in ("disk", "address")),
+        ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, shown)),
     ]
-    more = len(document["estimates"]) - len(found)
-    text = _fitted(["OF WHICH", "AT"], [[short(one), one["provider"]] for one in found], numbers, {0: _CUTS[1]})
+    more = len(document["estimates"]) - len(estimates)
+    text = _fitted(["OF WHICH", "AT"], [[short(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]})
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
@@ -154,42 +172,46 @@ def _hourly(estimate: Estimate, shown: Rounded) -> str:
     return amount.text(4)[1:] if shown.currency is None else shown.currency.text(amount, 2)
 
 
-def _part(estimates: Sequence[Estimate], name: SpanName, part: str, shown: Rounded) -> list[str]:
-    spans = [not_none(one[name]) for one in estimates]
-    texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in spans]
-    each = [
+def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, shown: Rounded) -> list[str]:
+    splits = [not_none(one[name]) for one in estimates]
+    texts = [one["disk_usd"] if part == "disk" else one["address_usd"] for one in splits]
+    marks_list = [
         "".join(dict.fromkeys("".join(mark(it) for it in one["attached_costs"] if it["part"] == part)))
         for one in estimates
     ]
-    return _marked(["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in each))
+    return _marked(
+        ["-" if text == "0" else shown(text) for text in texts], (one.replace("+", "") for one in marks_list)
+    )
 
 
-def _fitted(heads: list[str], rows: list[list[str]], numbers: Columns, cuts: dict[int, int]) -> str:
-    """Return the table with texts cut, and numbers left out, as far as it would be too wide.
+def _fitted(headers: list[str], rows: list[list[str]], numbers: Columns, min_widths: dict[int, int]) -> str:
+    """Return the table with texts cut, and numbers left out, so that it is not too wide.
 
-    `cuts` are the columns of text that may be cut, each with the characters that it is left at least; the first of
+    `min_widths` are the columns of text that may be cut, with the characters that each keeps at least; the first of
     them is cut last.
     """
-    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    least = [min(width, cuts.get(at, width)) for at, width in enumerate(widths)]
-    while sum(least) > _room(heads, numbers) and len(numbers) > 1:
-        numbers = [numbers[MAIN]] if len(numbers) == MAIN + 1 else numbers[:-1]
-    spare = max(0, _room(heads, numbers) - sum(least))
-    for at in cuts:
-        more = min(spare, widths[at] - least[at])
-        least[at], spare = least[at] + more, spare - more
-    short = [[cut(text, room) for text, room in zip(row, least, strict=True)] for row in rows]
-    cells = [[*row, *values] for row, values in zip(short, zip(*(one for _, one in numbers), strict=True), strict=True)]
-    names = [_over(head, values) for head, values in numbers]
-    return table(cells, [*heads, *names], right=range(len(heads), len(heads) + len(numbers)))
+    widths = [max(len(row[column]) for row in [headers, *rows]) for column in range(len(headers))]
+    column_widths = [min(width, min_widths.get(column, width)) for column, width in enumerate(widths)]
+    while sum(column_widths) > _room(headers, numbers) and len(numbers) > 1:
+        numbers = [numbers[MAIN_COLUMN]] if len(numbers) == MAIN_COLUMN + 1 else numbers[:-1]
+    spare = max(0, _room(headers, numbers) - sum(column_widths))
+    for column in min_widths:
+        more = min(spare, widths[column] - column_widths[column])
+        column_widths[column], spare = column_widths[column] + more, spare - more
+    cut_rows = [[cut(text, room) for text, room in zip(row, column_widths, strict=True)] for row in rows]
+    cells = [
+        [*row, *values] for row, values in zip(cut_rows, zip(*(one for _, one in numbers), strict=True), strict=True)
+    ]
+    names = [_aligned_heading(head, values) for head, values in numbers]
+    return table(cells, [*headers, *names], right=range(len(headers), len(headers) + len(numbers)))
 
 
-def _room(heads: list[str], numbers: Columns) -> int:
+def _room(headers: list[str], numbers: Columns) -> int:
     """Return how many characters the numbers leave to the texts."""
-    return WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(heads) - 1)
+    return MAX_TABLE_WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(headers) - 1)
 
 
-def _over(head: str, values: Sequence[str]) -> str:
+def _aligned_heading(head: str, values: Sequence[str]) -> str:
     """Return a heading that ends over the last digit, before the marks."""
     return head + " " * min(len(one) - len(one.rstrip(" m+<~?!cbwtfp")) for one in values)
 
@@ -199,13 +221,13 @@ UNKNOWN = "-"
 
 
 def nodes_answer(document: NodesDocument, *, spot: bool) -> str:
-    """Return what the machines of the first row are worth together, and how likely a gang of them is lost."""
-    first = document["worth"][0]
-    return " ".join((first["says"], *([_chance(document, first)] if spot else [])))
+    """Return how fast the machines of the first row are together, and how likely one of them is lost."""
+    first_row = document["worth"][0]
+    return " ".join((first_row["says"], *([_chance(document, first_row)] if spot else [])))
 
 
 def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: bool) -> Iterator[str]:
-    """Yield the table of so many rows, what it means, and, `verbose`, seconds and what they rest on."""
+    """Yield the table of `rows` rows with notes and, with `verbose`, seconds and assumptions."""
     shown = document["worth"][:rows]
     yield _table(document, shown)
     yield "\n".join(paragraph(note) for note in _notes(document, shown))
@@ -217,10 +239,10 @@ def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: 
         yield "\n".join(wrapped(one, "", "    ") for one in dict.fromkeys(lines))
 
 
-def own_nodes(document: NodesDocument, nothing: str) -> str:
-    """Return the answer for machines that nobody rents out; where no GPU was named, only what `nothing` says."""
+def own_nodes_text(document: NodesDocument, no_match_text: str) -> str:
+    """Return the answer for GPUs that nobody rents out; without a GPU, only `no_match_text`."""
     if not document["worth"]:
-        return nothing
+        return no_match_text
     text = "\n".join(paragraph(f"{one['gpu']}: {one['says']}") for one in document["worth"])
     price = paragraph(
         "No price: nobody in the catalogue rents it out. COST is that of each result, as times one machine's."
@@ -230,12 +252,12 @@ def own_nodes(document: NodesDocument, nothing: str) -> str:
     return "\n\n".join((text, *tables, "\n".join(paragraph(one) for one in document["assumptions"]), price))
 
 
-def _table(document: NodesDocument, rows: Sequence[NodesWorth]) -> str:
+def _table(document: NodesDocument, rows: Sequence[NodesSpeedUp]) -> str:
     last = len(HEADINGS)
     return table([_cells(worth) for worth in rows], [f"{document['nodes']} MACHINES", *HEADINGS], right=range(1, last))
 
 
-def _cells(worth: NodesWorth) -> list[str]:
+def _cells(worth: NodesSpeedUp) -> list[str]:
     gbit = worth["network_gbit_per_s"]
     figures = (worth["speed_up"], worth["speed_up_without_overlap"], worth["cost_factor"], worth["overlap_gbit_per_s"])
     return [
@@ -246,18 +268,18 @@ def _cells(worth: NodesWorth) -> list[str]:
     ]
 
 
-def _seconds(worths: Sequence[NodesWorth]) -> str:
-    """Return how long a step computes and sends, of each type of which that is known."""
+def _seconds(worths: Sequence[NodesSpeedUp]) -> str:
+    """Return how long a step computes and sends, for each type where that is known."""
     pairs = [(_name(worth), worth["compute_s"], worth["traffic_s"]) for worth in worths]
     cells = [[name, f"{figure(work)} s", f"{figure(sent)} s"] for name, work, sent in pairs if work and sent]
     return table(cells, ["A STEP OF", "COMPUTES", "SENDS"], right=(1, 2)) if cells else ""
 
 
-def _name(worth: NodesWorth) -> str:
+def _name(worth: NodesSpeedUp) -> str:
     return (worth["instance_type"] or worth["gpu"]).removeprefix("Standard_")
 
 
-def _notes(document: NodesDocument, worths: Sequence[NodesWorth]) -> Iterator[str]:
+def _notes(document: NodesDocument, worths: Sequence[NodesSpeedUp]) -> Iterator[str]:
     yield (
         "SPEED-UP and COST (of each result): as times one machine. HIDDEN AT: Gbit/s from which on computing hides the "
         f"traffic. Poor: below 0.8 times {document['nodes']}."
@@ -275,7 +297,7 @@ def _notes(document: NodesDocument, worths: Sequence[NodesWorth]) -> Iterator[st
     yield from (f"{_name(one)}: {_chance(document, one)}" for one in others)
 
 
-def _chance(document: NodesDocument, worth: NodesWorth) -> str:
+def _chance(document: NodesDocument, worth: NodesSpeedUp) -> str:
     loss = worth["spot_loss"]
     if loss is None:
         return (

@@ -1,4 +1,4 @@
-"""The answer of `gpus` as text: the first that fits, a table of at most 80 columns, and what its marks mean."""
+"""The answer of `gpus` as text: the first offer, a table of at most 80 columns, and what its marks mean."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import Estimate
 
 
-WHERE = 3  # the column that is cut when the table is too wide
-OFF = "off by -22% to +80%"  # what EC2's spot prices were next to those of this list
-SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {OFF} where observed"
-COMPUTED = "computed from other prices"
+LOCATION_COLUMN = 3  # is cut when the table is too wide
+EC2_SPOT_ERROR = "off by -22% to +80%"  # of this list's prices, compared with EC2's
+SPOT_RULE = f"EC2 spot is the list price less the published savings of June 2025, {EC2_SPOT_ERROR} where observed"
+DERIVED_RULE = "computed from other prices"
 PARTS_RULE = "Some of Google's prices are sums: of the list prices of the machine and of its GPUs."
 
 
@@ -42,10 +42,10 @@ def offers_text(
     """
     offers = value["offers"]
     if not offers:
-        found = [(one["requirement"], one["types"], one["from"]["usd_per_hour"]) for one in value["without"]]
-        return "\n".join([*nothing_fits(found), *([] if found else [NO_SINGLE])])
+        obstacles = [(one["requirement"], one["types"], one["from"]["usd_per_hour"]) for one in value["without"]]
+        return "\n".join([*nothing_fits(obstacles), *([] if obstacles else [NO_SINGLE])])
     headings = ["GPU", "GIB", "TYPE", "WHERE", "$/H", "WORK/$"]
-    rows = fitted([_row(offer) for offer in offers], headings, WHERE)
+    rows = fitted([_row(offer) for offer in offers], headings, LOCATION_COLUMN)
     marks = [*_price_marks(offers, value), *_speed_marks(offers)] if verbose else [_marks_briefly(offers, value)]
     notes = [_matches_text(value["matching_gpus"], requested), *marks, *_azure_spot(offers)]
     notes += map(paragraph, value["marketplaces"])
@@ -59,31 +59,31 @@ def offers_text(
 
 
 def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
-    """Return the offer that stands first, with its price, and what list this is."""
+    """Return the first offer with its price, and what the list contains."""
     offers = value["offers"]
-    first, many = offers[0], len(offers)
+    first, number = offers[0], len(offers)
     is_best = by_speed and first["h100_hours_per_dollar"] is not None
-    which = "Most work for a dollar" if is_best else "Cheapest"
+    lead = "Most work for a dollar" if is_best else "Cheapest"
     where = f"{first['provider']} {first['instance_type']} in {first['region']}"
-    message = paragraph(f"{which}: {count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
-    of_all = f"One of {many} machine types" if many > 1 else "The only machine type that fits"
+    message = paragraph(f"{lead}: {count(first)} {first['gpu']}, {where}, {price_briefly(first['price'])}.")
+    of_all = f"One of {number} machine types" if number > 1 else "The only machine type that fits"
     return f"{message}\n{paragraph(f'{of_all}, {_dates(value, region)}.')}"
 
 
 def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
-    """Return what the marks mean in a few words each; what a derived spot price may be off by is never left out."""
+    """Return what the marks mean in a few words each; the error of derived spot prices is always included."""
     marks = {trust(offer) for offer in offers}
     recalled = "?" in marks or any(offer["recalled"] or offer["speed"] is None for offer in offers)
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
-    guessed = ", ".join(mark for basis, mark in STAND_INS.items() if basis in speeds)
-    found = [
-        f"~ derived{f' (EC2 spot was {OFF} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
+    stand_ins = ", ".join(mark for basis, mark in STAND_INS.items() if basis in speeds)
+    texts = [
+        f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
         "? recalled, or not known" if recalled else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
-        f"{guessed}: its speed was not measured" if guessed else "",
+        f"{stand_ins}: its speed was not measured" if stand_ins else "",
     ]
-    message = "; ".join([*filter(None, found), "WORK/$: hours of an H100's training for a dollar"])
+    message = "; ".join([*filter(None, texts), "WORK/$: hours of an H100's training for a dollar"])
     return paragraph(f"{message}. -v says more.")
 
 
@@ -108,25 +108,25 @@ def _row(offer: GpuOffer) -> list[str]:
     ]
 
 
-def _matches_text(means: list[str], asked: str | None) -> str:
-    if len(means) < 2:  # noqa: PLR2004  (one is what was asked for)
+def _matches_text(matching: list[str], requested: str | None) -> str:
+    if len(matching) < 2:  # noqa: PLR2004  (one is what was asked for)
         return ""
-    model = (asked or "").partition(":")[0]
-    return paragraph(f"{model} means {', '.join(means[:-1])} or {means[-1]}; each row says which.")
+    model = (requested or "").partition(":")[0]
+    return paragraph(f"{model} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which.")
 
 
 def _dates(value: GpusDocument, region: str | None) -> str:
     days = sorted(offer["price"]["as_of"][:10] for offer in value["offers"])
-    span = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
+    days_text = f"of {days[0]}" if days[0] == days[-1] else f"of {days[0]} to {days[-1]}"
     where = f"in {region}" if region else "each in its cheapest region"
     market = "spot" if value["offers"][0]["market"] == "spot" else "on-demand"
-    return f"{where}, at {market} list prices {span}, in USD; `up` shows what it will pay"
+    return f"{where}, at {market} list prices {days_text}, in USD; `up` shows what it will pay"
 
 
 def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
     marks = {trust(offer) for offer in offers}
     if "~" in marks:
-        yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else COMPUTED}.")
+        yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
     if "?" in marks or any(offer["recalled"] for offer in offers):
         yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
     if "!" in marks:
@@ -158,9 +158,9 @@ def _withheld(names: list[str]) -> Iterator[str]:
 
 
 def _left_out(names: Iterable[str]) -> Iterator[str]:
-    found = [name.removeprefix("Standard_") for name in names]
-    if found:
-        yield paragraph(f"Priced but not listed, for want of their size: {first_few(found)}; -o json says why.")
+    shown_names = [name.removeprefix("Standard_") for name in names]
+    if shown_names:
+        yield paragraph(f"Priced but not listed, for want of their size: {first_few(shown_names)}; -o json says why.")
 
 
 def _note(mark: str, text: str) -> str:

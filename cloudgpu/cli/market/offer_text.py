@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.estimate import AttachedPrice, Estimate, EstimateDocument
     from cloudgpu.views.documents.market.recommend import RentableMachine
 
-DEAR = Decimal(1000)  # dollars: from here on without cents
-CENTS = 10  # dollars an hour; from here on without more digits than cents
-_MARKS = "+<?~!"  # the first that a line has is shown
-# What stands in for a speed that was not measured.
+NO_CENTS_FROM = Decimal(1000)  # dollars
+CENTS_ONLY_FROM = 10  # dollars an hour; smaller prices have four digits
+_MARKS = "+<?~!"  # the first of these that applies is shown
+# What replaces a speed that was not measured, with its mark.
 STAND_INS = {"memory bandwidth": "bw", "tensor TFLOPs": "tf", "dense tensor TFLOPs": "tf", "FP32 TFLOPs": "fp"}
-_WISHES = {
+_REQUIREMENTS = {
     "gpu": "--gpu",
     "gpu_count": "the number of GPUs",
     "min_memory_gib": "--min-memory",
@@ -30,7 +30,7 @@ _WISHES = {
     "market": "--spot",
     "type": "--type",
 }
-_WITH = {"with_legacy": "With --all", "trust": "With --trust community"}
+_RELAXED = {"with_legacy": "With --all", "trust": "With --trust community"}
 NO_SINGLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"
 AZURE_SPOT = "Azure's spot prices have moved since: many later ones equal the list price."
 
@@ -40,21 +40,21 @@ class Rounded(Amounts):
 
     def __call__(self, text: str | None, more: int | None = None) -> str:
         """Return an amount of a table; a missing one is `?`, never zero."""
-        dear = self.currency is None and text is not None and Decimal(text) >= DEAR
-        return super().__call__(text, -2 if dear else more).replace("$", "")
+        is_large = self.currency is None and text is not None and Decimal(text) >= NO_CENTS_FROM
+        return super().__call__(text, -2 if is_large else more).replace("$", "")
 
     def with_code(self, text: str | None, more: int | None = None) -> str:
-        """Return an amount as prose has it."""
+        """Return an amount for a sentence."""
         return super().with_code(text, more) if self.currency else dollars(text)
 
 
-def finite(document: EstimateDocument) -> bool:
-    """Say whether the work ends, so that it costs something in all."""
+def has_total(document: EstimateDocument) -> bool:
+    """Return whether the work is limited, so that it has a total cost."""
     return document["estimates"][0]["expected"] is not None
 
 
-def rests(estimate: Estimate) -> str:
-    """Return the mark of hours by a stand-in for the speed, as `gpus` has it."""
+def speed_mark(estimate: Estimate) -> str:
+    """Return the mark of hours whose speed was not measured, as in `gpus`."""
     return "" if estimate["times_as_fast"] is None else STAND_INS.get(estimate["times_as_fast"]["basis"], "")
 
 
@@ -64,20 +64,20 @@ def count(estimate: Estimate | GpuOffer | RentableMachine) -> str:
 
 
 def short(estimate: Estimate | GpuOffer | RentableMachine) -> str:
-    """Return the type as people know it."""
+    """Return the instance type without Azure's prefix."""
     return str(estimate["instance_type"]).removeprefix("Standard_")
 
 
 def marks(estimate: Estimate) -> str:
-    """Return `m` for too little memory, and the one mark that says most against the prices of an offer."""
+    """Return `m` for too little memory, and the first mark that applies to the prices of an offer."""
     every = trust(estimate) + "".join(mark(resource) for resource in estimate["attached_costs"])
     return ("" if estimate["fits"] else "m") + next((mark for mark in _MARKS if mark in every), "")
 
 
 def mark(resource: AttachedPrice) -> str:
-    """Return the mark of what is paid beside a machine.
+    """Return the mark of an attached cost.
 
-    A derived price and the age of one are no mark: a sentence below the table has both.
+    There is no mark for a derived or an old price: a note below the table has both.
     """
     if resource["usd"] is None:
         return "+"
@@ -93,11 +93,11 @@ def trust(estimate: Estimate | GpuOffer | RentableMachine) -> str:
 
 def figure(usd: str) -> str:
     """Return an amount of a table, as long as it needs to be, without the sign of the dollar."""
-    return dollars(usd, 2 if float(usd) >= CENTS else 4).replace("$", "")
+    return dollars(usd, 2 if float(usd) >= CENTS_ONLY_FROM else 4).replace("$", "")
 
 
 def work(offer: GpuOffer | RentableMachine) -> str:
-    """Return the work that a dollar buys, with the mark of what stands in for its speed."""
+    """Return the work that a dollar buys, with the mark of a speed that was not measured."""
     hours, speed = offer["h100_hours_per_dollar"], offer["speed"]
     return "?" if hours is None or speed is None else f"{hours:.3f}{STAND_INS.get(speed['basis'], '').ljust(2)}"
 
@@ -108,7 +108,7 @@ def is_doubtful(estimate: Estimate | GpuOffer) -> bool:
 
 
 def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator[str]:
-    """Yield why types can probably not be launched, with those of which each is true."""
+    """Yield each reason why types can probably not be launched, with these types."""
     reasons: dict[str, list[str]] = {}
     for one in filter(is_doubtful, estimates):
         reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (recalled)", []).append(short(one))
@@ -116,9 +116,9 @@ def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator
 
 
 def nothing_fits(without: Iterable[tuple[str, int, str]]) -> list[str]:
-    """Return that nothing fits, and what would without one wish each: how many types, and from which price on."""
+    """Return that nothing fits, and what fits without one requirement each: how many types, and from which price on."""
     lines = ["Nothing in the catalogue fits."]
-    for wish, types, usd in without:
-        what = _WITH.get(wish) or f"Without {_WISHES[wish]}"
-        lines.append(f"{what}: {types} type{'s' * (types > 1)}, from {dollars(usd, 4)} an hour.")
+    for requirement, types, usd in without:
+        change = _RELAXED.get(requirement) or f"Without {_REQUIREMENTS[requirement]}"
+        lines.append(f"{change}: {types} type{'s' * (types > 1)}, from {dollars(usd, 4)} an hour.")
     return lines

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
         RefreshedProvider,
     )
 
-LONGEST = 18  # characters of a name beside others in a table
-SHOWN = 40  # rows of a table; -o json has all
+MAX_NAME_WIDTH = 18  # columns of a name in a table
+MAX_ROWS = 40  # of a table; -o json has all
 UNITS = {
     "usd_per_hour": "h",
     "usd_per_gb_month": "GB-month",
@@ -47,17 +47,17 @@ def overview_text(value: CatalogDocument) -> str:
 
 
 def _summary(one: CatalogProvider) -> list[str]:
-    asked = sorted(part["refreshed_at"][:10] for part in one["refreshed"])
+    refreshed = sorted(part["refreshed_at"][:10] for part in one["refreshed"])
     return [
         one["provider"],
         *(str(number) for number in (one["types"], one["prices"], one["old"], one["derived"], one["recalled"])),
         one["newest"][:10],
-        asked[0] if asked else "never",
+        refreshed[0] if refreshed else "never",
     ]
 
 
 def shown_text(value: CatalogItemDocument) -> str:
-    """Return every price of one thing with its date, its basis and the number of its source."""
+    """Return every price of one item with its date, its basis and the number of its source."""
     head = f"{value['item']} ({value['provider']})" + (f": legacy: {value['legacy']}" if value["legacy"] else "")
     if not value["prices"]:
         return f"{paragraph(head)}\nNo price is known there; that does not make it free."
@@ -92,8 +92,8 @@ def _price_row(price: CatalogPrice, sources: list[str]) -> list[str]:
 
 def _date(price: CatalogPrice) -> str:
     """Return the date as the source gives it where that is short, else the earliest day that it can mean."""
-    given = price["dated"] or "no date"
-    return given if len(given) <= len("2026-11-20") else str(price["as_of"])[:10]
+    dated = price["dated"] or "no date"
+    return dated if len(dated) <= len("2026-11-20") else str(price["as_of"])[:10]
 
 
 def _source(price: CatalogPrice) -> str:
@@ -106,19 +106,19 @@ def difference_text(value: CatalogDiffDocument) -> str:
     new = f"{value['new']} prices have no counterpart there."
     if not changes:
         return f"Nothing differs from {value['against']}. {new}"
-    lines = [_moves(changes[:SHOWN]), ""]
-    if len(changes) > SHOWN:
-        lines.append(f"{len(changes) - SHOWN} more changes: -o json has all.")
-    moved = f"{counted(len(changes), 'change')} against {value['against']}"
-    lines.append(paragraph(f"{moved}, {value['jumps']} by more than {value['factor']:g}. {new}"))
+    lines = [_changes_table(changes[:MAX_ROWS]), ""]
+    if len(changes) > MAX_ROWS:
+        lines.append(f"{len(changes) - MAX_ROWS} more changes: -o json has all.")
+    count_text = f"{counted(len(changes), 'change')} against {value['against']}"
+    lines.append(paragraph(f"{count_text}, {value['jumps']} by more than {value['factor']:g}. {new}"))
     return "\n".join([*lines, *_held(changes)])
 
 
-def _moves(changes: Iterable[PriceChange]) -> str:
+def _changes_table(changes: Iterable[PriceChange]) -> str:
     headings = ["WHAT", "REGION", "MKT", "WAS", "AS OF", "NOW", "FACTOR"]
     rows = [
         [
-            cut(change["item"].removeprefix("Standard_"), LONGEST),
+            cut(change["item"].removeprefix("Standard_"), MAX_NAME_WIDTH),
             change["region"],
             {"on_demand": "od", "spot": "spot"}.get(change["market"] or "", "-"),
             figure(change["was"]["usd"]),
@@ -133,27 +133,29 @@ def _moves(changes: Iterable[PriceChange]) -> str:
 
 def _held(changes: Iterable[PriceChange]) -> Iterator[str]:
     if any(not change["accepted"] for change in changes):
-        says = "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
-        yield _note("!", says)
+        message = (
+            "changed too much and was not used; the old price remains. To use it: cloudgpu catalog refresh --accept"
+        )
+        yield _note("!", message)
 
 
 def refresh_text(value: CatalogRefreshDocument) -> str:
-    """Return a line for each provider, and what moved too far."""
+    """Return a line for each provider, and the prices that changed too much."""
     rows = [_refreshed(one) for one in value["providers"]]
     headings = ["PROVIDER", "PRICES", "CHANGED", "JUMPS", "REFUSED", "SILENT", "NOT NAMED"]
     lines = [table(rows, headings, right=range(1, 7))]
-    far = [jump for provider in value["providers"] for jump in provider["jumps"]]
-    if far:
+    jumps = [jump for provider in value["providers"] for jump in provider["jumps"]]
+    if jumps:
         message = f"Moved by more than {value['factor']:g}:"
-        lines += ["", message, _moves(far[:SHOWN]), *_held(far)]
+        lines += ["", message, _changes_table(jumps[:MAX_ROWS]), *_held(jumps)]
     if any(one["unnamed"] for one in value["providers"]):
         lines += ["", paragraph("NOT NAMED: on-demand prices that the answer did not contain; they keep their dates.")]
     return "\n".join(lines)
 
 
 def _refreshed(one: RefreshedProvider) -> list[str]:
-    counted = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
-    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(changes)) for changes in counted)]
+    lists = (one["jumps"], one["refused"], one["unanswered"], one["unnamed"])
+    return [one["provider"], str(one["prices"]), str(one["changed"]), *(str(len(changes)) for changes in lists)]
 
 
 def _note(mark: str, text: str) -> str:

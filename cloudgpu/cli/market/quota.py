@@ -21,9 +21,14 @@ from cloudgpu.cli.render import clipped, paragraph, table
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.market.market import QuotaDocument, QuotaLimit, QuotaRequestDocument, RaiseValue
+    from cloudgpu.views.documents.market.market import (
+        QuotaDocument,
+        QuotaIncreaseValue,
+        QuotaLimit,
+        QuotaRequestDocument,
+    )
 
-ROOM = 35  # columns that a line has left for what a limit counts
+MAX_NAME_WIDTH = 35  # columns of a limit's name
 
 
 def command(
@@ -62,11 +67,11 @@ def command(
         from cloudgpu.control.catalog.quotas import QuotaOptions
         from cloudgpu.core.model.offers import Market
 
-        asking = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
-        _request(session, asking, account, provider, yes=yes, output=output)
+        quota_options = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
+        _request(session, quota_options, account, provider, yes=yes, output=output)
         return
-    for option, given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):
-        if given:
+    for option, is_given in (("--count", count is not None), ("--spot", spot), ("--yes", yes)):
+        if is_given:
             raise InvalidRequest(
                 f"{option} goes with --request.", field=option, value=None, next=f"Leave {option} out."
             )
@@ -89,28 +94,29 @@ def _request(
 
 
 def _answer(document: QuotaRequestDocument) -> str:
-    look = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
-    return f"Requested: {document['id']}. See its state: {look}"
+    command = f"cloudgpu quota --provider {document['provider']} --region {document['region']}"
+    return f"Requested: {document['id']}. See its state: {command}"
 
 
-def _request_text(value: RaiseValue) -> str:
-    now, place = value["current"], f"{value['code']} in {value['region']}"
-    if now is None:
-        return f"limit {place}: to be {value['requested']:g}; what it is now is not known"
-    used = f", {_figure(now['used'])} used"
-    return f"{now['name']} ({place}): {_figure(now['limit'])} {now['unit']} now{used}; to be {value['requested']:g}"
+def _request_text(value: QuotaIncreaseValue) -> str:
+    current, where = value["current"], f"{value['code']} in {value['region']}"
+    if current is None:
+        return f"limit {where}: to be {value['requested']:g}; what it is now is not known"
+    used = f", {_figure(current['used'])} used"
+    limit = f"{_figure(current['limit'])} {current['unit']} now{used}"
+    return f"{current['name']} ({where}): {limit}; to be {value['requested']:g}"
 
 
 def _text(document: QuotaDocument) -> str:
     rows = [
         [
-            _places(regions),
+            _regions_text(regions),
             quota["code"],
             _figure(quota["used"]),
             _figure(quota["limit"]),
-            clipped(quota["name"], ROOM, ".."),
+            clipped(quota["name"], MAX_NAME_WIDTH, ".."),
         ]
-        for quota, regions in _alike(document["quotas"])
+        for quota, regions in _merged_regions(document["quotas"])
     ]
     lines = [table(rows, ["REGION", "CODE", "USED", "LIMIT", "COUNTS"], right=(2, 3))]
     units = sorted({quota["unit"] for quota in document["quotas"]})
@@ -121,16 +127,16 @@ def _text(document: QuotaDocument) -> str:
     return "\n".join(lines)
 
 
-def _alike(quotas: list[QuotaLimit]) -> list[tuple[QuotaLimit, list[str]]]:
-    """Return each limit once with the regions in which it is the same, used alike."""
-    found: dict[tuple[Any, ...], tuple[QuotaLimit, list[str]]] = {}
+def _merged_regions(quotas: list[QuotaLimit]) -> list[tuple[QuotaLimit, list[str]]]:
+    """Return each limit once, with the regions in which limit and use are the same."""
+    merged: dict[tuple[Any, ...], tuple[QuotaLimit, list[str]]] = {}
     for quota in quotas:
         key = (quota["code"], quota["used"], quota["limit"])
-        found.setdefault(key, (quota, []))[1].append(quota["region"])
-    return list(found.values())
+        merged.setdefault(key, (quota, []))[1].append(quota["region"])
+    return list(merged.values())
 
 
-def _places(regions: list[str]) -> str:
+def _regions_text(regions: list[str]) -> str:
     return regions[0] + (f" +{len(regions) - 1}" if len(regions) > 1 else "")
 
 

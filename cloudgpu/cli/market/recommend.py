@@ -81,23 +81,23 @@ def command(
     most per dollar comes first. It also shows from how many hours a week a desktop is cheaper. -v shows every step,
     --sources what each is based on. Prices are from the dated catalogue; no cloud is queried.
     """
-    asked = locals()  # before anything else is one
+    options_given = locals()  # before anything else is one
     from cloudgpu.control.advice.recommend import recommendation_document
     from cloudgpu.control.advice.recommend_request import RecommendOptions
 
     value = recommendation_document(
-        open_session(), work, **{name: asked[name] for name in RecommendOptions.__annotations__}
+        open_session(), work, **{name: options_given[name] for name in RecommendOptions.__annotations__}
     )
     emit(output, value, text(value, verbose=verbose, sources=sources))
 
 
-WHERE = 22  # characters of a place
+LOCATION_WIDTH = 22
 ORDER = "Listed by work per dollar, the fewest GPUs first."
-FEW = 3  # machines, and desktops, of the short answer
+SHORT_ROWS = 3  # machines and desktops of the short answer
 
 
 def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> str:
-    """Return the answer with the first machines and desktops; `verbose` with every step, `sources` with those."""
+    """Return the answer with the first machines and desktops; with `verbose` every step, with `sources` its sources."""
     parts = [paragraph(value["sentence"])]
     if not verbose:
         lines = [*value["warnings"], *(value["notes"][:1] if value["currency"] else [])]
@@ -107,19 +107,25 @@ def text(value: RecommendDocument, *, verbose: bool, sources: bool = False) -> s
     if value["desktops"]:
         parts.append(_desktops(value, verbose=verbose))
     if verbose or sources:
-        parts += [_step(number, one, says=verbose, sources=sources) for number, one in enumerate(value["steps"], 1)]
+        parts += [
+            _step(number, one, with_text=verbose, sources=sources) for number, one in enumerate(value["steps"], 1)
+        ]
     if verbose:
         parts += [paragraph(remark) for remark in value["notes"]]
-    free = value["free_hours"]
-    last = [ORDER] if not verbose and max(len(value["machines"]), len(value["desktops"])) > 1 else []
-    last += [paragraph(free["sentence"])] if free is not None and not verbose else []
-    last += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
-    return "\n\n".join(parts) + ("\n\n" if len(parts) == 1 and last else "\n" if last else "") + "\n".join(last)
+    free_hours = value["free_hours"]
+    last_lines = [ORDER] if not verbose and max(len(value["machines"]), len(value["desktops"])) > 1 else []
+    last_lines += [paragraph(free_hours["sentence"])] if free_hours is not None and not verbose else []
+    last_lines += [more] if (more := more_text(verbose=verbose, sources=sources).strip()) else []
+    return (
+        "\n\n".join(parts)
+        + ("\n\n" if len(parts) == 1 and last_lines else "\n" if last_lines else "")
+        + "\n".join(last_lines)
+    )
 
 
 def _few_machines(value: RecommendDocument) -> str:
-    rows = [_machine(machine)[:-1] for machine in value["machines"][:FEW]]
-    marks = _price_marks(value["machines"][:FEW])
+    rows = [_machine(machine)[:-1] for machine in value["machines"][:SHORT_ROWS]]
+    marks = _price_marks(value["machines"][:SHORT_ROWS])
     head = table(rows, ["RENT", "GIB", "TYPE", "WHERE", "$/H"], right=(1, 4))
     return f"{head}\n{paragraph(f'{marks}.')}" if marks else head
 
@@ -135,7 +141,7 @@ def _machine(machine: RentableMachine) -> list[str]:
         f"{count(machine)} {machine['gpu']}",
         f"{machine['gpu_memory_gib']:g}",
         short(machine),
-        cut(f"{machine['provider']} {machine['region']}", WHERE),
+        cut(f"{machine['provider']} {machine['region']}", LOCATION_WIDTH),
         figure(machine["price"]["usd_per_hour"]) + (trust(machine) or " "),
         work(machine),
     ]
@@ -168,39 +174,39 @@ def _desktops(value: RecommendDocument, *, verbose: bool = True) -> str:
             _weekly(desktop["break_even"]),
             _break_even_text(desktop["break_even"], value),
         ]
-        for desktop in (value["desktops"] if verbose else value["desktops"][:FEW])
+        for desktop in (value["desktops"] if verbose else value["desktops"][:SHORT_ROWS])
     ]
     headings = ["BUY", "CARD", "EACH", "DESKTOP", "WATTS", "FROM H/WEEK", "PAID OFF"]
     columns = len(headings) - (value["hours_per_week"] is None) - 2 * (not value["machines"])
-    shown = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
-    says = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
-    return f"{shown}\n{paragraph(says)}" if value["machines"] and verbose else shown
+    desktops_table = table([row[:columns] for row in rows], headings[:columns], right=range(2, columns))
+    note = "FROM H/WEEK: for so many hours a week of the first machine or more, the desktop is cheaper over its life."
+    return f"{desktops_table}\n{paragraph(note)}" if value["machines"] and verbose else desktops_table
 
 
-def _weekly(even: DesktopBreakEven | None) -> str:
-    if even is None:
+def _weekly(break_even: DesktopBreakEven | None) -> str:
+    if break_even is None:
         return "?"
-    return "never" if even["from_hours_per_week"] is None else f"{even['from_hours_per_week']:.1f}"
+    return "never" if break_even["from_hours_per_week"] is None else f"{break_even['from_hours_per_week']:.1f}"
 
 
-def _break_even_text(even: DesktopBreakEven | None, value: RecommendDocument) -> str:
+def _break_even_text(break_even: DesktopBreakEven | None, value: RecommendDocument) -> str:
     if value["hours_per_week"] is None:
         return ""
-    if even is None:
+    if break_even is None:
         return "?"
-    days = even["after_days"]
+    days = break_even["after_days"]
     return "never" if days is None else f"{days / 365 * 12:.0f} months" if days >= 60 else f"{days:.0f} days"  # noqa: PLR2004
 
 
-def _step(number: int, step: Step, *, says: bool, sources: bool) -> str:
-    lines = [f"{number}. {step['title']}", *([_inner(step["text"])] if says else [])]
+def _step(number: int, step: Step, *, with_text: bool, sources: bool) -> str:
+    lines = [f"{number}. {step['title']}", *([_indented(step["text"])] if with_text else [])]
     return "\n".join([*lines, *(_sources(step["sources"]) if sources else [])])
 
 
 def _sources(sources: list[Source]) -> Iterator[str]:
     for source in sources:
-        yield _inner(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
+        yield _indented(f"[{source['text']}; {source['as_of']}, {source['basis']}]")
 
 
-def _inner(says: str) -> str:
-    return wrapped(says, "   ", "   ")
+def _indented(text: str) -> str:
+    return wrapped(text, "   ", "   ")

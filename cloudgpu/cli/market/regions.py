@@ -68,7 +68,7 @@ def _text(document: RegionsDocument, query: RegionsQuery) -> str:
     notes = [
         f"{market} prices of {query.gpu}: {'; '.join(sources(regions))}." if query.gpu and regions else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
-        _asked_prices(document),
+        _prices_note(document),
         _one_address(document) if query.needs_pings else "",
         "PING is the median of three TCP connections, in ms; - did not answer." if query.needs_pings else "",
     ]
@@ -76,23 +76,27 @@ def _text(document: RegionsDocument, query: RegionsQuery) -> str:
     return "\n".join([table(cells, headings, right=right), *([""] if lines else []), *lines])
 
 
-def _asked_prices(document: RegionsDocument) -> str:
-    """Return what the prices are, where they are not what the cloud lists, or not its answer."""
+def _prices_note(document: RegionsDocument) -> str:
+    """Return a note if prices are those of a marketplace, or from the catalogue instead of the provider."""
     from cloudgpu.core.catalog.catalog import MARKETPLACES
 
     if not any(region["price"] for region in document["regions"]):
         return ""
     market, live = document["provider"] in MARKETPLACES, document["live"]
-    old = "" if live else "These prices are the dated catalogue's, which does not know what is in stock. "
+    catalogue_text = "" if live else "These prices are the dated catalogue's, which does not know what is in stock. "
     if not market:
-        return old.rstrip()
-    which = "the lowest of this moment, without disk and traffic" if live else "medians of the market on those days"
-    return f"{old}Hosts there ask what they like: these are {which}, and change within hours."
+        return catalogue_text.rstrip()
+    price_text = (
+        "the lowest of this moment, without disk and traffic" if live else "medians of the market on those days"
+    )
+    return f"{catalogue_text}Hosts there ask what they like: these are {price_text}, and change within hours."
 
 
 def _one_address(document: RegionsDocument) -> str:
-    one = document["one_address"]
-    return "One address answers for all of these regions: PING says nothing of how far each is." if one else ""
+    is_one_address = document["one_address"]
+    return (
+        "One address answers for all of these regions: PING says nothing of how far each is." if is_one_address else ""
+    )
 
 
 def _ping(region: Region) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session, tell
-from cloudgpu.cli.launch.options import Text, text_option
+from cloudgpu.cli.launch.options import OptionalText, text_option
 from cloudgpu.cli.money.budget_text import check_text, list_text, sent_text, set_text
 from cloudgpu.errors import InvalidRequest
 
@@ -29,20 +29,28 @@ def command(
     ],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="set, rm, check: the budget's name.")] = None,
     *,
-    amount: Annotated[Text, text_option("N", "set: the limit, above zero, in USD or --currency.")] = None,
-    period: Annotated[Text, text_option("P", "set: day, week, month, total or rolling:30d.")] = None,
+    amount: Annotated[OptionalText, text_option("N", "set: the limit, above zero, in USD or --currency.")] = None,
+    period: Annotated[OptionalText, text_option("P", "set: day, week, month, total or rolling:30d.")] = None,
     scope: Annotated[
         str, text_option("K=V,...", "set: project, provider, owner, account, instance. By default all.")
     ] = "",
-    currency: Annotated[Text, text_option("CODE", "set: the currency of the amount; its rate is recorded.")] = None,
-    rate: Annotated[Text, text_option("N", "set: how much of it one USD is; by default as in config.toml.")] = None,
-    rate_date: Annotated[Text, text_option("DAY", "set: the day of that rate; by default today.")] = None,
-    thresholds: Annotated[Text, text_option("N,...", "set: alert at these percentages, or none. (50,80,100)")] = None,
-    forecast: Annotated[Text, text_option("N", "set: alert when the forecast reaches this, or none. (100)")] = None,
-    does: Annotated[
+    currency: Annotated[
+        OptionalText, text_option("CODE", "set: the currency of the amount; its rate is recorded.")
+    ] = None,
+    rate: Annotated[
+        OptionalText, text_option("N", "set: how much of it one USD is; by default as in config.toml.")
+    ] = None,
+    rate_date: Annotated[OptionalText, text_option("DAY", "set: the day of that rate; by default today.")] = None,
+    thresholds: Annotated[
+        OptionalText, text_option("N,...", "set: alert at these percentages, or none. (50,80,100)")
+    ] = None,
+    forecast: Annotated[
+        OptionalText, text_option("N", "set: alert when the forecast reaches this, or none. (100)")
+    ] = None,
+    actions: Annotated[
         str | None, typer.Option("--action", metavar="A,...", help="set: notify, refuse, stop. (notify,refuse)")
     ] = None,
-    tz: Annotated[Text, text_option("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
+    tz: Annotated[OptionalText, text_option("ZONE", "set: the time zone of its periods, like Asia/Seoul.")] = None,
     allow_override: Annotated[
         bool, typer.Option("--allow-override/--no-override", help="set: whether --override may exceed it.")
     ] = True,
@@ -57,12 +65,12 @@ def command(
     the new request. If the sum exceeds the limit, the request is refused: exit code 3. `check` exits with 3 if a budget
     that refuses or stops is exceeded. For budgets in files, see docs/budgets.md.
     """
-    options_of_set = {
+    set_options = {
         "--amount": amount, "--period": period, "--scope": scope, "--currency": currency, "--rate": rate,
-        "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": does, "--tz": tz,
+        "--rate-date": rate_date, "--thresholds": thresholds, "--forecast": forecast, "--action": actions, "--tz": tz,
         "--replace": replace, "--no-override": not allow_override,
     }  # fmt: skip
-    _check(action, name, options_of_set)
+    _check(action, name, set_options)
     session = open_session()
     if action == "set":
         options = _options(
@@ -75,7 +83,7 @@ def command(
             rate_date=rate_date,
             thresholds=thresholds,
             forecast=forecast,
-            action=does,
+            action=actions,
             tz=tz,
             allow_override=allow_override,
         )
@@ -85,20 +93,20 @@ def command(
     elif action == "rm":
         _rm(session, _name_text(name), output, yes=yes)
     elif action == "check":
-        _judge(session, name, every, output)
+        _check_budgets(session, name, every, output)
     else:
         _test(session, output)
 
 
-def _check(action: Action, name: str | None, options_of_set: dict[str, Any]) -> None:
+def _check(action: Action, name: str | None, set_options: dict[str, Any]) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
-    given = [] if action == "set" else [option for option, value in options_of_set.items() if value]
-    if given:
-        message = f"{given[0]} belongs to budget set, not to budget {action}."
-        raise InvalidRequest(message, field=given[0], value=None, next="Run: cloudgpu budget --help")
+    refused = [] if action == "set" else [option for option, value in set_options.items() if value]
+    if refused:
+        message = f"{refused[0]} belongs to budget set, not to budget {action}."
+        raise InvalidRequest(message, field=refused[0], value=None, next="Run: cloudgpu budget --help")
     if name is not None and action in ("ls", "test"):
-        way = f"For one budget: cloudgpu budget check {name}" if action == "ls" else "Run: cloudgpu budget test"
-        raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=way)
+        example = f"For one budget: cloudgpu budget check {name}" if action == "ls" else "Run: cloudgpu budget test"
+        raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=example)
 
 
 def _name_text(name: str | None) -> str:
@@ -107,14 +115,14 @@ def _name_text(name: str | None) -> str:
     return name
 
 
-def _options(name: str | None, amount: str | None, period: str | None, **words: Any) -> BudgetOptions:
+def _options(name: str | None, amount: str | None, period: str | None, **set_options: Any) -> BudgetOptions:
     from cloudgpu.control.budgets.commands import BudgetOptions
 
     example = "For example: cloudgpu budget set lab --amount 300 --period month"
     for field, value in (("NAME", name), ("--amount", amount), ("--period", period)):
         if value is None:
             raise InvalidRequest(f"A budget needs {field}.", field=field, value=None, next=example)
-    return BudgetOptions(str(name), str(amount), str(period), **words)
+    return BudgetOptions(str(name), str(amount), str(period), **set_options)
 
 
 def _set_budget(session: Session, options: BudgetOptions, output: Format, *, overwrite: bool) -> None:
@@ -147,7 +155,7 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     emit(output, value, f"The budget {name} is removed.")
 
 
-def _judge(session: Session, name: str | None, every: str, output: Format) -> None:
+def _check_budgets(session: Session, name: str | None, every: str, output: Format) -> None:
     from cloudgpu.control.budgets.commands import CHECK_INTERVAL, check_budgets, has_exceeded_budget
     from cloudgpu.control.inputs.launch_request import duration
 

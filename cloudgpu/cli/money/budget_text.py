@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 MAX_NAME_WIDTH = 18
 MAX_BAR_WIDTH = 50
 NEARLY_PERCENT = 80  # percent spent
-USED_UP, EXCEEDED_BY_RUNNING, NEARLY, FITS = "used up", "passed by what runs", "nearly used up", "fits"
-_WARNINGS = {USED_UP: "is used up", EXCEEDED_BY_RUNNING: "will be passed by what runs", NEARLY: "is nearly used up"}
-MAX_NAMED = 5  # budgets that the first line names
+USED_UP, EXCEEDED_BY_RUNNING, NEARLY_USED_UP, FITS = "used up", "passed by what runs", "nearly used up", "fits"
+_WARNINGS = {
+    USED_UP: "is used up",
+    EXCEEDED_BY_RUNNING: "will be passed by what runs",
+    NEARLY_USED_UP: "is nearly used up",
+}
+MAX_NAMED = 5  # budgets in the first line
 WITH_CENTS = Decimal(10_000)  # smaller amounts are shown to the cent
 
 
@@ -50,7 +54,7 @@ def _fit_text(values: Sequence[BudgetStatus]) -> str:
 
 
 def table_of(values: Sequence[BudgetStatus]) -> str:
-    """Return a line for each budget, below it a bar of what is spent and to come, and what it is about; or nothing."""
+    """Return a line for each budget, below it a bar of what is spent and committed, and its scope; empty for none."""
     if not values:
         return ""
     rows = [
@@ -95,8 +99,8 @@ def check_text(value: BudgetCheckDocument, every: str) -> str:
     lines = [table_of(value["budgets"]) or "No budget is set."]
     for budget in value["budgets"]:
         if budget["exhausted"]:
-            over = Money.usd(-Decimal(budget["remaining_usd"])).text()
-            lines.append(paragraph(f"{budget['name']} is exceeded by {over}."))
+            excess = Money.usd(-Decimal(budget["remaining_usd"])).text()
+            lines.append(paragraph(f"{budget['name']} is exceeded by {excess}."))
         if "stop" in budget["actions"] and not budget["exhausted"]:
             lines.append(paragraph(_overshoot(budget, every)))
     lines += [paragraph(stop_sentence) for stop_sentence in stop_sentences(value["stops"])]
@@ -120,10 +124,10 @@ def _alert_lines(alerts: AlertRun | None) -> list[str]:
 
 
 def _overshoot(status: BudgetStatus, every: str) -> str:
-    over = _amount(status["overshoot_usd"])
+    overshoot = _amount(status["overshoot_usd"])
     return (
-        f"{status['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to {over} "
-        "at what runs now, and by what stopped machines and disks still cost."
+        f"{status['name']} stops machines once it is spent. Checked every {every}, it can be exceeded by up to "
+        f"{overshoot} at what runs now, and by what stopped machines and disks still cost."
     )
 
 
@@ -142,17 +146,17 @@ def _bar(status: BudgetStatus) -> str:
     """Return a bar of the amounts spent and committed, and the budget's status in words."""
     spent, committed, limit = (float(status[key]) for key in ("spent_usd", "committed_usd", "limit_usd"))
     state = _state(status)
-    drawn = gauge(spent, limit, min(MAX_BAR_WIDTH, columns() - len(state) - 4), committed)
-    return f"  {drawn}  {state}"
+    bar = gauge(spent, limit, min(MAX_BAR_WIDTH, columns() - len(state) - 4), committed)
+    return f"  {bar}  {state}"
 
 
 def _state(status: BudgetStatus) -> str:
-    """Return how a budget stands; colours know these words."""
+    """Return the status of a budget; `colours` colours these words."""
     if status["exhausted"]:
         return USED_UP
     if Decimal(status["spent_usd"]) + Decimal(status["committed_usd"]) > Decimal(status["limit_usd"]):
         return EXCEEDED_BY_RUNNING
-    return NEARLY if status["spent_percent"] >= NEARLY_PERCENT else FITS
+    return NEARLY_USED_UP if status["spent_percent"] >= NEARLY_PERCENT else FITS
 
 
 def _rate(status: BudgetStatus) -> str:

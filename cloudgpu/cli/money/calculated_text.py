@@ -13,7 +13,6 @@ from cloudgpu.core.values.money import Money
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import (
-        CalculatedDocument,
         CatalogOffer,
         CurvePoint,
         DesktopProfile,
@@ -22,26 +21,27 @@ if TYPE_CHECKING:
         Outcomes,
         QuotedPrice,
         RentedMachine,
+        RentOrBuyDocument,
     )
 
 MONTH = 365 / 12
 YEAR = 365
-ROWS = 4  # of the short table
-CENTS = 100  # dollars; below it amounts are shown with cents
-MAX_PRICE = 100_000  # dollars an hour; no machine is, and no price above it is a help
+SHORT_ROWS = 4  # of the table of years
+NO_CENTS_FROM = 100  # dollars; smaller amounts are shown with cents
+MAX_PRICE = 100_000  # dollars an hour; no machine costs more, and a higher break-even price is not shown
 
 
 def calculated_text(
-    document: CalculatedDocument,
+    document: RentOrBuyDocument,
     currency: Currency | None,
     *,
     verbose: bool = True,
     sources: bool = True,
     chart: bool = False,
 ) -> str:
-    """Return the answer and a table; with `verbose` what it rests on, with `sources` where the figures are from.
+    """Return the answer and a table; with `verbose` its assumptions, with `sources` the sources of the figures.
 
-    With `chart` the years are drawn in place of the short table.
+    With `chart` the years are drawn instead of the table.
     """
     amounts = _Amounts(currency)
     answer = [document["sentence"], document["crossing"], *document["remarks"]]
@@ -57,11 +57,14 @@ def calculated_text(
 
 def more_text(*, verbose: bool, sources: bool) -> str:
     """Return a line with the options that show more; empty if all is shown."""
-    hints = [*([] if verbose else ["-v: what this rests on."]), *([] if sources else ["--sources: where it is from."])]
+    hints = [
+        *([] if verbose else ["-v: what this rests on."]),
+        *([] if sources else ["--sources: where it is from."]),
+    ]
     return f"\n{' '.join(hints)}" if hints else ""
 
 
-def years_chart(document: CalculatedDocument) -> str:
+def years_chart(document: RentOrBuyDocument) -> str:
     """Return both costs over the years as lines, in US dollars."""
     from cloudgpu.cli.money.chart import lines
 
@@ -76,8 +79,8 @@ def years_chart(document: CalculatedDocument) -> str:
     return f"{lines(series, columns())}\nUS dollars by year"
 
 
-def _short_text(document: CalculatedDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
-    """Yield the years as a table, or the uses where there are two, and where the price is from."""
+def _short_text(document: RentOrBuyDocument, amounts: _Amounts, *, table: bool) -> Iterator[str]:
+    """Yield the years as a table, or two utilizations, and the source of the price."""
     if len(document["answers"]) > 1:
         yield _usage_table(document, amounts)
     elif table:
@@ -94,7 +97,7 @@ def _short_text(document: CalculatedDocument, amounts: _Amounts, *, table: bool)
 
 
 def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
-    """Return where the price is from; empty where it was typed."""
+    """Return the source of the price; empty if it was typed."""
     offer = cloud["offer"]
     if offer is None:
         return ""
@@ -109,21 +112,21 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
 
 
 def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> str:
-    """Return what either has cost after each year, the desktop sold then; a few of many years."""
+    """Return what each has cost after each year, if the desktop is sold then; a few of many years."""
     whole_years = [point for point in curve if point["days"] >= YEAR and not point["days"] % YEAR]
     last = [point for point in curve if point["days"] == curve[-1]["days"]]
     half_year = [point for point in curve if abs(point["days"] - YEAR / 2) < 1]
     rows = list({one["days"]: one for one in (*half_year, *whole_years, *last)}.values())
     rows = sorted((row for row in rows if row["days"] <= years * YEAR + 1), key=lambda one: one["days"])
-    rows = rows[1:] if len(rows) > ROWS and rows[0]["days"] < YEAR else rows
-    shown_rows = rows if len(rows) <= ROWS else [*rows[: ROWS - 1], rows[-1]]
+    rows = rows[1:] if len(rows) > SHORT_ROWS and rows[0]["days"] < YEAR else rows
+    shown_rows = rows if len(rows) <= SHORT_ROWS else [*rows[: SHORT_ROWS - 1], rows[-1]]
     cells = [
         [
             _days_text(one["days"]),
-            amounts.whole(one["cloud_usd"]),
-            amounts.whole(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
-            amounts.whole(one["sold_for_usd"]),
-            amounts.whole(one["net_usd"]),
+            amounts.for_table(one["cloud_usd"]),
+            amounts.for_table(str(Decimal(one["net_usd"]) + Decimal(one["sold_for_usd"]))),
+            amounts.for_table(one["sold_for_usd"]),
+            amounts.for_table(one["net_usd"]),
             "desktop" if Decimal(one["net_usd"]) <= Decimal(one["cloud_usd"]) else "cloud",
         ]
         for one in shown_rows
@@ -132,14 +135,14 @@ def _years_table(curve: list[CurvePoint], years: float, amounts: _Amounts) -> st
     return table(cells, ["AFTER", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _usage_table(document: CalculatedDocument, amounts: _Amounts) -> str:
+def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
     rows = [
         [
             f"{one['utilization_percent']:g}%",
-            amounts.whole(one["cloud_usd"]),
-            amounts.whole(one["paid_usd"]),
-            amounts.whole(one["sold_for_usd"]),
-            amounts.whole(one["desktop_usd"]),
+            amounts.for_table(one["cloud_usd"]),
+            amounts.for_table(one["paid_usd"]),
+            amounts.for_table(one["sold_for_usd"]),
+            amounts.for_table(one["desktop_usd"]),
             one["cheaper"],
         ]
         for one in document["over_years"]
@@ -148,42 +151,42 @@ def _usage_table(document: CalculatedDocument, amounts: _Amounts) -> str:
     return table(rows, ["USED", f"CLOUD{code}", "PAID", "SOLD FOR", f"DESKTOP{code}", "CHEAPER"], right=(1, 2, 3, 4))
 
 
-def _evidence(document: CalculatedDocument, amounts: _Amounts) -> Iterator[str]:
+def _evidence(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
     yield facts(list(_head(document, amounts)))
-    yield paragraph(f"Counted as it is paid: {_lower(document['break_even_sentence'])}")
-    several, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
+    yield paragraph(f"Counted as it is paid: {_uncapitalized(document['break_even_sentence'])}")
+    names_use, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
-        yield facts(list(_answer(answer, life, amounts, several=several)))
+        yield facts(list(_answer(answer, life, amounts, names_use=names_use)))
         yield _curve(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
-    yield "\n".join(_item(text) for text in document["assumptions"])
+    yield "\n".join(_list_item(text) for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
 
 
-def _lower(text: str) -> str:
+def _uncapitalized(text: str) -> str:
     return f"{text[:1].lower()}{text[1:]}"
 
 
-def _sold_source(document: CalculatedDocument) -> str:
+def _sold_source(document: RentOrBuyDocument) -> str:
     source = document["resale_source"]
     return f"What a used desktop brings: {source}." if source else ""
 
 
 class _Amounts(Amounts):
-    def whole(self, text: str) -> str:
-        """Return an amount of the short table: without cents, where that says enough."""
-        return self(text, 0 if Decimal(text) < CENTS and Decimal(text) else -2)
+    def for_table(self, text: str) -> str:
+        """Return an amount for a table, without cents if it is large."""
+        return self(text, 0 if Decimal(text) < NO_CENTS_FROM and Decimal(text) else -2)
 
     def price(self, text: str) -> str:
-        """Return a price: whole cents as such, others with four digits."""
+        """Return a price: whole cents with two digits, others with four."""
         return self.with_code(text, 0 if len(text.partition(".")[2]) <= 2 else 2)  # noqa: PLR2004  (cents)
 
-    def short(self, text: str) -> str:
-        """Return an amount without its cents, where that says enough."""
+    def for_facts(self, text: str) -> str:
+        """Return an amount with its currency, without cents if it is large."""
         return self.with_code(text, -2 if Decimal(text) >= 10 or text == "0" else 0)  # noqa: PLR2004  (dollars)
 
 
-def _head(document: CalculatedDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
+def _head(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[tuple[str, str | None]]:
     cloud, desktop = document["cloud"], document["desktop"]
     what = f"{cloud['gpus']}x {cloud['gpu']}" if cloud["gpu"] else "a machine"
     yield "rented", f"{what} at {amounts.price(cloud['usd_per_hour'])} an hour{_offer(cloud['offer'])}"
@@ -191,13 +194,13 @@ def _head(document: CalculatedDocument, amounts: _Amounts) -> Iterator[tuple[str
     yield "typed", ", ".join(desktop["changed"]) or None
 
 
-def _why_other_break_even(document: CalculatedDocument) -> str | None:
-    """Return why the published example has another day: of other desktops, or other figures, nobody has read one."""
+def _why_other_break_even(document: RentOrBuyDocument) -> str | None:
+    """Return why the published example has another break-even; None for other desktops or changed figures."""
     desktop, why = document["desktop"], document["why_they_differ"]
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
 
 
-def _item(text: str) -> str:
+def _list_item(text: str) -> str:
     return wrapped(text, "- ", "  ")
 
 
@@ -221,7 +224,7 @@ def _desktop(profile: DesktopProfile, amounts: _Amounts) -> str:
     quoted = profile["quoted"]
     cards = profile["gpu"] if profile["gpus"] == 1 else f"{profile['gpus']}x {profile['gpu']}"
     power = f"{profile['gpus']}x {profile['gpu_watts']} W" if profile["gpus"] > 1 else f"{profile['gpu_watts']} W"
-    price, message = amounts.short(profile["purchase_usd"]), ""
+    price, message = amounts.for_facts(profile["purchase_usd"]), ""
     if quoted is not None:
         amount = "" if _quoted_text(quoted) == price else f"{_quoted_text(quoted)} "
         message = f" ({amount}at {quoted['per_usd']} of {quoted['as_of']})"
@@ -245,14 +248,17 @@ def _quoted_text(quoted: QuotedPrice) -> str:
     return f"{Decimal(quoted['amount']):,f} {quoted['code']}"
 
 
-def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, several: bool) -> Iterator[tuple[str, str | None]]:
+def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, names_use: bool) -> Iterator[tuple[str, str | None]]:
     one, hours = answer["expected"], answer["hours_per_day"]
-    if several:
+    if names_use:
         yield "used", f"{answer['utilization_percent']:g}% of the time, {hours:.1f} hours a day"
     number = one["desktops"]
     work = f"{number:,}: it is {one['desktop_hours_per_day']:,.1f} desktop hours of work a day"
     yield "desktops", work if number > 1 else None
-    yield "electricity", f"{one['kwh_per_year']:,.0f} kWh and {amounts.short(one['electricity_usd_per_year'])} a year"
+    yield (
+        "electricity",
+        f"{one['kwh_per_year']:,.0f} kWh and {amounts.for_facts(one['electricity_usd_per_year'])} a year",
+    )
     yield "break-even", _break_even(answer)
     yield "by use", _cheaper_by_use(one, life)
     yield "by price", _by_price(one["break_even_usd_per_hour"], life, amounts)
@@ -260,16 +266,16 @@ def _answer(answer: Outcomes, life: float, amounts: _Amounts, *, several: bool) 
 
 def _cheaper_by_use(outcome: Outcome, life: float) -> str:
     percent, several = outcome["break_even_utilization_percent"], outcome["desktops"] > 1
-    which, most = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
+    subject, limit_text = ("one desktop", ", up to what it can do") if several else ("the desktop", "")
     if percent is None:
         return "a desktop that works all the time is still more expensive"
     if not percent:
-        return f"over {_years(life)} {which} is cheaper at any use"
-    much = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)
-    use = f"a use of more than {much}% of the time"
+        return f"over {_years(life)} {subject} is cheaper at any use"
+    percent_text = f"{percent:.1f}".removesuffix(".0") if percent >= 0.05 else "<0.1"  # noqa: PLR2004  (what is shown)
+    use_text = f"a use of more than {percent_text}% of the time"
     if percent > 100:  # noqa: PLR2004  (per cent)
-        use = f"more than {percent / 100:.1f} machines at any time"
-    return f"over {_years(life)} {which} is cheaper with {use} at this price{most}"
+        use_text = f"more than {percent / 100:.1f} machines at any time"
+    return f"over {_years(life)} {subject} is cheaper with {use_text} at this price{limit_text}"
 
 
 def _by_price(price: str | None, life: float, amounts: _Amounts) -> str | None:
@@ -314,8 +320,8 @@ def _curve(curve: list[CurvePoint], amounts: _Amounts) -> str:
         ]
         for point in curve
     ]
-    heads = ["AFTER", f"CLOUD{amounts.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
-    return table(rows, heads, right=(1, 2, 3, 4))
+    headings = ["AFTER", f"CLOUD{amounts.code}", "DESKTOP", "SOLD FOR", "DESKTOP, SOLD", "CHEAPER"]
+    return table(rows, headings, right=(1, 2, 3, 4))
 
 
 def _days_text(days: float) -> str:
@@ -328,21 +334,21 @@ def _days_text(days: float) -> str:
     return f"{days:,.0f} day{'s' * (round(days) != 1)}"
 
 
-def _speed_text(document: CalculatedDocument) -> str:
+def _speed_text(document: RentOrBuyDocument) -> str:
     with_known_speeds = document["with_known_speeds"]
     if with_known_speeds is None:
         return ""
-    every, speed = with_known_speeds["answers"], with_known_speeds["speed"]
+    answers, speed = with_known_speeds["answers"], with_known_speeds["speed"]
     parts = [
-        _break_even(one) if len(every) == 1 else f"{_break_even(one)} at {one['utilization_percent']:g}%"
-        for one in every
+        _break_even(one) if len(answers) == 1 else f"{_break_even(one)} at {one['utilization_percent']:g}%"
+        for one in answers
     ]
-    fast = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
-    return f"With {fast}: {'; '.join(parts)}."
+    speed_text = f"{document['desktop']['gpu']} counted as {speed['ratio']:.2f} times as fast, by {speed['basis']}"
+    return f"With {speed_text}: {'; '.join(parts)}."
 
 
 def desktops_text(document: DesktopsDocument) -> str:
-    """Return the table of desktops: what each is, costs and takes, and as of when."""
+    """Return the table of desktops: its GPUs, price, power and tariff, and their date."""
     rows = []
     for desktop in document["desktops"]:
         cards = desktop["gpu"] if desktop["gpus"] == 1 else f"{desktop['gpus']}x {desktop['gpu']}"

@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from cloudgpu.cli.terminal import has_unicode
 
-MIN, MAX = 20, 160  # columns of a chart
+MIN_WIDTH, MAX_WIDTH = 20, 160  # columns of a chart
 ROWS = 8  # of a chart, without its axis
-HALF_CELL = 0.5  # of a cell: from here on it is drawn
+HALF_CELL = 0.5  # a cell that is filled at least so far is drawn
 
 
 class Cells(NamedTuple):
-    """The characters of a chart: eighths of a cell from low to high, a day without anything, a gauge, an axis."""
+    """The characters of a chart: eighths of a cell from low to high, an empty day, a gauge, an axis."""
 
     eighths: str
-    nothing: str
+    empty: str
     used: str
     reserved: str
     free: str
@@ -32,24 +32,24 @@ class Cells(NamedTuple):
 
 
 BLOCKS = Cells("▁▂▃▄▅▆▇█", "·", "█", "▒", "░", "│", "└", "─")
-ASCII = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # where the output cannot have blocks
+ASCII = Cells("_.-:=+*#", " ", "#", "=", ".", "|", "+", "-")  # if the output has no Unicode
 
 
 def cells() -> Cells:
-    """Return what standard output can show: blocks in Unicode, else ASCII."""
+    """Return the characters that standard output can show: blocks in Unicode, else ASCII."""
     return BLOCKS if has_unicode(sys.stdout) else ASCII
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return one character a value, from low to high; a dot for zero and for less."""
+    """Return one character for each value, from low to high; a dot for zero and negative values."""
     charset, top = cells(), max(values, default=0)
-    return "".join(charset.eighths[_level(one, top, 8) - 1] if one > 0 else charset.nothing for one in values)
+    return "".join(charset.eighths[_level(one, top, 8) - 1] if one > 0 else charset.empty for one in values)
 
 
 def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
     """Return a bar of exactly `width`: what was used, what is reserved, the rest.
 
-    Anything used shows; it is full only from the limit on.
+    A small use is visible, too; the bar is full only if the limit is reached.
     """
     charset, width = cells(), max(1, width)
     filled, covered = _cells_of(used, limit, width), _cells_of(used + reserved, limit, width)
@@ -59,14 +59,14 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
 
 
 def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
-    """Return a line for each value: its label, a bar as long as it is large, and the amount as it is written."""
+    """Return a line for each value: its label, a bar, and its amount."""
     texts = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
-    label, amount = max(map(len, labels), default=0), max(map(len, texts), default=0)
-    bar_width, top = max(1, min(width, MAX) - label - amount - 4), max(values, default=0)
+    label_width, amount_width = max(map(len, labels), default=0), max(map(len, texts), default=0)
+    bar_width, top = max(1, min(width, MAX_WIDTH) - label_width - amount_width - 4), max(values, default=0)
     bar = (cells().used * (_level(one, top, bar_width) if one > 0 else 0) for one in values)
     return "\n".join(
-        f"{name.ljust(label)}  {drawn.ljust(bar_width)}  {text.rjust(amount)}".rstrip()
-        for name, drawn, text in zip(labels, bar, texts, strict=True)
+        f"{name.ljust(label_width)}  {bar_text.ljust(bar_width)}  {text.rjust(amount_width)}".rstrip()
+        for name, bar_text, text in zip(labels, bar, texts, strict=True)
     )
 
 
@@ -77,28 +77,28 @@ def columns(labels: Sequence[str], values: Sequence[float], width: int, height: 
     charset, top = cells(), scale(max(values))
     ticks = {height: dollars(top), (height + 1) // 2: dollars(top * ((height + 1) // 2) / height)}
     margin = max(map(len, ticks.values()))
-    each = max(1, min(8, (min(width, MAX) - margin - 2) // len(values)))
-    solid = max(1, each - 1)
+    column_width = max(1, min(8, (min(width, MAX_WIDTH) - margin - 2) // len(values)))
+    bar_width = max(1, column_width - 1)
     levels = [_level(one, top, 8 * height) if one > 0 else 0 for one in values]
     lines = []
     for row in range(height, 0, -1):
-        bar = "".join(_bar_end(level - 8 * (row - 1), charset, solid).ljust(each) for level in levels)
+        bar = "".join(_bar_end(level - 8 * (row - 1), charset, bar_width).ljust(column_width) for level in levels)
         lines.append(f"{ticks.get(row, '').rjust(margin)} {charset.axis}{bar}".rstrip())
-    lines.append(f"{'$0'.rjust(margin)} {charset.corner}{charset.foot * (each * len(values))}")
-    return "\n".join([*lines, " " * (margin + 2) + _axis_labels(labels, each)])
+    lines.append(f"{'$0'.rjust(margin)} {charset.corner}{charset.foot * (column_width * len(values))}")
+    return "\n".join([*lines, " " * (margin + 2) + _axis_labels(labels, column_width)])
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, height: int = 14) -> str:
     """Return a chart of named lines, each of (x, dollars); each has a mark of its own, so that it needs no colour."""
     import plotext
 
-    points_drawn = [point for points in series.values() for point in points]
-    if not points_drawn:
+    all_points = [point for points in series.values() for point in points]
+    if not all_points:
         return ""
-    top = scale(max(y for _, y in points_drawn))
+    top = scale(max(y for _, y in all_points))
     plotext.clear_figure()
     plotext.limit_size(False, False)  # the width is known here
-    plotext.plot_size(max(MIN, min(MAX, width)), height)
+    plotext.plot_size(max(MIN_WIDTH, min(MAX_WIDTH, width)), height)
     plotext.theme("clear")
     plotext.ylim(0, top)
     plotext.yticks([0, top / 2, top], [dollars(0), dollars(top / 2), dollars(top)])
@@ -109,7 +109,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], width: int, heigh
 
 
 def scale(largest: float) -> float:
-    """Return where an axis ends: the next of 1, 2, 4, 5, 8 or 10 times a power of ten."""
+    """Return the end of an axis: the next of 1, 2, 4, 5, 8 or 10 times a power of ten."""
     if largest <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest))
@@ -117,13 +117,13 @@ def scale(largest: float) -> float:
 
 
 def dollars(amount: float) -> str:
-    """Return an amount as an axis has it: no more digits than it needs."""
+    """Return an amount for an axis, with no more digits than it needs."""
     places = 0 if amount == int(amount) else 2 if amount * 100 == int(amount * 100) else 4
     return f"${amount:,.{places}f}"
 
 
 def _level(value: float, top: float, steps: int) -> int:
-    """Return how many of `steps` a value above zero is: at least one, so that it is seen."""
+    """Return the height of a positive value in `steps`: at least one, so that it is visible."""
     return max(1, min(steps, math.floor(value / top * steps + HALF_CELL))) if top > 0 else 0
 
 
@@ -135,15 +135,15 @@ def _cells_of(value: float, limit: float, width: int) -> int:
     return max(1, min(width - 1, math.floor(value / limit * width + HALF_CELL))) if width > 1 else 0
 
 
-def _bar_end(eighths: int, charset: Cells, wide: int) -> str:
-    return "" if eighths <= 0 else charset.eighths[min(8, eighths) - 1] * wide
+def _bar_end(eighths: int, charset: Cells, width: int) -> str:
+    return "" if eighths <= 0 else charset.eighths[min(8, eighths) - 1] * width
 
 
-def _axis_labels(labels: Sequence[str], each: int) -> str:
-    """Return the labels under their columns, each where it does not touch the one before."""
+def _axis_labels(labels: Sequence[str], column_width: int) -> str:
+    """Return the labels under their columns, without those that would touch the one before."""
     line = ""
     for number, label in enumerate(labels):
-        at = number * each
-        if not line or at > len(line):
-            line = line.ljust(at) + label
+        column = number * column_width
+        if not line or column > len(line):
+            line = line.ljust(column) + label
     return line

@@ -1,4 +1,4 @@
-"""`cloudgpu compare`: the cloud beside an owned desktop, by the ledger, or by a price and a use."""
+"""`cloudgpu compare`: the cloud compared with an owned desktop, from the ledger, or from a price and a utilization."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def _from_ledger(
     emit(output, document, text)
 
 
-def _list(session: Session, given: dict[str, object], output: Format) -> None:
+def _list(session: Session, options_given: dict[str, object], output: Format) -> None:
     from cloudgpu.control.advice.desktop_choice import desktops_document
 
-    for name, value in given.items():
+    for name, value in options_given.items():
         option = f"--{name.replace('_', '-')}"
         message = f"--desktops lists all of them, and has no use for {option}."
         raise InvalidRequest(message, field=option, value=str(value), next="Run: cloudgpu compare --desktops")

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from cloudgpu.core.values.currency import Currency
-    from cloudgpu.views.documents.money.compare import CompareDocument, Counterpart, OwnedCases, OwnMachine, ScaledGpu
+    from cloudgpu.views.documents.money.compare import (
+        CompareDocument,
+        OwnedCases,
+        OwnMachine,
+        RentalAlternative,
+        ScaledGpu,
+    )
 
 CaseName = Literal["low", "expected", "high"]
 CASES: dict[CaseName, str] = {"low": "FOR THE CLOUD", "expected": "EXPECTED", "high": "FOR THE DESKTOP"}
-SHORT_LABELS = ("the cloud", "the desktop", "desktops", "used of its time", "break-even")  # lines of the short table
+SHORT_LABELS = ("the cloud", "the desktop", "desktops", "used of its time", "break-even")  # without -v
 NAME_WIDTH = 16  # characters of a machine's name
 
 
@@ -34,9 +40,9 @@ def compare_text(
     sources: bool = False,
     chart: bool = False,
 ) -> str:
-    """Return the sentence and what either has cost; `verbose` with all it rests on, `sources` with the desktop's.
+    """Return the sentence and both costs; with `verbose` all assumptions, with `sources` the desktop's source.
 
-    With `chart` what either has cost by day is drawn.
+    With `chart` both costs by day are drawn.
     """
     amounts = Amounts(currency)
     blocks = [paragraph(document["sentence"])]
@@ -107,7 +113,7 @@ def _percent(percent: float | None) -> str:
 
 
 def _break_even_day(document: CompareDocument, case: CaseName, zone: tzinfo) -> str:
-    """Return the day on which they did or will; `-` where there is no pace that says it."""
+    """Return the day of the break-even, past or projected; `-` without a pace to project from."""
     break_even, pace = document["break_even"], document["pace"]
     since, later = (cases[case] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
     if later is not None:
@@ -151,7 +157,7 @@ def _speeds(document: CompareDocument) -> str:
 
 
 def _ratio(gpu: ScaledGpu) -> str:
-    """Return how many hours of it an hour of the desktop's GPU does."""
+    """Return how many hours of this GPU an hour of the desktop's GPU replaces."""
     if gpu["low"] == gpu["high"]:
         return f"{gpu['ratio']:.2f}x"
     return f"{gpu['ratio']:.2f}x ({gpu['low']:.2f}x-{gpu['high']:.2f}x)"
@@ -184,7 +190,7 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
     return "\n".join(notes)
 
 
-def _offer(machine: OwnMachine, offer: Counterpart, amounts: Amounts) -> str:
+def _offer(machine: OwnMachine, offer: RentalAlternative, amounts: Amounts) -> str:
     price = f"{amounts.with_code(offer['usd_per_gpu_hour'])} an hour of one {offer['gpu']}"
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"
     price_text = f"price of {offer['price']['as_of'][:10]}, {offer['price']['basis']}"

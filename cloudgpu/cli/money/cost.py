@@ -1,4 +1,4 @@
-"""`cloudgpu cost`: what machines, disks and kept things cost, and the check of the ledger."""
+"""`cloudgpu cost`: the cost of machines and retained resources, and the check of the ledger."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def command(
     --verify recomputes the hash chain and the head record. If the ledger was cut short or restored from an old copy, it
     queries every account, records what is there, and allows launches again.
     """
-    typed = locals()  # before anything else is one
+    arguments = locals()  # before anything else is one
     from cloudgpu.control.inputs.periods import CostOptions, parse_cost
     from cloudgpu.control.reaper.reaper import rare_garbage_collection
 
-    options = {name: typed[name] for name in CostOptions.__annotations__}
+    options = {name: arguments[name] for name in CostOptions.__annotations__}
     if chart and (verify or output != "text"):
         _refuse_chart("--verify" if verify else f"-o {output}")
     if verify:
@@ -91,9 +91,9 @@ def _refuse_chart(other: str) -> None:
     )
 
 
-def _check_only_verify(given: dict[str, str | None]) -> None:
+def _check_only_verify(options_given: dict[str, str | None]) -> None:
     """Refuse what --verify would leave out silently: it is about the whole ledger."""
-    for name, value in given.items():
+    for name, value in options_given.items():
         if not value:
             continue
         option = f"--{name.replace('_', '-')}"
@@ -106,7 +106,7 @@ def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbos
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.cost import to_csv
 
-    # The last days are read where they are shown: a pipe's table takes no time for a long history.
+    # The last days are read only if they are shown, so that a pipe's table is fast for a long history.
     days = output == "json" or (output == "text" and (verbose or chart or is_terminal(sys.stdout)))
     document = costs(session, request, days=days)
     if output == "json":
@@ -131,15 +131,15 @@ def _verify(session: Session, output: CostFormat, *, yes: bool) -> None:
         )
 
     value = verify_document(session, agree=agree)
-    intact = f"The ledger is whole: {value['lines']} lines, every hash right."
-    shown = Format.JSON if output == "json" else Format.TEXT
-    emit(shown, value, _repaired_text(value) if value["settled"] else intact)
+    intact_text = f"The ledger is whole: {value['lines']} lines, every hash right."
+    output_format = Format.JSON if output == "json" else Format.TEXT
+    emit(output_format, value, _repaired_text(value) if value["settled"] else intact_text)
     if value.get("unanswered"):
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
 def _repaired_text(value: VerifyDocument) -> str:
-    """Return that the ledger is settled, by whose answers, and what nobody knows after it."""
+    """Return that the ledger is repaired, the accounts that answered, and what is still unknown."""
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.render import paragraph
 

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
 
 WIDTH = 80
-MIN_NAME = 12  # characters that a name is left, however wide the numbers are
-MIN_DESKTOP_RATIO = 10  # times what was spent: a desktop that costs more is not named
-MAX_NAMED = 6  # names, or reasons, that are told one by one
-READ_MINUTES = 15  # as often as a counter is read while somebody works on the machine
-MAX_GROUPS = 10  # groups that are told one by one without -v
+MIN_NAME = 12  # characters that a name keeps, however wide the numbers are
+MAX_DESKTOP_RATIO = 10  # a desktop that costs more than this times what was spent is not shown
+MAX_NAMED = 6  # names or reasons in a list
+READ_MINUTES = 15  # a traffic counter is read at least so often while a machine is in use
+MAX_GROUPS = 10  # groups in the table without -v
 CALENDAR = ("day", "week", "month")
 MACHINES = "machines that run"
-SMALL_AMOUNT = Decimal(10)  # dollars: below it amounts are shown with two more digits
-_HEADS = {
+SMALL_AMOUNT = Decimal(10)  # dollars; smaller amounts are shown with two more digits
+_HEADINGS = {
     "instance": "MACHINE",
     "day": "DAY",
     "week": "WEEK FROM",
@@ -33,10 +33,10 @@ _MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated m
 
 
 def cost_text(document: CostDocument, currency: Currency | None, *, verbose: bool = False, chart: bool = False) -> str:
-    """Return the answer in a line, the table with its total, and what is in no sum; `chart`: the days for the table.
+    """Return the answer in a line, the table with its total, and what is in no sum; `chart`: days instead of the table.
 
-    `verbose`: every group, each range with its reasons, what is projected, on which grounds, and the desktop. Without
-    it the desktop is there where the cloud has cost at least a tenth of it for hours of work.
+    `verbose`: every group, each range with its reasons, projections with their assumptions, and the desktop. Without
+    it the desktop is shown if the cloud has cost at least a tenth of it for hours of work.
     """
     if not document["groups"]:
         return _no_costs_text(document)
@@ -44,7 +44,7 @@ def cost_text(document: CostDocument, currency: Currency | None, *, verbose: boo
     amounts = Amounts(currency, 2 if largest < SMALL_AMOUNT else 0)
     head = "\n".join(filter(None, [_answer(document, amounts), "" if chart else _daily_sparkline(document, amounts)]))
     body = _chart(document) if chart else _table(document, amounts, verbose=verbose)
-    blocks = [head, body, *_notes(document, amounts, verbose=verbose, chart=chart)]
+    blocks = [head, body, *_notes(document, amounts, verbose=verbose, has_chart=chart)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -68,24 +68,24 @@ def _answer(document: CostDocument, amounts: Amounts) -> str:
 
 
 def _amount(sums: CostSum, amounts: Amounts) -> str:
-    """Return a sum with its mark where something has no price, and with how little it may be."""
+    """Return a sum with its bounds, and a `+` if something has no price."""
     plus = "+" if sums["without_price"] else ""
-    least, usd, most = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
-    bounds = [f"at least {least}"] * (least != usd) + [f"at most {most}"] * (most != usd)
+    lowest, usd, highest = (amounts(sums[key]) for key in ("low_usd", "usd", "high_usd"))
+    bounds = [f"at least {lowest}"] * (lowest != usd) + [f"at most {highest}"] * (highest != usd)
     bounds_text = f" ({', '.join(bounds)})" if bounds else ""
     return f"{usd}{plus}{amounts.code}{bounds_text}"
 
 
 def _daily_sparkline(document: CostDocument, amounts: Amounts) -> str:
-    """Return the last days in a line, where more than one of them has cost something."""
+    """Return the last days as a sparkline; empty if at most one of them has a cost."""
     days = document["days"] or []
     spent = [float(one["usd"]) for one in days]
     if sum(one > 0 for one in spent) < 2:  # noqa: PLR2004  (one day is the first line)
         return ""
     from cloudgpu.cli.money.chart import sparkline
 
-    most = max(days, key=lambda one: Decimal(one["usd"]))
-    return f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(most['usd'])}, on {most['day']}"
+    top = max(days, key=lambda one: Decimal(one["usd"]))
+    return f"{len(days)} days  {sparkline(spent)}  at most {amounts.with_code(top['usd'])}, on {top['day']}"
 
 
 def _chart(document: CostDocument) -> str:
@@ -118,7 +118,7 @@ def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
         heads.pop()
         columns.pop()
     heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
-    head = _HEADS.get(document["by"], document["by"].upper())
+    head = _HEADINGS.get(document["by"], document["by"].upper())
     return _table_text(head, _names(groups), heads, columns)
 
 
@@ -127,7 +127,7 @@ def _names(groups: Sequence[CostGroup]) -> list[str]:
 
 
 def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
-    """Return the costliest groups, and the others as one; all where that would leave out but two."""
+    """Return the most expensive groups, and the others as one; all if that would combine only two."""
     if len(groups) <= MAX_GROUPS + 2:
         return groups
     others_groups = groups[MAX_GROUPS:]
@@ -152,7 +152,7 @@ def _most_expensive(groups: Sequence[CostGroup]) -> Sequence[CostGroup]:
 
 
 def _table_text(head: str, names: list[str], heads: list[str], columns: list[list[str]]) -> str:
-    """Return the table of names, as long as they may be, and of numbers."""
+    """Return the table of names, clipped to the width that the numbers leave, and of numbers."""
     width = max(MIN_NAME, _name_width(heads, columns))
     rows = [[clipped(name, width), *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)]
     return table(rows, [head, *heads], right=range(1, len(heads) + 1))
@@ -164,14 +164,14 @@ def _name_width(heads: list[str], columns: list[list[str]]) -> int:
 
 
 def _is_range(one: CostSum, amounts: Amounts) -> bool:
-    """Say whether what a cost is at least and at most differs in the digits that are shown."""
+    """Return whether the bounds of a cost differ in the digits that are shown."""
     return amounts(one["low_usd"]) != amounts(one["high_usd"])
 
 
 def _marked_amounts(sums: Sequence[CostSum], amounts: Amounts) -> list[str]:
-    """Return what each costs, with one mark behind the last digit: of what says most against the amount.
+    """Return each amount with one mark behind the last digit: the first that applies.
 
-    What is not shown on a line is told below the table, as all marks are.
+    All marks are explained below the table.
     """
     marks = [
         ("+" if one["without_price"] and one["usd"] is not None else "")
@@ -188,7 +188,7 @@ def _known_amounts(amounts: Iterable[str | None], format_amount: Amounts) -> lis
 
 
 def _ranges(document: CostDocument, amounts: Amounts) -> str:
-    """Return between what each amount lies that is not known exactly; empty where all are."""
+    """Return the table of amounts that are not known exactly; empty if all are."""
     named_sums = zip(_names(document["groups"]), (*document["groups"], document["total"]), strict=True)
     ranges = [(name, one) for name, one in named_sums if _is_range(one, amounts)]
     if not ranges:
@@ -197,15 +197,15 @@ def _ranges(document: CostDocument, amounts: Amounts) -> str:
     return _table_text("* BETWEEN", [name for name, _ in ranges], ["AT LEAST", "AT MOST"], columns)
 
 
-def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bool) -> Iterator[str]:
-    """Yield what is in no sum and what is deducted; `verbose`: the reasons, too; a `chart` has no marks to explain."""
+def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, has_chart: bool) -> Iterator[str]:
+    """Yield what is in no sum and what is deducted; `verbose`: with reasons; `has_chart`: without marks."""
     if verbose:
         ranges = _ranges(document, amounts)
         yield f"{ranges}\n{_sentences(_range_reasons(document))}" if ranges else ""
     yield _sentences(
         _missing_text(document),
         _unmetered_text(document),
-        "" if chart else _marks(document, amounts, verbose=verbose),
+        "" if has_chart else _marks(document, amounts, verbose=verbose),
         _interrupted_and_failed_text(document, amounts),
         _uncompared_text(document) if verbose else "",
     )
@@ -223,9 +223,9 @@ def _notes(document: CostDocument, amounts: Amounts, *, verbose: bool, chart: bo
 
 
 def _is_worth_showing(document: CostDocument, desktop: DesktopLine) -> bool:
-    """Say whether to show the desktop: not for cents, nor without an hour of work."""
+    """Return whether to show the desktop: not for cents, nor without an hour of work."""
     spent = Decimal(document["total"]["high_usd"] or 0)
-    return Decimal(desktop["hours"]) > 0 and spent * MIN_DESKTOP_RATIO >= Decimal(desktop["total_usd"])
+    return Decimal(desktop["hours"]) > 0 and spent * MAX_DESKTOP_RATIO >= Decimal(desktop["total_usd"])
 
 
 def _sentences(*found: str) -> str:
@@ -250,7 +250,7 @@ def _missing_text(document: CostDocument) -> str:
 
 
 def _unmetered_text(document: CostDocument) -> str:
-    """Return of whom bytes out are missing; the last minutes of a machine whose counter is read are not told."""
+    """Return the machines whose outgoing traffic is missing; not the last minutes of one whose counter is read."""
     now = document["as_of"]
     overdue = (one for one in document["unmetered"] if _minutes(one["since"], one["until"] or now) >= READ_MINUTES)
     names = [traffic["name"] for traffic in overdue]
@@ -302,7 +302,7 @@ def _uncompared_text(document: CostDocument) -> str:
 
 
 def _costs_continue(document: CostDocument) -> bool:
-    """Say whether anything goes on costing, and the period is not over."""
+    """Return whether anything still costs money, and the period is not over."""
     burn = document["burn"]
     return document["projected"] is not None and bool(
         Decimal(burn["usd_per_hour"]) or burn["without_price"] or _burn_parts(burn)
@@ -310,7 +310,7 @@ def _costs_continue(document: CostDocument) -> bool:
 
 
 def _projection_sentence(document: CostDocument, amounts: Amounts) -> str:
-    """Return what it will have cost at the end of the day and month, and what of it runs without a machine."""
+    """Return the projected totals at the end of the day and month, and the parts of the burn rate."""
     burn, projections = document["burn"], document["projected"]
     if projections is None or not _costs_continue(document):
         return ""
@@ -346,7 +346,7 @@ def _burn_parts(burn: BurnRate) -> list[tuple[str, str]]:
     parts = [
         (MACHINES, burn["machines_usd_per_hour"]),
         ("stopped machines", burn["stopped_usd_per_hour"]),
-        ("what is kept", burn["retained_usd_per_hour"]),
+        ("retained resources", burn["retained_usd_per_hour"]),
     ]
     return [(what, amount) for what, amount in parts if Decimal(amount)]
 
@@ -356,14 +356,16 @@ def _budgets(document: CostDocument, amounts: Amounts) -> Iterator[str]:
     for budget in document["budgets"]:
         end = budget["exhausted_at"]
         seconds = None if end is None else (from_iso(end) - from_iso(document["as_of"])).total_seconds()
-        lasts = "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
-        left = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
+        lasts_text = (
+            "lasts to the end of its period" if seconds is None else f"is empty in {rounded(seconds)} at this rate"
+        )
+        left_text = f"{amounts.with_code(budget['remaining_usd'])} of {amounts.with_code(budget['limit_usd'], 0)} left"
         is_used_up = Decimal(budget["remaining_usd"]) <= 0
-        yield f"Budget {budget['name']}: {'it is used up' if is_used_up else f'{left}; it {lasts}'}."
+        yield f"Budget {budget['name']}: {'it is used up' if is_used_up else f'{left_text}; it {lasts_text}'}."
 
 
 def _prepaid(document: CostDocument) -> Iterator[str]:
-    """Yield what is left in each account that is paid in advance, and how long that lasts as things stand."""
+    """Yield the balance of each prepaid account, and how long it lasts at the present rate."""
     for credit in document["prepaid"]:
         yield credit_text(credit, from_iso(document["as_of"]))
 

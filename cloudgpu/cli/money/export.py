@@ -40,14 +40,14 @@ def command(
             "The export itself goes to stdout.", field="--output", value="json", next="Add --out FILE, or leave out -o."
         )
     session = open_session()
-    done = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
+    exported = export(session, form, parse_period(session, since, until, tz), out, sys.stdout)
     if out is None:
         sys.stdout.flush()
-        tell(_answer_text(done))
+        tell(_answer_text(exported))
     else:
-        emit(output, done, _answer_text(done))
-    if done["unpriced"]:
-        tell(f"{done['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
+        emit(output, exported, _answer_text(exported))
+    if exported["unpriced"]:
+        tell(f"{exported['unpriced']} lines have no price: what they cost is missing from the sum, and is not zero.")
 
 
 def _answer_text(done: ExportDocument) -> str:

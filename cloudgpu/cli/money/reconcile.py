@@ -1,4 +1,4 @@
-"""`cloudgpu cost reconcile`: the ledger beside the cloud's own bill."""
+"""`cloudgpu cost reconcile`: the ledger compared with the cloud's own bill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgpu.cli.render import clipped, dollars, paragraph, table
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
 
-MAX_NAME = 24  # characters of a name in the table
+MAX_NAME_WIDTH = 24  # columns of a name in the table
 
 
 Form = Literal["text", "json", "csv"]
@@ -46,7 +46,7 @@ def command(
 def _text(value: ReconcileDocument) -> str:
     rows = [
         [
-            clipped(resource["name"] or resource["id"], MAX_NAME),
+            clipped(resource["name"] or resource["id"], MAX_NAME_WIDTH),
             "?" if resource["unpriced"] and resource["ledger_usd"] == "0" else dollars(resource["ledger_usd"]),
             dollars(resource["bill_usd"]),
             _with_sign(resource["discrepancy_usd"]),
@@ -61,9 +61,9 @@ def _text(value: ReconcileDocument) -> str:
         _with_sign(value["discrepancy_usd"]),
         "",
     ]
-    shown = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
+    resources_table = table([*rows, total], ["NAME", "OURS", "THEIRS", "GAP", "LIKELY"], right=(1, 2, 3))
     lines = [paragraph(sentence) for sentence in (*_reasons(value), *_rest_lines(value))]
-    return "\n".join([_head(value), "", shown, "", *lines])
+    return "\n".join([_head(value), "", resources_table, "", *lines])
 
 
 def _head(value: ReconcileDocument) -> str:
@@ -79,12 +79,12 @@ def _head(value: ReconcileDocument) -> str:
 
 
 def _reasons(value: ReconcileDocument) -> list[str]:
-    found = []
+    sentences = []
     for resource in value["resources"]:
         parts = [f"{part['kind']} {_with_sign(part['usd'])} ({part['why']})" for part in resource["reasons"]]
         if parts:
-            found.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
-    return found
+            sentences.append(f"{resource['name'] or resource['id']}: {'; '.join(parts)}.")
+    return sentences
 
 
 def _rest_lines(value: ReconcileDocument) -> list[str]:
@@ -106,8 +106,8 @@ def _rows(value: OtherLedgers) -> str:
 
 
 def _with_sign(text: str) -> str:
-    shown = dollars(text)
-    return shown if text == "0" or shown.startswith("-") else f"+{shown}"
+    amount = dollars(text)
+    return amount if text == "0" or amount.startswith("-") else f"+{amount}"
 
 
 def _write_csv(value: ReconcileDocument) -> None:

@@ -1,4 +1,4 @@
-"""`cloudgpu report`: all that was spent, as one page that needs no network."""
+"""`cloudgpu report`: what was spent, as one page that needs no network."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def _send(session: Session, document: ReportDocument, output: Format) -> None:
     from cloudgpu.control.cost.report_delivery import send_report
 
     value = send_report(session, document)
-    nothing = value["nothing_sent"]
-    emit(output, value, sent_text(value) if nothing is None else paragraph(nothing))
+    nothing_sent = value["nothing_sent"]
+    emit(output, value, sent_text(value) if nothing_sent is None else paragraph(nothing_sent))
     if value["failed"]:
         raise typer.Exit(8)
 
 
 def _write(document: ReportDocument, form: ReportFormat, to: str | None, output: Format) -> Path | None:
-    """Write it, and return the file; None where the standard output has it, or has the document in its place."""
+    """Write the report, and return the file; None if standard output has the report, or the document instead."""
     from cloudgpu.control.cost.report_files import STDOUT, ReportFormat, default_file, render_report, write_report
 
     if to is None and output is Format.JSON and form is ReportFormat.HTML:

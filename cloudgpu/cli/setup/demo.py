@@ -1,4 +1,4 @@
-"""`cloudgpu demo`: the main job on this machine, to watch."""
+"""`cloudgpu demo`: launch, use and end a machine on this computer, to watch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
     from cloudgpu.views.documents.setup.doctor import DemoDocument, DemoRemains
 
-SPAN = timedelta(minutes=15)  # how long its machine lives at most, whatever becomes of the demo
+MAX_LIFE = timedelta(minutes=15)  # of its machine, even if the demo is killed
 CELL = """\
 import math, platform
 pi = 4e-5 * sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000))
@@ -47,15 +47,15 @@ def command(*, output: Output = Format.TEXT) -> None:
     root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
     environ = {**os.environ, "CLOUDGPU_HOME": str(root)}
     environ.pop("CLOUDGPU_LEDGER", None)
-    story = _Story(output)
-    session = open_session(environ, tell=story.detail)
-    for number in _ENDS:
+    narrator = _Narrator(output)
+    session = open_session(environ, tell=narrator.detail)
+    for number in _END_SIGNALS:
         signal.signal(number, _interrupted)
     try:
-        result = _play(session, story)
+        result = _run_demo(session, narrator)
     finally:
         _clean(session, root)
-    story.say(_AWS)
+    narrator.say(_AWS)
     emit(output, result, "")
 
 
@@ -68,28 +68,28 @@ The same on AWS, on your own account:
   cloudgpu down"""
 
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def _interrupted(_number: int, _frame: Any) -> None:
-    _end_in_peace()
-    raise KeyboardInterrupt  # whoever ends the demo means its machine, too
+    _ignore_end_signals()
+    raise KeyboardInterrupt  # a signal that ends the demo also ends its machine
 
 
-def _end_in_peace() -> None:
-    """Let no further signal of that kind cut the end of the machine short: a window that closes may send several."""
-    for number in _ENDS:
+def _ignore_end_signals() -> None:
+    """Ignore further signals of that kind until the machine has ended: a closing window may send several."""
+    for number in _END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _heed() -> None:
-    """Raise KeyboardInterrupt where a signal's own was lost: Python ignores one that is raised in a finalizer."""
+def _raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt if that of a signal was lost: Python ignores one that is raised in a finalizer."""
     if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
         raise KeyboardInterrupt
 
 
-class _Story:
-    """Tells what happens, step by step, with the seconds each took; on stderr when stdout is for JSON."""
+class _Narrator:
+    """Prints what happens, step by step, with the seconds; on stderr when stdout is for JSON."""
 
     def __init__(self, output: Format) -> None:
         self._stream = sys.stdout if output is Format.TEXT else sys.stderr
@@ -97,7 +97,7 @@ class _Story:
         self._step = 0
 
     def step(self, sentence: str) -> None:
-        _heed()
+        _raise_if_interrupted()
         self._step += 1
         self.say(f"\n{self._step}. {sentence}")
 
@@ -113,20 +113,20 @@ class _Story:
         self._stream.flush()
 
 
-def _play(session: Session, story: _Story) -> DemoDocument:
+def _run_demo(session: Session, narrator: _Narrator) -> DemoDocument:
     from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 
-    story.say("cloudgpu demo: launch, notebook, cost, stop, proof. All on this computer.")
-    machine = _launch(session, story)
-    cell, activity = _work(session, machine, story)
-    story.step("What it has cost, compared with a desktop of your own.")
-    spent, desktop = _cost(session, story)
-    story.step("Stop it: programs end, the disk stays, and the provider confirms it.")
+    narrator.say("cloudgpu demo: launch, notebook, cost, stop, proof. All on this computer.")
+    machine = _launch(session, narrator)
+    cell, activity = _run_notebook(session, machine, narrator)
+    narrator.step("What it has cost, compared with a desktop of your own.")
+    spent, desktop = _cost(session, narrator)
+    narrator.step("Stop it: programs end, the disk stays, and the provider confirms it.")
     machine = stop(session, machine, why="the demo is over")
-    story.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
-    story.step("End it, and prove it.")
+    narrator.detail(f"{machine.name} is {machine.state}, billed: {'yes' if machine.billed else 'no'}")
+    narrator.step("End it, and prove it.")
     machine = terminate_one(session, machine, why="the demo is over")
-    proof = _prove(session, story)
+    proof = _check_nothing_left(session, narrator)
     return {
         "machine": machine.name,
         "cell_output": cell,
@@ -137,44 +137,44 @@ def _play(session: Session, story: _Story) -> DemoDocument:
     }
 
 
-def _launch(session: Session, story: _Story) -> Machine:
-    from cloudgpu.cli.launch.planned import glance
+def _launch(session: Session, narrator: _Narrator) -> Machine:
+    from cloudgpu.cli.launch.planned import brief_plan_text
     from cloudgpu.control.inputs.launch_request import UpRequest
     from cloudgpu.control.launch.budget_preview import plan_document
     from cloudgpu.control.launch.launch import launch
     from cloudgpu.control.launch.plan import prepare
     from cloudgpu.core.model.offers import Requirements
 
-    story.step("Plan a launch. Nothing happens before you have seen this.")
+    narrator.step("Plan a launch. Nothing happens before you have seen this.")
     prepared = prepare(
-        session, UpRequest(Requirements(), provider="local", project="demo", lease=SPAN, renew_until=SPAN)
+        session, UpRequest(Requirements(), provider="local", project="demo", lease=MAX_LIFE, renew_until=MAX_LIFE)
     )
-    story.say(glance(plan_document(session, prepared)["plan"], session.clock()))
-    story.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
+    narrator.say(brief_plan_text(plan_document(session, prepared)["plan"], session.clock()))
+    narrator.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
     machine = launch(session, prepared).machine
     address = not_none(machine.address)
-    story.detail(f"{machine.name} runs at {address.host} port {address.port}; its tags:")
+    narrator.detail(f"{machine.name} runs at {address.host} port {address.port}; its tags:")
     tags = session.provider_of(machine).get(not_none(machine.provider_id)).tags
-    story.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
+    narrator.block("\n".join(f"{key} = {value}" for key, value in sorted(tags.items())))
     return machine
 
 
-def _work(session: Session, machine: Machine, story: _Story) -> tuple[str, str]:
+def _run_notebook(session: Session, machine: Machine, narrator: _Narrator) -> tuple[str, str]:
     from cloudgpu.access.jupyter.notebook import run_cell
     from cloudgpu.control.access.jupyter import JupyterTunnel, agent_status
 
-    story.step("Open Jupyter through the tunnel and run one notebook cell.")
+    narrator.step("Open Jupyter through the tunnel and run one notebook cell.")
     with JupyterTunnel(session, machine) as tunnel:
-        story.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
-        story.block(CELL)
+        narrator.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
+        narrator.block(CELL)
         result = run_cell(tunnel.port, tunnel.notebook.token, CELL)
-        story.detail("its output:")
-        story.block(result.text)
+        narrator.detail("its output:")
+        narrator.block(result.text)
         if not result.ok:
             raise CloudgpuError(f"The notebook cell failed: {result.text[:200]}")
-        story.step("Activity, as the agent on the machine sees it.")
+        narrator.step("Activity, as the agent on the machine sees it.")
         status = _until_active(lambda: agent_status(session, machine))
-    story.detail(f"{status['activity']}: {status['why']}")
+    narrator.detail(f"{status['activity']}: {status['why']}")
     return result.text, status["activity"]
 
 
@@ -187,46 +187,46 @@ def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-def _cost(session: Session, story: _Story) -> tuple[str, DesktopLine | None]:
+def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | None]:
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.machines import machine_value
 
     value = costs(session)
     machine = machine_value(session.ledger.machines()[0], session.clock())
-    story.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
+    narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
     if value["desktop"] is not None:
-        story.detail(value["desktop"]["sentence"])
+        narrator.detail(value["desktop"]["sentence"])
     return value["total_usd"], value["desktop"]
 
 
-def _prove(session: Session, story: _Story) -> DemoRemains:
+def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
     """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
     machines = len(session.provider("local").list().instances)
     home = session.home.provider("local", "local")
-    files = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines: beside them is what numbers the place
+    files = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines only
     processes = _processes(str(home))
     checked = session.ledger.verify()
-    story.detail(f"left at the provider: {machines} machines, {files} files, {processes} processes")
-    story.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
+    narrator.detail(f"left at the provider: {machines} machines, {files} files, {processes} processes")
+    narrator.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
     if machines or files or processes or checked.faults:
         raise StopUnproved("The demo left something behind.", field="demo", next="Please report this.")
     return {"machines": machines, "files": files, "processes": processes, "ledger_lines": checked.lines}
 
 
-def _processes(place: str) -> int:
+def _processes(directory: str) -> int:
     """Count the processes that were started in this directory, whatever their parent is by now; 0 without /proc."""
-    found = 0
+    count = 0
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # another user's, or gone
             text = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
-            found += place.encode() in text
-    return found
+            count += directory.encode() in text
+    return count
 
 
-def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return the same where a terminal that was closed, or a pipe that nobody reads, is no fault."""
+def _ignoring_closed_output(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return `tell` without its errors about a closed terminal or a pipe that nobody reads."""
 
     def announce(sentence: str) -> None:
         with contextlib.suppress(OSError):
@@ -236,14 +236,14 @@ def _told_if_anybody_listens(tell: Callable[[str], None]) -> Callable[[str], Non
 
 
 def _clean(session: Session, root: Path) -> None:
-    """End whatever a demo that failed or was interrupted has left running, and remove its home."""
+    """End what a failed or interrupted demo has left running, and remove its home."""
     from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import terminate_one
     from cloudgpu.control.session.session import living_machines
 
     interrupt.cancel_repeats()
-    _end_in_peace()
-    session.report = _told_if_anybody_listens(session.report)
+    _ignore_end_signals()
+    session.report = _ignoring_closed_output(session.report)
     try:
         for machine in living_machines(session.ledger.machines()):
             terminate_one(session, machine, why="the demo is over")

@@ -1,4 +1,4 @@
-"""`cloudgpu doctor`, and `doctor --live`: the same with real machines, for those who agree to their price."""
+"""`cloudgpu doctor`, and `doctor --live`, which also launches real machines after a question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.cli import progress
 from cloudgpu.cli.common import (
-    PLACE,
+    PROVIDERS_PLACEHOLDER,
     Format,
     Output,
     Verbose,
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import LiveCheck
 
 MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
-SHORT = 40  # characters of a next step that a note shows without -v
-LINES = 8  # that notes may take without -v
+MAX_NEXT_STEP = 40  # characters of a next step that a note shows without -v
+MAX_NOTE_LINES = 8  # without -v
 DEMO = "cloudgpu demo"
 
 
 def command(
     *,
-    provider: Annotated[str | None, kind_option(f"Only accounts of this provider: {PLACE}.")] = None,
+    provider: Annotated[str | None, kind_option(f"Only accounts of this provider: {PROVIDERS_PLACEHOLDER}.")] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Only this account.")] = None,
     region: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where permissions, limits and machines are tried.")
@@ -68,14 +68,16 @@ def command(
         raise InvalidRequest("--gpu is for --live.", field="--gpu", value=gpu, next=f"Add --live, with --gpu {gpu}.")
     checks = examine(os.environ, provider=provider, account=account, region=region)
     failed = [check for check in checks if check.verdict is Verdict.FAIL]
-    said = _checks_text(checks, verbose=verbose, to_try="" if live else _to_try(checks, provider, account))
+    checks_text = _checks_text(
+        checks, verbose=verbose, next_command="" if live else _next_command(checks, provider, account)
+    )
     if not live or failed:
-        emit(output, examined(checks), said)
+        emit(output, examined(checks), checks_text)
         if failed:
             raise typer.Exit(exit_code_of_checks(check.exit_code for check in failed))
         return
     if output is Format.TEXT:
-        sys.stderr.write(colour_for(said, sys.stderr) + "\n\n")
+        sys.stderr.write(colour_for(checks_text, sys.stderr) + "\n\n")
     document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = exit_code_of_checks(stage.exit_code for trial in trials for stage in trial.stages)
@@ -84,7 +86,7 @@ def command(
 
 
 def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
-    """Plan, show, ask and try; a machine with a fault keeps the next one from being launched."""
+    """Plan, show, ask and try; after a machine with an error no further one is launched."""
     from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
 
     session = open_session()
@@ -92,12 +94,12 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     plans = planned(session, **asked)
     max_cost, gaps = ceiling(plans)
     for prepared in plans:
-        item, price = prepared.plan.offer.available, prepared.plan.offer.price
-        tell(f"{item.instance_type} in {item.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
+        offer, price = prepared.plan.offer.available, prepared.plan.offer.price
+        tell(f"{offer.instance_type} in {offer.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
         for remark in prepared.plan.remarks:
             tell(f"  {remark}")
-    beside = "; the price of something attached to it is not known" if gaps else ""
-    tell(f"Costs at most {max_cost.text(4)}, if nothing but the machine's own lease ends it{beside}.")
+    unpriced_text = "; the price of something attached to it is not known" if gaps else ""
+    tell(f"Costs at most {max_cost.text(4)}, if nothing but the machine's own lease ends it{unpriced_text}.")
     tell("Takes some minutes, and leaves nothing: the machine is ended, and what it leaves is looked for.")
     confirm("Launch, stop and end it?", yes=yes)
     trials: list[Trial] = []
@@ -108,64 +110,65 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
     return document(trials, max_cost, whole=not gaps), trials
 
 
-def _to_try(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
-    """Return what to run next: without a cloud that could be asked, what needs none."""
+def _next_command(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
+    """Return the command to run next: one that needs no cloud, if no cloud can be queried."""
     if account is not None or (provider and is_owned(provider)) or any(check.name == "clouds" for check in checks):
         return DEMO
     return f"cloudgpu up --provider {provider or 'any'} --dry-run"
 
 
-def _checks_text(checks: Sequence[Check], *, verbose: bool, to_try: str) -> str:
+def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -> str:
     """Return the answer in a sentence, what failed, warnings, each with what to do, and then notes.
 
-    `to_try` is the next command, empty with --live.
-    `verbose`: every note with what to do, and what is well. Without it notes take a few lines, and the rest is counted.
+    `next_command` is the next command, empty with --live.
+    `verbose`: every note with what to do, and successful checks. Without it only a few lines of notes.
     """
-    found = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
-    trouble = [*found[Verdict.FAIL], *found[Verdict.WARN]]
-    notes = found[Verdict.NOTE]
+    by_verdict = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
+    problems = [*by_verdict[Verdict.FAIL], *by_verdict[Verdict.WARN]]
+    notes = by_verdict[Verdict.NOTE]
     width = max((len(one.name) for one in checks if verbose or one.verdict is not Verdict.OK), default=0)
 
-    def entry(check: Check, *, whole: bool) -> str:
-        says = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.message)]
-        if check.next and (whole or len(check.next) <= SHORT):
-            says.append((" " * (width + 5), f"-> {check.next}"))
-        return facts(says)
+    def entry(check: Check, *, with_next: bool) -> str:
+        rows = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.message)]
+        if check.next and (with_next or len(check.next) <= MAX_NEXT_STEP):
+            rows.append((" " * (width + 5), f"-> {check.next}"))
+        return facts(rows)
 
     lines = [
-        paragraph(_answer(found, to_try)),
-        *(entry(check, whole=True) for check in trouble),
+        paragraph(_answer(by_verdict, next_command)),
+        *(entry(check, with_next=True) for check in problems),
     ]
     if verbose:
-        every = [entry(check, whole=True) for check in (*notes, *found[Verdict.OK])]
-        return "\n".join([*lines, *every])
-    rest = len(notes)
-    room = LINES
-    for text in (entry(check, whole=False) for check in notes):
-        room -= text.count("\n") + 1
-        if room < 0:
+        entries = [entry(check, with_next=True) for check in (*notes, *by_verdict[Verdict.OK])]
+        return "\n".join([*lines, *entries])
+    hidden = len(notes)
+    lines_left = MAX_NOTE_LINES
+    for text in (entry(check, with_next=False) for check in notes):
+        lines_left -= text.count("\n") + 1
+        if lines_left < 0:
             break
         lines.append(text)
-        rest -= 1
-    more = f"{rest} more note{'s'[: rest > 1]}, every check" if rest else "Every check"
+        hidden -= 1
+    more = f"{hidden} more note{'s'[: hidden > 1]}, every check" if hidden else "Every check"
     return "\n".join([*lines, f"{more}, and what to do about notes: cloudgpu doctor -v"])
 
 
-def _answer(found: Mapping[Verdict, Sequence[Check]], to_try: str) -> str:
+def _answer(by_verdict: Mapping[Verdict, Sequence[Check]], next_command: str) -> str:
     """Return how the checks ended, in a sentence."""
-    checks = sum(map(len, found.values()))
-    failed, warned, noted = (len(found[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
-    counted = [(warned, "a warning"), (noted, "a note")]
-    others = ", ".join(f"{number} with {what}" for number, what in counted if number)
+    checks = sum(map(len, by_verdict.values()))
+    failed, warned, noted = (len(by_verdict[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
+    counts = [(warned, "a warning"), (noted, "a note")]
+    others = ", ".join(f"{number} with {what}" for number, what in counts if number)
     if failed:
-        nothing = "" if to_try else " Nothing was launched."
-        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}.{nothing}"
+        nothing_launched = "" if next_command else " Nothing was launched."
+        return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}.{nothing_launched}"
     found_none = "No problem found" if not warned else "No check failed"
-    return f"{found_none}: {checks} checks{f', {others}' if others else ''}.{f' Try: {to_try}' if to_try else ''}"
+    try_text = f" Try: {next_command}" if next_command else ""
+    return f"{found_none}: {checks} checks{f', {others}' if others else ''}.{try_text}"
 
 
 def _live_text(document: LiveCheck) -> str:
-    lines = [_outcome(document)]
+    lines = [_live_sentence(document)]
     for one in document["machines"]:
         lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
         for stage in one["stages"]:
@@ -178,11 +181,11 @@ def _live_text(document: LiveCheck) -> str:
     return "\n".join(lines)
 
 
-def _outcome(document: LiveCheck) -> str:
+def _live_sentence(document: LiveCheck) -> str:
     """Return the answer in one sentence: whether all works, and else which stages failed and what is left."""
-    left = sum(len(machine["remaining"]) for machine in document["machines"])
+    remaining = sum(len(machine["remaining"]) for machine in document["machines"])
     if document["ok"]:
         return "All of it works here, and nothing is left."
     failed = [stage["name"] for machine in document["machines"] for stage in machine["stages"] if not stage["ok"]]
     message = f"Not all of it works: {', '.join(failed) or 'something'} failed."
-    return f"{message} {left} may still be billed." if left else f"{message} Nothing is left."
+    return f"{message} {remaining} may still be billed." if remaining else f"{message} Nothing is left."

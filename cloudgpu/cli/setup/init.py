@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloudgpu.cli.common import (
-    PLACE,
+    PROVIDERS_PLACEHOLDER,
     Format,
     Output,
     Yes,
-    answered,
     complete_kind,
     confirm,
     emit,
     kind_option,
     on_terminal,
+    read_answer,
     tell,
     warn_if_overdue,
 )
-from cloudgpu.cli.launch.options import Text, Texts, text_option
+from cloudgpu.cli.launch.options import OptionalText, OptionalTexts, text_option
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -44,8 +44,17 @@ QUESTIONS = {
 }
 UNWRITTEN = "Nothing was written."
 EACH_CLOUD = "aws, azure, gcp, lambda, runpod or vast"
-OF_CLOUD = ("--account", "--profile", "--subscription", "--region", "--budget", "--email", "--ssh-from", "--remove")
-OF_SETTINGS = ("--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key")
+CLOUD_OPTIONS = (
+    "--account",
+    "--profile",
+    "--subscription",
+    "--region",
+    "--budget",
+    "--email",
+    "--ssh-from",
+    "--remove",
+)
+SETTINGS_OPTIONS = ("--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key")
 NO_CLOUD = "is not about a cloud account: run cloudgpu init without one for it."
 
 
@@ -63,29 +72,33 @@ GROUPS = {
 
 
 def command(
-    cloud: Annotated[Text, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
+    cloud: Annotated[OptionalText, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
     *,
-    account: Annotated[Text, text_option("NAME", "CLOUD: its name in config.toml.")] = None,
-    profile: Annotated[Text, text_option("NAME", "CLOUD: the profile of the AWS settings.")] = None,
-    subscription: Annotated[Text, text_option("ID", "CLOUD: the subscription of the Azure account.")] = None,
-    region: Annotated[Texts, text_option("NAME", "CLOUD: use only these; the first is home. Repeatable.")] = None,
-    budget: Annotated[Text, text_option("USD", "CLOUD: mail --email when a month's cost nears this.")] = None,
-    email: Annotated[Text, text_option("ADDRESS", "CLOUD: who gets that mail.")] = None,
+    account: Annotated[OptionalText, text_option("NAME", "CLOUD: its name in config.toml.")] = None,
+    profile: Annotated[OptionalText, text_option("NAME", "CLOUD: the profile of the AWS settings.")] = None,
+    subscription: Annotated[OptionalText, text_option("ID", "CLOUD: the subscription of the Azure account.")] = None,
+    region: Annotated[
+        OptionalTexts, text_option("NAME", "CLOUD: use only these; the first is home. Repeatable.")
+    ] = None,
+    budget: Annotated[OptionalText, text_option("USD", "CLOUD: mail --email when a month's cost nears this.")] = None,
+    email: Annotated[OptionalText, text_option("ADDRESS", "CLOUD: who gets that mail.")] = None,
     ssh_from: Annotated[
-        Texts, text_option("CIDR", "CLOUD lambda: open SSH on all machines to these alone. Repeatable.")
+        OptionalTexts, text_option("CIDR", "CLOUD lambda: open SSH on all machines to these alone. Repeatable.")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="CLOUD: remove what init created there.")] = False,
-    owner: Annotated[Text, text_option("TEXT", "Who machines are for.")] = None,
-    project: Annotated[Text, text_option("TEXT", "The project they are charged to; with gcp, Google's.")] = None,
-    provider: Annotated[Text, kind_option(f"Where `up` launches: {PLACE}, or any.")] = None,
-    lease: Annotated[Text, text_option("TIME", "How long a machine lives unless renewed, like 8h.")] = None,
-    watts: Annotated[Text, text_option("WATTS", "Watts of this computer under load, without GPUs.")] = None,
-    usd_per_kwh: Annotated[Text, text_option("USD", "Your electricity price.")] = None,
-    host: Annotated[Texts, text_option("NAME=USER@HOST[:PORT]", "A machine of your own. Repeatable.")] = None,
-    fingerprint: Annotated[Texts, text_option("SHA256:...", "The host key you expect. Repeatable.")] = None,
-    key: Annotated[Text, text_option("PATH", "The private key for --host; empty: your default ones.")] = None,
+    owner: Annotated[OptionalText, text_option("TEXT", "Who machines are for.")] = None,
+    project: Annotated[
+        OptionalText, text_option("TEXT", "The project they are charged to; with gcp, Google's.")
+    ] = None,
+    provider: Annotated[OptionalText, kind_option(f"Where `up` launches: {PROVIDERS_PLACEHOLDER}, or any.")] = None,
+    lease: Annotated[OptionalText, text_option("TIME", "How long a machine lives unless renewed, like 8h.")] = None,
+    watts: Annotated[OptionalText, text_option("WATTS", "Watts of this computer under load, without GPUs.")] = None,
+    usd_per_kwh: Annotated[OptionalText, text_option("USD", "Your electricity price.")] = None,
+    host: Annotated[OptionalTexts, text_option("NAME=USER@HOST[:PORT]", "A machine of your own. Repeatable.")] = None,
+    fingerprint: Annotated[OptionalTexts, text_option("SHA256:...", "The host key you expect. Repeatable.")] = None,
+    key: Annotated[OptionalText, text_option("PATH", "The private key for --host; empty: your default ones.")] = None,
     forget: Annotated[
-        Text, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
+        OptionalText, typer.Option("--forget", metavar="NAME", help="Remove an account or host; see above.")
     ] = None,
     rename: Annotated[
         tuple[str, str] | None,
@@ -113,39 +126,46 @@ def command(
     count as gone. Refused while cloudgpu can still reach a machine or a retained resource there. Add the account again
     to use it again.
     """
-    given = locals()  # before anything else is one
+    arguments = locals()  # before anything else is one
     warn_if_overdue()
     if rename is not None:
         from cloudgpu.cli.setup.init_account import rename_place
 
         _refuse(
-            given, ("CLOUD", *OF_CLOUD, "--forget", "--owner", "--project", *OF_SETTINGS), "does not go with --rename."
+            arguments,
+            ("CLOUD", *CLOUD_OPTIONS, "--forget", "--owner", "--project", *SETTINGS_OPTIONS),
+            "does not go with --rename.",
         )
         rename_place(*rename, yes=yes, output=output)
         return
     if forget is not None:
         from cloudgpu.cli.setup.init_account import retire
 
-        _refuse(given, ("CLOUD", *OF_CLOUD, "--owner", "--project", *OF_SETTINGS), "does not go with --forget.")
+        _refuse(
+            arguments,
+            ("CLOUD", *CLOUD_OPTIONS, "--owner", "--project", *SETTINGS_OPTIONS),
+            "does not go with --forget.",
+        )
         retire(forget, yes=yes, output=output)
         return
     if cloud is not None:
         from cloudgpu.cli.setup.init_cloud import prepare
 
-        _refuse(given, ("--owner", *OF_SETTINGS), NO_CLOUD)
+        _refuse(arguments, ("--owner", *SETTINGS_OPTIONS), NO_CLOUD)
         prepare(
-            cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output, budget=(budget, email),
-            ssh_from=ssh_from or (), named={"profile": profile, "subscription": subscription, "project": project},
+            cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output,
+            budget=(budget, email), ssh_from=ssh_from or (),
+            account_keys={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
-    _refuse(given, OF_CLOUD, f"is for a cloud: cloudgpu init {EACH_CLOUD}.")
-    _change(given, host or [], fingerprint or [], key, yes=yes, output=output)
+    _refuse(arguments, CLOUD_OPTIONS, f"is for a cloud: cloudgpu init {EACH_CLOUD}.")
+    _change(arguments, host or [], fingerprint or [], key, yes=yes, output=output)
 
 
 def _change(
     given: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
 ) -> None:
-    """Ask for what was not `given`, and write the settings."""
+    """Ask for what no option gave, and write the settings."""
     from cloudgpu.control.setup.init import check_setup, draft, find_existing_setup, login_of, read_host
 
     values = {name: check_setup(name, given[name]) for name in QUESTIONS if given[name] is not None}
@@ -155,7 +175,7 @@ def _change(
     existing_setup = find_existing_setup(os.environ)
     if ask and not wanted:
         values = _ask_values(existing_setup, values)
-        wanted = _asked_hosts()
+        wanted = _ask_hosts()
     elif existing_setup.text is None and not ask and "owner" not in values and not wanted:
         raise _not_without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
     keys = [(host, _key(existing_setup, host, fingerprints, ask=ask)) for host in wanted]
@@ -168,7 +188,7 @@ def _write(draft: Draft, *, ask: bool, output: Format) -> None:
 
     if draft.changed:
         _show(draft)
-        confirm("Write this to config.toml?", yes=not ask, no=UNWRITTEN)
+        confirm("Write this to config.toml?", yes=not ask, declined=UNWRITTEN)
         write(draft)
     value = _value(draft)
     emit(output, value, _text(value))
@@ -193,7 +213,7 @@ def _not_without(option: str, message: str) -> InvalidRequest:
 
 
 def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[str, str | Decimal]:
-    """Ask for every value that no option gave. What is kept as it is, is not written."""
+    """Ask for every value that no option gave. An unchanged value is not written."""
     from cloudgpu.control.setup.init import check_setup
 
     sys.stderr.write("Enter keeps the value in brackets.\n")
@@ -208,7 +228,7 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
     return values
 
 
-def _asked_hosts() -> list[Host]:
+def _ask_hosts() -> list[Host]:
     from cloudgpu.control.setup.init import read_host
 
     hosts: list[Host] = []
@@ -220,7 +240,7 @@ def _asked_hosts() -> list[Host]:
 def _answer(question: str, default: str, read: Callable[[str], T]) -> T | None:
     """Ask until the answer can be read; None for an empty one. Raises InvalidRequest at the end of input."""
     while True:
-        line = answered(f"{question} [{default or 'not set'}]: ")
+        line = read_answer(f"{question} [{default or 'not set'}]: ")
         if not line:
             return None
         try:
@@ -250,7 +270,7 @@ def _key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool
             f"--fingerprint {is_}",
         )
     sys.stderr.write(f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {is_}\n")
-    confirm("Is this the fingerprint that the machine itself shows?", yes=False, no=UNWRITTEN)
+    confirm("Is this the fingerprint that the machine itself shows?", yes=False, declined=UNWRITTEN)
     return key
 
 

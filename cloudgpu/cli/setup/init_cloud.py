@@ -1,4 +1,4 @@
-"""`cloudgpu init CLOUD`: what will be made in the account, the question, and the making; `--remove` takes it away."""
+"""`cloudgpu init CLOUD`: shows what will be created in the account, asks, and creates it; `--remove` removes it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 # What a machine may do under its role, by cloud.
-_LETS = {
+_ROLE_ALLOWS = {
     "aws": "write its own cloudgpu-last-active tag, and nothing else. It costs nothing.",
     "azure": "deallocate itself and write its own tags, and nothing else. It costs nothing.",
 }
 # The options of `init` that name an account of one cloud, by their keys in its table: the cloud, and the option.
-_NAMED = {"profile": "aws", "subscription": "azure", "project": "gcp"}
+_CLOUD_OF_KEY = {"profile": "aws", "subscription": "azure", "project": "gcp"}
 
 
 def prepare(
     cloud: str,
     *,
     account: str | None,
-    named: Mapping[str, str | None],
+    account_keys: Mapping[str, str | None],
     regions: Sequence[str],
     remove: bool,
     yes: bool,
@@ -40,14 +40,14 @@ def prepare(
     budget: tuple[str | None, str | None] = (None, None),
     ssh_from: Sequence[str] = (),
 ) -> None:
-    """Show what will be made or taken away, ask once, do it, and say what is there then.
+    """Show what will be created or removed, ask once, do it, and say what exists then.
 
-    `named` is what --profile, --subscription and --project say, `budget` what --budget and --email do.
+    `account_keys` is --profile, --subscription and --project, `budget` is --budget and --email.
     """
     from cloudgpu.control.setup import cloud_account as cloud_init
     from cloudgpu.control.setup.init import find_existing_setup
 
-    setup, keys = find_existing_setup(os.environ), _named_keys(cloud, named)
+    setup, keys = find_existing_setup(os.environ), _named_keys(cloud, account_keys)
     if remove and ssh_from:
         message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
         raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
@@ -71,23 +71,25 @@ def prepare(
     emit(output, value, _text(value))
 
 
-def _named_keys(cloud: str, named: Mapping[str, str | None]) -> dict[str, str]:
+def _named_keys(cloud: str, account_keys: Mapping[str, str | None]) -> dict[str, str]:
     """Return the keys of the account's table that options give; raise InvalidRequest for another cloud's."""
-    given = {key: value for key, value in named.items() if value is not None}
+    given = {key: value for key, value in account_keys.items() if value is not None}
     for key, value in given.items():
-        if cloud in _NAMED.values() and _NAMED[key] != cloud:
-            message = f"--{key} is about accounts of {_NAMED[key]}, not of {cloud}."
+        if cloud in _CLOUD_OF_KEY.values() and _CLOUD_OF_KEY[key] != cloud:
+            message = f"--{key} is about accounts of {_CLOUD_OF_KEY[key]}, not of {cloud}."
             raise InvalidRequest(message, field=f"--{key}", value=value, next=f"Leave --{key} out.")
     return given
 
 
-def _named_part(prep: Preparation, part: RolePart) -> str:
-    """Return what a part is, with its name where it is not one of the machines' role."""
-    return part.description if prep.role and part in prep.role.parts else f"{part.description} {part.name}"
+def _named_part(preparation: Preparation, part: RolePart) -> str:
+    """Return what a part is, with its name if it does not belong to the machines' role."""
+    return (
+        part.description if preparation.role and part in preparation.role.parts else f"{part.description} {part.name}"
+    )
 
 
 def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
-    """Return the wanted budget; raise InvalidRequest where only one half of it was said."""
+    """Return the requested budget; raise InvalidRequest if only one of its two options is given."""
     from cloudgpu.control.setup.cloud_account import read_budget
 
     if amount is None and email is None:
@@ -106,8 +108,8 @@ def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
 def _budget_line(prep: Preparation, verb: str) -> str:
     if verb != "makes" or prep.budget is None:
         return f"{verb} the budget that mails when the account costs too much"
-    there = prep.budget_there
-    before = f" in place of one of {there.per_month.text()}, to {_emails(there.emails)}" if there else ""
+    existing = prep.budget_there
+    before = f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}" if existing else ""
     return (
         f"makes a budget of {prep.budget.per_month.text()} a month on the whole account{before}: "
         f"it mails {_emails(prep.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
@@ -116,11 +118,11 @@ def _budget_line(prep: Preparation, verb: str) -> str:
 
 
 def _ssh_line(prep: Preparation) -> str:
-    """Return what becomes of the account's rules about SSH."""
-    now, then = ", ".join(prep.ssh_now) or "nobody", ", ".join(prep.ssh_from)
+    """Return how the account's rules for SSH change."""
+    now_open, then_open = ", ".join(prep.ssh_now) or "nobody", ", ".join(prep.ssh_from)
     return (
-        f"opens SSH on every machine of the account, those that run too, to {then} alone; now it is open to {now}. "
-        "Whoever connects from elsewhere is shut out."
+        f"opens SSH on every machine of the account, those that run too, to {then_open} alone; now it is open to "
+        f"{now_open}. Whoever connects from elsewhere is shut out."
     )
 
 
@@ -133,9 +135,9 @@ def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
     tell(f"{prep.where} (account {prep.account} of config.toml)")
     _show_credit(prep)
     for what in changes:
-        whole = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
+        part_name = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
         lines = {"budget": _budget_line(prep, verb), "SSH rules": _ssh_line(prep)}
-        tell(lines.get(what, f"{verb} the {whole}"))
+        tell(lines.get(what, f"{verb} the {part_name}"))
     for part in prep.parts:
         if not part.is_ours:
             tell(f"left alone: the {part.description} {part.name}, which lacks our tag and is somebody else's")
@@ -147,12 +149,14 @@ def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
         _show_uses(prep, name)
     elif prep.timer is not None and any(part.exists and part.is_ours for part in prep.timer.parts):
         tell("Without the role, timers that are set for machines no longer work.")
-    shown = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
-    sys.stderr.write("".join(f"  {line}\n" for line in [f"{prep.draft.found.home.config_file}:", *shown] if shown))
+    changed_lines = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write(
+        "".join(f"  {line}\n" for line in [f"{prep.draft.found.home.config_file}:", *changed_lines] if changed_lines)
+    )
 
 
 def _show_credit(prep: Preparation) -> None:
-    """Say what is left in an account that is paid in advance, or that it is not known."""
+    """Print the balance of a prepaid account, or that it is not known."""
     if isinstance(prep.credit, CloudgpuError):
         tell(f"what is left of its credit is not known: {prep.credit.message}")
     elif prep.credit is not None:
@@ -166,9 +170,12 @@ def _nothing_to_do(prep: Preparation, verb: str) -> str:
 
 
 def _show_uses(prep: Preparation, name: str) -> None:
-    """Say what the roles are for, what in the account is not right, and which document has what a launch takes."""
+    """Print what the roles are for, problems in the account, and which document has the permissions for a launch."""
     if prep.role is not None:
-        tell(f"Under {name} a machine may {_LETS.get(prep.kind, 'say when it was last in use, and nothing else.')}")
+        tell(
+            f"Under {name} a machine may "
+            f"{_ROLE_ALLOWS.get(prep.kind, 'say when it was last in use, and nothing else.')}"
+        )
     if prep.timer is not None:
         tell(
             f"Under {prep.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
@@ -187,10 +194,10 @@ def _show_uses(prep: Preparation, name: str) -> None:
 
 def _roles(prep: Preparation) -> str:
     role, timer = (one.parts[0].name if one else None for one in (prep.role, prep.timer))
-    return _both(role, timer)
+    return _names_with_verb(role, timer)
 
 
-def _both(role: str | None, timer: str | None) -> str:
+def _names_with_verb(role: str | None, timer: str | None) -> str:
     """Return the roles' names, and the verb that goes with them."""
     return f"{role} is" if timer is None else f"{role} and {timer} are"
 
@@ -230,18 +237,18 @@ def _text(value: InitCloudDocument) -> str:
     kind = value["cloud"]
     wrote = [f"Wrote {value['file']}"] if value["written"] else []
     if not value["created"] and not value["removed"]:
-        nothing = f"Nothing {'else ' * bool(wrote)}to change."
-        return "\n".join([*wrote, nothing, *[_next(kind)] * bool(wrote)])
+        nothing_text = f"Nothing {'else ' * bool(wrote)}to change."
+        return "\n".join([*wrote, nothing_text, *[_next(kind)] * bool(wrote)])
     if value["removed"]:
         left = f"Left: [accounts.{value['account']}] in config.toml; machines, disks, images, keys and security groups"
         roles_went = value["role"] is not None and value["removed"] != ["budget"]
-        gone = [f"{_both(value['role'], value['timer_role'])} gone."] * roles_went
-        gone += ["The budget is gone."] * ("budget" in value["removed"])
-        return "\n".join([*wrote, *gone, f"{left} (cloudgpu ls --refresh shows what costs)."])
-    mails = [f"The budget is there: it mails {_emails(value['budget']['emails'])}."] if value["budget"] else []
-    rules = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
-    roles = [f"{_both(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
-    return "\n".join([*wrote, *roles, *rules, *mails, _next(kind)])
+        gone_lines = [f"{_names_with_verb(value['role'], value['timer_role'])} gone."] * roles_went
+        gone_lines += ["The budget is gone."] * ("budget" in value["removed"])
+        return "\n".join([*wrote, *gone_lines, f"{left} (cloudgpu ls --refresh shows what costs)."])
+    budget_lines = [f"The budget is there: it mails {_emails(value['budget']['emails'])}."] if value["budget"] else []
+    ssh_lines = ["SSH is open to these networks alone."] * ("SSH rules" in value["created"])
+    role_lines = [f"{_names_with_verb(value['role'], value['timer_role'])} there."] * (value["role"] is not None)
+    return "\n".join([*wrote, *role_lines, *ssh_lines, *budget_lines, _next(kind)])
 
 
 def _next(kind: str) -> str:

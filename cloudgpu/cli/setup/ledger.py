@@ -1,4 +1,4 @@
-"""`cloudgpu ledger`: a copy of the ledger, its return, and its move to another place."""
+"""`cloudgpu ledger`: back up, restore and move the ledger."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bo
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     from cloudgpu.errors import InvalidRequest
 
-    way = f"cloudgpu ledger {action} {'URL' if action == 'move' else 'FILE'}"
+    usage = f"cloudgpu ledger {action} {'URL' if action == 'move' else 'FILE'}"
     if follow and action != "move":
-        raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {way}")
+        raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {usage}")
     if even_if_older and action != "restore":
         message = "--even-if-older belongs to ledger restore."
-        raise InvalidRequest(message, field="--even-if-older", value=None, next=f"Run: {way}")
+        raise InvalidRequest(message, field="--even-if-older", value=None, next=f"Run: {usage}")
     if place is None and not follow:
         field = "URL" if action == "move" else "FILE"
-        raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {way}")
+        raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {usage}")
 
 
 def _move(session: Session, url: str | None, output: Format, *, follow: bool, yes: bool) -> None:
@@ -83,8 +83,8 @@ def _move(session: Session, url: str | None, output: Format, *, follow: bool, ye
 
     with closing(plan(session, url, follow=follow)) as move:
         if not move.follows:
-            asked = f"Move the ledger from {move.source.location} to {move.to}? The old place becomes read-only."
-            confirm(asked, yes=yes, why="This moves the ledger")
+            question = f"Move the ledger from {move.source.location} to {move.to}? The old place becomes read-only."
+            confirm(question, yes=yes, why="This moves the ledger")
         value = carry_out(session, move, os.environ)
     emit(output, value, "\n".join(_moved_lines(value)))
 

@@ -84,7 +84,7 @@ if TYPE_CHECKING:
         EstimateRequest,
         GangChance,
         NodesDocument,
-        NodesWorth,
+        NodesSpeedUp,
     )
 
 
@@ -317,7 +317,7 @@ def nodes_value(
     }
 
 
-def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesWorth:
+def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesSpeedUp:
     machine_type, listed = estimate.buy.offer.type, estimate.buy.offer.listed
     peak = peak_of([machine_type.gpu])
     value = _cluster_value(
@@ -339,7 +339,7 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
     }
 
 
-def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesWorth]:
+def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesSpeedUp]:
     """Yield the cluster of each GPU that the request names, as the user's own machines."""
     gpu = request.filters.gpu
     for spec in matching_gpus(gpu, catalog.gpus()) if gpu else ():
@@ -348,10 +348,10 @@ def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator
 
 def _cluster_value(
     query: NodesQuery, gpu: str, peak: float | None, listed: TypeNetwork | None, type_name: str | None
-) -> NodesWorth:
+) -> NodesSpeedUp:
     network = listed if query.network_gbit is None else None
     gbit = query.network_gbit if network is None else network.gbit
-    value: NodesWorth = {
+    value: NodesSpeedUp = {
         "provider": None,
         "region": None,
         "instance_type": None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.advice.compare_request import CompareRequest, RentedInputs
     from cloudgpu.control.session.session import Session
-    from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument
+    from cloudgpu.views.documents.money.rent_or_buy import RentOrBuyDocument
 
 MAX_DESKTOPS = 10_000
 LARGE_DESKTOPS = ("a6000",)  # shipped desktops with a card of more memory, the smallest first
@@ -32,7 +32,7 @@ USABLE_MEMORY = 0.9  # the part of a board's memory that drivers and error corre
 MAX_HOURS_RATIO = 2  # at most so many hours of a substitute for one hour of the requested GPU
 
 
-def rent_or_buy_document(session: Session, request: CompareRequest, rented: RentedInputs) -> CalculatedDocument:
+def rent_or_buy_document(session: Session, request: CompareRequest, rented: RentedInputs) -> RentOrBuyDocument:
     """Return the document of `compare` with a price and a use, as described in docs/compare.md. Reads no ledger.
 
     Raises InvalidRequest if the catalogue has no such GPU, no price for it, or does not have both GPUs' speed.

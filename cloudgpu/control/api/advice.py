@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import QuotaDocument, QuotaRequestDocument, RegionsDocument
     from cloudgpu.views.documents.market.recommend import RecommendDocument
     from cloudgpu.views.documents.money.compare import CompareDocument
-    from cloudgpu.views.documents.money.rent_or_buy import CalculatedDocument, DesktopsDocument
+    from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument, RentOrBuyDocument
 
 
 class Advice(Capability):
@@ -158,7 +158,7 @@ class Advice(Capability):
         quota_options = QuotaOptions(request, region, gpu, count, Market.SPOT if spot else Market.ON_DEMAND)
         return request_quota(plan_raise(self._session, quota_options, account=account, provider=provider))
 
-    def compare(self, **options: Unpack[CompareOptions]) -> CompareDocument | CalculatedDocument:
+    def compare(self, **options: Unpack[CompareOptions]) -> CompareDocument | RentOrBuyDocument:
         """Return what an owned desktop would have cost for the same work, by the ledger, or by a price and a use.
 
         With `price`, `utilization` or `hours_per_day` no ledger is read: `compare(gpu="v100", utilization="15%")`.

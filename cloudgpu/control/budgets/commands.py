@@ -30,7 +30,7 @@ from cloudgpu.views.budgets import budget_value, status_value, stop_sentences, s
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.budgets import (
         BudgetCheckDocument,
-        BudgetJudgement,
+        BudgetEvaluation,
         BudgetRemovedDocument,
         BudgetsDocument,
         BudgetSetDocument,
@@ -231,7 +231,7 @@ def check_budgets(session: Session, name: str | None, *, every: timedelta = CHEC
     return {**document, "deadman": ping(session, ok=alerts is None or not alerts["failed"])}
 
 
-def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJudgement:
+def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEvaluation:
     from cloudgpu.control.alerts.alerts import budget_findings, deliver, record_findings
 
     budgets = find_budgets(session, name)
@@ -252,7 +252,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetJud
     }
 
 
-def has_exceeded_budget(document: BudgetsDocument | BudgetJudgement) -> bool:
+def has_exceeded_budget(document: BudgetsDocument | BudgetEvaluation) -> bool:
     """Return whether a budget with the action `refuse` or `stop` is exceeded."""
     return any(one["exhausted"] and set(one["actions"]) & {Action.REFUSE, Action.STOP} for one in document["budgets"])
 

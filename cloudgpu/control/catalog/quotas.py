@@ -26,10 +26,10 @@ from cloudgpu.providers.account_abilities import HasQuota, HasRegions, RaisesQuo
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import (
         QuotaDocument,
+        QuotaIncreaseValue,
         QuotaLimit,
         QuotaNeed,
         QuotaRequestDocument,
-        RaiseValue,
     )
     from cloudgpu.views.documents.parts import Gap
 
@@ -186,7 +186,7 @@ class QuotaIncrease:
     quota: Quota | None
     need: QuotaDemand | None = None
 
-    def value(self) -> RaiseValue:
+    def value(self) -> QuotaIncreaseValue:
         """Return it as plain values, as `quota --request` shows it before it is sent."""
         return {
             "provider": self.provider.kind,

@@ -67,12 +67,12 @@ def _month_of(document: ReportDocument) -> Period | None:
 
 def message_of(document: ReportDocument) -> Message:
     """Return the report as a message: the summary, the page as attached file, and the full text for other receivers."""
-    from cloudgpu.views.report.html import letter, to_html
+    from cloudgpu.views.report.html import report_message, to_html
     from cloudgpu.views.report.markdown import to_markdown
 
-    text = letter(document, zone_of(document["tz"]))
+    text = report_message(document, zone_of(document["tz"]))
     full_text = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # without heading and GitHub escapes
-    attachment = Attached(text.file, "text/html", to_html(document).encode(), text.alone, full_text.strip())
+    attachment = Attached(text.file, "text/html", to_html(document).encode(), text.text_without_file, full_text.strip())
     return Message(text.subject, text.text, urgent=False, attached=attachment)
 
 

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.advice.compare_sentences import CompareFacts
     from cloudgpu.views.documents.money.compare import (
-        Again,
-        AgainCases,
         BreakEven,
         CloudCost,
         ComparedDay,
         CompareDocument,
-        Counterpart,
+        CostlierCases,
+        CostlierPeriod,
         DailyPace,
         NumberCases,
         OwnedCases,
         OwnedCost,
         OwnMachine,
         Paces,
+        RentalAlternative,
         ScaledGpu,
         TimeCases,
     )
@@ -193,8 +193,8 @@ def _times(facts: CompareFacts, time_of: Callable[[CaseCosts], datetime | None])
     return {"low": _time(low), "expected": _time(expected), "high": _time(high)}
 
 
-def _rerun_value(facts: CompareFacts) -> AgainCases:
-    def rerun_value(costs: CaseCosts) -> Again | None:
+def _rerun_value(facts: CompareFacts) -> CostlierCases:
+    def rerun_value(costs: CaseCosts) -> CostlierPeriod | None:
         return (
             None
             if costs.desktop_costlier is None
@@ -224,7 +224,7 @@ def _daily_pace(costs: CaseCosts) -> DailyPace | None:
 def own_value(work: OwnMachineWork) -> OwnMachine:
     """Return one of the user's own machines: its hours and electricity, and where the same could have been rented."""
     offer, price = work.offer, work.per_hour
-    rented: Counterpart | None = None
+    rented: RentalAlternative | None = None
     if offer is not None and price is not None:
         rented = {
             "provider": offer.type.provider,

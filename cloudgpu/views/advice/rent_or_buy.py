@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.money.rent_or_buy import (
-        CalculatedDocument,
         CurvePoint,
-        DearerAgain,
         Outcome,
         Outcomes,
         OverYears,
         RentedMachine,
+        RentOrBuyDocument,
+        ReplacementPeriod,
         ScaledOutcomes,
         SpeedRatio as SpeedRatioValue,
         TimelinePoint,
@@ -95,7 +95,7 @@ STEPS = 48  # of a timeline
 
 def rent_or_buy_value(
     calculation: Calculation, now: datetime, *, changed: Sequence[str] = (), currency: Currency | None = None
-) -> CalculatedDocument:
+) -> RentOrBuyDocument:
     """Return what follows from a price and a utilization, with all assumptions."""
     expected = [
         evaluate_case(calculation.case_at(use, calculation.speed_ratio.ratio)) for use in calculation.rent.use.shares
@@ -246,7 +246,7 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
     }
 
 
-def _costlier_again_value(interval: CostlierInterval) -> DearerAgain:
+def _costlier_again_value(interval: CostlierInterval) -> ReplacementPeriod:
     return {"from_days": rounded_number(hours(interval.since) / 24), "until_days": _days(interval.until)}
 
 

@@ -10,13 +10,13 @@ from cloudgpu.core.policies.policy import Do as _Do
 
 
 class Unit(NamedTuple):
-    """What a text is written in: its unit for people, and the pattern that every such text has."""
+    """The format of a text: its unit for people, and the pattern that every such text matches."""
 
     name: str
     pattern: str
 
 
-# An enumeration in the annotation says which words there are.
+# An enumeration in the annotation lists the possible words.
 Time = Annotated[str, Unit("time in UTC", r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
 Day = Annotated[str, Unit("day", r"^\d{4}-\d\d-\d\d$")]
 Usd = Annotated[str, Unit("US dollars", r"^-?\d+(\.\d+)?$")]
@@ -38,13 +38,13 @@ class Fault(TypedDict):
     kind: str
     """One of the [kinds](errors.md#kinds)."""
     field: str | None
-    """Which option, argument, key or file."""
+    """The option, argument, key or file that is wrong."""
     value: str | None
-    """What it held; never a secret."""
+    """Its value; never a secret."""
     message: str
-    """One whole sentence."""
+    """The error in one sentence."""
     next: str | None
-    """The way out."""
+    """What to do."""
 
 
 class ErrorDocument(TypedDict):
@@ -61,7 +61,7 @@ class Identity(TypedDict):
     """`aws account`, `google project`, `azure subscription`, `computer` or `ssh host`."""
     id: str
     """What it is compared by: the account's number, the project, the subscription; for a computer its machine id, the
-    user's number and the place.
+    user's id and the place.
     """
     text: str
     """The same for people."""
@@ -76,7 +76,7 @@ class RuleText(TypedDict):
     text: str
     """What it says."""
     at: Time | None
-    """When it acts next, if nothing changes; null: nobody can say, or it does not."""
+    """When it acts next, if nothing changes; null: it does not, or that is not known."""
 
 
 class Gpu(TypedDict):
@@ -100,9 +100,9 @@ class Price(TypedDict):
     usd_per_hour: Usd
     """US dollars an hour."""
     source: str
-    """Who says so."""
+    """The source of the price."""
     as_of: Time
-    """When that was true."""
+    """The date of the price."""
     basis: PriceBasis
     """`quoted`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the
     settings have none).
@@ -117,48 +117,48 @@ class Address(TypedDict):
     port: int
     """The port."""
     user: str
-    """Whom to log in as."""
+    """The user to log in as."""
 
 
 class Speed(TypedDict):
     """How fast a GPU is."""
 
     vs_h100: float
-    """As a part of one H100 SXM."""
+    """The speed as a multiple of one H100 SXM."""
     basis: str
     """`measured`, or what replaces a measurement."""
 
 
 class ExchangeRate(TypedDict):
-    """A rate of exchange."""
+    """An exchange rate."""
 
     code: str
     """The currency, by ISO 4217."""
     per_usd: DecimalText
-    """How many of it a dollar is."""
+    """The number of its units for one US dollar."""
     as_of: str
     """The rate's day."""
     source: str
-    """Who says so; empty where it was typed."""
+    """The source of the rate; empty where it was typed."""
 
 
 class DesktopLine(TypedDict):
-    """An owned desktop doing the same."""
+    """The cost of the same work on an owned desktop."""
 
     name: str
     """The setting `desktop`."""
     gpu: str
     """Its GPU."""
     desktops: int
-    """How many of it the billed hours take."""
+    """The number of desktops that the billed hours need."""
     hours: DecimalText
-    """For how many hours one of it works, if every billed hour of a GPU was work."""
+    """Hours for which one desktop works, if every billed hour of a GPU was work."""
     electricity_usd: Usd
     """Electricity for these hours, and while it waits."""
     purchase_usd: Usd
     """What was paid for them."""
     total_usd: Usd
-    """Both, with maintenance, less what they are worth."""
+    """Both, with maintenance, minus the remaining value of the desktops."""
     source: str
     """Where the figures come from."""
     as_of: str
@@ -192,19 +192,19 @@ class Gap(TypedDict):
 
 
 class FailedReceiver(TypedDict):
-    """Somebody who did not take a message."""
+    """A receiver that did not accept a message."""
 
     receiver: str
-    """Who."""
+    """Its name."""
     why: str
-    """Why not."""
+    """Why it did not."""
 
 
 class DeclinedDocument(TypedDict):
     """You answered a question with no; the exit code is 0."""
 
     declined: str
-    """How things stand: `Nothing was done.`, or what was done before the question."""
+    """What was done: `Nothing was done.`, or what was done before the question."""
 
 
 class AccountAnswers(TypedDict):
@@ -220,7 +220,7 @@ class RentedOffer(TypedDict):
     """A machine that can be rented; a part of documents, not one of its own."""
 
     provider: str
-    """Who rents it out: `aws`, `gcp`, `azure`, `lambda`, `runpod` or `vast`."""
+    """The provider: `aws`, `gcp`, `azure`, `lambda`, `runpod` or `vast`."""
     region: str
     """The cheapest region, or the requested one."""
     instance_type: str
@@ -232,17 +232,17 @@ class RentedOffer(TypedDict):
     gpu: str
     """Its GPU."""
     count: int
-    """How many of it."""
+    """The number of GPUs."""
     share: float
-    """Below 1: a fraction of one."""
+    """Below 1: a fraction of one GPU."""
     price: Price
     """The listed price of one machine."""
     old: bool
-    """That is more than 180 days old."""
+    """The price is more than 180 days old."""
 
 
 class ListedOffer(RentedOffer):
-    """The same, with what the catalogue knows of its type."""
+    """A machine that can be rented, with what the catalogue knows about its type."""
 
     gpu_memory_gib: float | None
     """Memory per GPU, or of the fraction."""
@@ -257,7 +257,7 @@ class ListedOffer(RentedOffer):
     spot_only: bool
     """It has a list price, but is not sold on demand."""
     recalled: list[str]
-    """Which facts of the type are from memory."""
+    """Which properties of the type are from memory."""
 
 
 class MachineInRun(TypedDict):
@@ -270,7 +270,7 @@ class MachineInRun(TypedDict):
 
 
 class CostBounds(TypedDict):
-    """What something cost, and between what that lies; a part of documents, not one of its own."""
+    """A cost with its bounds; a part of documents, not one of its own."""
 
     usd: Usd
     """What it cost."""
@@ -281,14 +281,14 @@ class CostBounds(TypedDict):
 
 
 class CountedPeriod(TypedDict):
-    """The period that amounts are of; a part of documents, not one of its own."""
+    """The period of the amounts; a part of documents, not one of its own."""
 
     since: Time | None
-    """The begin of the period; null: since ever."""
+    """The start of the period; null: all time."""
     until: Time | None
     """Its end, which is not in it; null: up to now."""
     as_of: Time
-    """Up to when what runs is counted."""
+    """The time up to which running machines are counted."""
 
 
 class CountedDays(CountedPeriod):
@@ -299,11 +299,11 @@ class CountedDays(CountedPeriod):
 
 
 class SpeedBounds(TypedDict):
-    """Between what a ratio of speeds lies; a part of documents, not one of its own."""
+    """The bounds of a ratio of speeds; a part of documents, not one of its own."""
 
     low: float
     """At least."""
     high: float
     """At most."""
     basis: str
-    """What that rests on."""
+    """What the ratio is based on."""

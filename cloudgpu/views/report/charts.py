@@ -1,6 +1,6 @@
 """The report's three charts as SVG: cloud against desktop, what each day cost, and what machines did with their hours.
 
-They are as wide as the page and drawn in floats, which are exact enough for pixels. No text is in what is stretched.
+They are as wide as the page. Amounts are floats, which are exact enough for pixels. Text is never stretched.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-from cloudgpu.views.report.svg import dates, day_text, escaped, figures, levels, percent, picture, tag
+from cloudgpu.views.report.svg import axis_amounts, axis_dates, axis_levels, chart_svg, day_text, escaped, percent, tag
 
-WIDTH = 1000  # units of what is stretched to the page's width
-HEIGHT = 220  # pixels between the lowest and the highest line
-TOP, FOOT = 20, 26  # pixels above and below that, for words
-END_MARK = 6  # pixels that a mark at the very end stands out
-ROW = 38  # pixels for one machine
+WIDTH = 1000  # units, which are stretched to the page's width
+HEIGHT = 220  # pixels from the lowest to the highest grid line
+TOP, FOOT = 20, 26  # pixels above and below the grid, for labels
+END_MARK = 6  # pixels by which a mark at the right end may overlap the margin
+ROW_HEIGHT = 38  # pixels for one machine
 BAR_HEIGHT = 12  # pixels
 DIGIT_WIDTH = 6.9  # pixels that a digit of an axis is wide, at most
-MAX_NAME = 24  # characters of a name beside a bar
-NARROWEST = 260  # pixels of a chart on a telephone
-MAX_POINTS = 400
-FEW_BARS = 31
+MAX_NAME = 24  # characters of a machine's name above its bar
+MIN_WIDTH = 260  # pixels of a chart on a telephone
+MAX_POINTS = 400  # of a curve
+FEW_BARS = 31  # up to here, labels stand below the middle of a bar
 Step = Literal["day", "week", "month"]
 ACTIVITIES = ("busy", "used", "idle", "unknown")
 
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class BreakEvenDay:
-    """The day on which the cloud has cost as much; `projected`: if things go on as they are."""
+    """The day on which the cloud has cost as much as the desktop; `projected`: it is still to come."""
 
     day: date
     projected: bool
@@ -59,89 +59,102 @@ class MachineBar:
 
     name: str
     label: str
-    seconds: tuple[float, float, float, float]  # as ACTIVITIES has them
+    seconds: tuple[float, float, float, float]  # in the order of ACTIVITIES
     tooltip: str
 
 
-def spending_bars(begins: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, step: Step) -> str:
-    """Return bars, one for each period that begins on these days, the layers upon each other, the first at the bottom.
+def spending_bars(
+    first_days: Sequence[date], layers: Sequence[Layer], title: str, description: str, *, step: Step
+) -> str:
+    """Return stacked bars, one for each period that begins on one of `first_days`; the first layer is at the bottom.
 
-    Empty where there is no period.
+    Empty without a period.
     """
-    if not begins:
+    if not first_days:
         return ""
-    first, number = begins[0], _place(begins[0], begins[-1], step) + 1
+    first, period_count = first_days[0], _period_index(first_days[0], first_days[-1], step) + 1
     totals = [sum(values) for values in zip(*(layer.values for layer in layers), strict=True)]
-    lines = levels(max(totals, default=0.0))
-    each = WIDTH / number
-    wide = min(each * 0.8, 60.0)
-    lefts = [_place(first, day, step) * each + (each - wide) / 2 for day in begins]
-    few = step == "month" or number <= FEW_BARS  # then a day stands below its bar, else where its bar begins
-    named = dates(first, begins[-1])
-    ticks = [((_place(first, day, step) + few / 2) / number, text) for day, text in named]
-    drawn = _stacked_paths(layers, lefts, wide, HEIGHT / lines[-1])
-    return _with_axes("spend", title, description, lines, ticks, _stretched_svg(*drawn), middle=few)
+    grid_lines = axis_levels(max(totals, default=0.0))
+    slot_width = WIDTH / period_count
+    bar_width = min(slot_width * 0.8, 60.0)
+    lefts = [_period_index(first, day, step) * slot_width + (slot_width - bar_width) / 2 for day in first_days]
+    is_centred = (
+        step == "month" or period_count <= FEW_BARS
+    )  # then a day stands below its bar, else where its bar first_days
+    labels = axis_dates(first, first_days[-1])
+    ticks = [((_period_index(first, day, step) + is_centred / 2) / period_count, text) for day, text in labels]
+    paths = _stacked_paths(layers, lefts, bar_width, HEIGHT / grid_lines[-1])
+    return _with_axes("spend", title, description, grid_lines, ticks, _stretched_svg(*paths), is_centred=is_centred)
 
 
-def _place(first: date, day: date, step: Step) -> int:
+def _period_index(first: date, day: date, step: Step) -> int:
     """Return how many periods after the first one a day is."""
     if step == "month":
         return (day.year - first.year) * 12 + day.month - first.month
     return (day - first).days // (7 if step == "week" else 1)
 
 
-def _stacked_paths(layers: Sequence[Layer], lefts: Sequence[float], wide: float, scale: float) -> list[str]:
+def _stacked_paths(layers: Sequence[Layer], lefts: Sequence[float], bar_width: float, scale: float) -> list[str]:
     """Return one path per layer: all of its bars."""
-    reached = [0.0] * len(lefts)
+    bar_tops = [0.0] * len(lefts)
     paths = []
     for number, layer in enumerate(layers, 1):
-        steps = []
-        for place, (left, value) in enumerate(zip(lefts, layer.values, strict=True)):
-            high = value * scale
-            if high <= 0:
+        commands = []
+        for index, (left, value) in enumerate(zip(lefts, layer.values, strict=True)):
+            height = value * scale
+            if height <= 0:
                 continue
-            gap = 0.8 if reached[place] and high > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
-            steps.append(f"M{left:.1f} {HEIGHT - reached[place] - gap:.1f}h{wide:.1f}v-{high - gap:.1f}h-{wide:.1f}z")
-            reached[place] += high
-        paths.append(tag("path", tag("title", escaped(layer.name)), class_=f"layer p{number}", d="".join(steps)))
+            gap = 0.8 if bar_tops[index] and height > 2 else 0.0  # noqa: PLR2004  (a line of the page between two)
+            bottom = HEIGHT - bar_tops[index] - gap
+            commands.append(f"M{left:.1f} {bottom:.1f}h{bar_width:.1f}v-{height - gap:.1f}h-{bar_width:.1f}z")
+            bar_tops[index] += height
+        paths.append(tag("path", tag("title", escaped(layer.name)), class_=f"layer p{number}", d="".join(commands)))
     return paths
 
 
-def cost_curves(points: Sequence[Point], meeting: BreakEvenDay | None, title: str, description: str) -> str:
-    """Return both curves from the first to the last day, and where they meet; two days at least make a curve.
+def cost_curves(points: Sequence[Point], break_even_day: BreakEvenDay | None, title: str, description: str) -> str:
+    """Return both curves from the first to the last day, and the break-even; empty for less than two days.
 
-    A projected meeting that is further away than the curves are long is not drawn.
+    A projected break-even that is further away than the curves are long is not drawn.
     """
     if len(points) < 2:  # noqa: PLR2004
         return ""
-    points_drawn = _fewer_points(points)
-    first, last = points_drawn[0].day, points_drawn[-1].day
-    if meeting is not None and (meeting.day < first or meeting.day - last > max(last - first, timedelta(days=30))):
-        meeting = None
-    met = None if meeting is None else _break_even_point(points_drawn, meeting)
-    end = last if meeting is None else max(last, meeting.day)
-    span = max(1, (end - first).days)
-    lines = levels(max(max(one.cloud, one.desktop) for one in (*points_drawn, *([met] if met else ()))))
-    place = _Place(first, span, HEIGHT / lines[-1])
-    parts = [*_curves(points_drawn, met if meeting and meeting.projected else None, place)]
-    ticks = [((day - first).days / span, text) for day, text in dates(first, end)]
-    marked = _point_marks(met, place, projected=meeting.projected) if meeting is not None and met is not None else ()
-    return _with_axes("curve", title, description, lines, ticks, _stretched_svg(*parts), *marked)
+    drawn_points = _fewer_points(points)
+    first, last = drawn_points[0].day, drawn_points[-1].day
+    if break_even_day is not None and (
+        break_even_day.day < first or break_even_day.day - last > max(last - first, timedelta(days=30))
+    ):
+        break_even_day = None
+    break_even = None if break_even_day is None else _break_even_point(drawn_points, break_even_day)
+    end = last if break_even_day is None else max(last, break_even_day.day)
+    day_count = max(1, (end - first).days)
+    grid_lines = axis_levels(
+        max(max(one.cloud, one.desktop) for one in (*drawn_points, *([break_even] if break_even else ())))
+    )
+    scale = _Scale(first, day_count, HEIGHT / grid_lines[-1])
+    parts = [*_curves(drawn_points, break_even if break_even_day and break_even_day.projected else None, scale)]
+    ticks = [((day - first).days / day_count, text) for day, text in axis_dates(first, end)]
+    marks = (
+        _point_marks(break_even, scale, projected=break_even_day.projected)
+        if break_even_day is not None and break_even is not None
+        else ()
+    )
+    return _with_axes("curve", title, description, grid_lines, ticks, _stretched_svg(*parts), *marks)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a day and an amount stand."""
+class _Scale:
+    """Where a day and an amount are in a chart: `across` is a share of the width, `down` in pixels."""
 
     first: date
-    span: int
-    scale: float
+    days: int
+    pixels_per_unit: float
 
     def across(self, day: date) -> float:
-        return (day - self.first).days / self.span
+        return (day - self.first).days / self.days
 
     def down(self, amount: float) -> float:
-        return HEIGHT - amount * self.scale
+        return HEIGHT - amount * self.pixels_per_unit
 
     def path(self, points: Sequence[tuple[date, float]]) -> str:
         return "M" + "L".join(f"{self.across(day) * WIDTH:.1f} {self.down(amount):.1f}" for day, amount in points)
@@ -152,39 +165,39 @@ def _fewer_points(points: Sequence[Point]) -> Sequence[Point]:
     return points if step == 1 else [*points[:-1:step], points[-1]]
 
 
-def _break_even_point(points: Sequence[Point], meeting: BreakEvenDay) -> Point:
+def _break_even_point(points: Sequence[Point], break_even_day: BreakEvenDay) -> Point:
     """Return the break-even point on the desktop's curve; a future one is extrapolated from the last month."""
     last = points[-1]
-    if meeting.day <= last.day:
-        after = points[bisect_left(points, meeting.day, key=lambda point: point.day)]
-        return Point(meeting.day, after.desktop, after.desktop)
+    if break_even_day.day <= last.day:
+        next_point = points[bisect_left(points, break_even_day.day, key=lambda point: point.day)]
+        return Point(break_even_day.day, next_point.desktop, next_point.desktop)
     month = points[max(0, bisect_left(points, last.day - timedelta(days=30), key=lambda point: point.day))]
     days = (last.day - month.day).days
     pace = (last.desktop - month.desktop) / days if days else 0.0
-    amount = last.desktop + max(0.0, pace) * (meeting.day - last.day).days
-    return Point(meeting.day, amount, amount)
+    amount = last.desktop + max(0.0, pace) * (break_even_day.day - last.day).days
+    return Point(break_even_day.day, amount, amount)
 
 
-def _curves(points: Sequence[Point], to_come: Point | None, place: _Place) -> list[str]:
+def _curves(points: Sequence[Point], projected_point: Point | None, scale: _Scale) -> list[str]:
     cloud = [(point.day, point.cloud) for point in points]
     desktop = [(point.day, point.desktop) for point in points]
-    drawn = [("cloud", cloud), ("desktop", desktop)]
-    if to_come is not None:
-        end = (to_come.day, to_come.cloud)
-        drawn += [("cloud to-come", [cloud[-1], end]), ("desktop to-come", [desktop[-1], end])]
-    return [tag("path", class_=f"line {kind}", d=place.path(one)) for kind, one in drawn]
+    lines = [("cloud", cloud), ("desktop", desktop)]
+    if projected_point is not None:
+        end = (projected_point.day, projected_point.cloud)
+        lines += [("cloud to-come", [cloud[-1], end]), ("desktop to-come", [desktop[-1], end])]
+    return [tag("path", class_=f"line {kind}", d=scale.path(one)) for kind, one in lines]
 
 
-def _point_marks(met: Point, place: _Place, *, projected: bool) -> tuple[str, ...]:
-    share, down = place.across(met.day), TOP + place.down(met.desktop)
+def _point_marks(break_even: Point, scale: _Scale, *, projected: bool) -> tuple[str, ...]:
+    share, down = scale.across(break_even.day), TOP + scale.down(break_even.desktop)
     across = percent(share)
-    left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
-    text = f"Break-even {'about ' if projected else ''}{day_text(met.day)}"
+    is_left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
+    text = f"Break-even {'about ' if projected else ''}{day_text(break_even.day)}"
     return (
         tag("line", class_="meets", x1=across, x2=across, y1=TOP, y2=TOP + HEIGHT),
         tag("circle", class_="meets", cx=across, cy=f"{down:.1f}", r=5),
-        tag("text", escaped(text), class_="said", x=across, dx=6 if left else -6, y=TOP - 7,
-            text_anchor="start" if left else "end"),
+        tag("text", escaped(text), class_="said", x=across, dx=6 if is_left else -6, y=TOP - 7,
+            text_anchor="start" if is_left else "end"),
     )  # fmt: skip
 
 
@@ -193,8 +206,8 @@ def machine_bars(machines: Sequence[MachineBar], title: str, description: str) -
     if not machines:
         return ""
     longest = max(sum(bar.seconds) for bar in machines) or 1.0
-    rows = [piece for number, one in enumerate(machines) for piece in _hours_row(one, number * ROW, longest)]
-    return picture("hours", title, description, *rows, height=len(machines) * ROW)
+    rows = [piece for number, one in enumerate(machines) for piece in _hours_row(one, number * ROW_HEIGHT, longest)]
+    return chart_svg("hours", title, description, *rows, height=len(machines) * ROW_HEIGHT)
 
 
 def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
@@ -203,17 +216,17 @@ def _hours_row(bar: MachineBar, top: int, longest: float) -> list[str]:
         tag("text", escaped(name), x=0, y=top + 14),
         tag("text", escaped(bar.label), class_="value", x="100%", y=top + 14, text_anchor="end"),
     ]
-    reached = 0.0
+    seconds_before = 0.0
     for activity, seconds in zip(ACTIVITIES, bar.seconds, strict=True):
         if seconds > 0:
-            place = {"x": percent(reached / longest), "width": percent(seconds / longest)}
-            parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR_HEIGHT, **place))
-            reached += seconds
+            position = {"x": percent(seconds_before / longest), "width": percent(seconds / longest)}
+            parts.append(tag("rect", class_=f"p-{activity}", y=top + 20, height=BAR_HEIGHT, **position))
+            seconds_before += seconds
     return [tag("g", tag("title", escaped(bar.tooltip)), *parts)]
 
 
 def _stretched_svg(*parts: str) -> str:
-    """Return what is drawn in units of its own, stretched to the chart's width."""
+    """Return parts that are drawn in units of WIDTH and HEIGHT, stretched to the chart's width."""
     return tag(
         "svg", *parts, x=0, y=TOP, width="100%", height=HEIGHT, viewBox=f"0 0 {WIDTH} {HEIGHT}",
         preserveAspectRatio="none", overflow="visible",
@@ -224,26 +237,26 @@ def _with_axes(
     name: str,
     title: str,
     description: str,
-    lines: tuple[float, ...],
+    grid_lines: tuple[float, ...],
     ticks: Sequence[tuple[float, str]],
-    *drawn: str,
-    middle: bool = False,
+    *parts: str,
+    is_centred: bool = False,
 ) -> str:
-    """Return what is drawn upon lines with their amounts, and the days below it: at their marks, or right of them."""
-    texts = figures(lines)
+    """Return a chart's parts on labelled grid lines; labels of days are centred at their ticks, or right of them."""
+    texts = axis_amounts(grid_lines)
     rows = []
-    for line, text in zip(lines, texts, strict=True):
-        down = TOP + HEIGHT - line / lines[-1] * HEIGHT
+    for line, text in zip(grid_lines, texts, strict=True):
+        down = TOP + HEIGHT - line / grid_lines[-1] * HEIGHT
         rows.append(tag("line", class_="grid" if line else "base", x1=0, x2="100%", y1=f"{down:.1f}", y2=f"{down:.1f}"))
         rows.append(tag("text", escaped(text), class_="axis", x=-8, y=f"{down + 4:.1f}", text_anchor="end"))
     below = []
     for share, text in ticks:
         across = percent(share)
         below.append(tag("line", class_="base", x1=across, x2=across, y1=TOP + HEIGHT, y2=TOP + HEIGHT + 5))
-        if middle or share + len(text) * DIGIT_WIDTH / NARROWEST <= 1:  # else the words would not fit
-            anchor = "middle" if middle else None
+        if is_centred or share + len(text) * DIGIT_WIDTH / MIN_WIDTH <= 1:  # else the words would not fit
+            anchor = "middle" if is_centred else None
             below.append(tag("text", escaped(text), class_="axis", x=across, y=TOP + HEIGHT + 19, text_anchor=anchor))
-    return picture(
-        name, title, description, *rows, *drawn, *below,
+    return chart_svg(
+        name, title, description, *rows, *parts, *below,
         height=TOP + HEIGHT + FOOT, left=max(map(len, texts)) * DIGIT_WIDTH + 10, right=END_MARK,
     )  # fmt: skip

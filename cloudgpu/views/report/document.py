@@ -1,4 +1,4 @@
-"""The parts of a report as plain values: days, projects, machines, idle time, what rules saved, what is left over."""
+"""The parts of a report as plain values: days, projects, machines, idle time, savings, idle resources."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     )
     from cloudgpu.views.documents.parts import CostBounds
 
-MAX_DAYS = 400  # a chart has no room for more: beyond it, months
+MAX_DAYS = 400  # for more, a chart shows months
 MAX_MACHINES = 200
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSummary:
-    """One machine of a report: its row, what it cost, the hours that it was billed for, and what of that was idle."""
+    """One machine of a report: its record, its cost, the use of its billed hours, and the cost of its idle time."""
 
     machine: Machine
-    tally: CostTotals
+    totals: CostTotals
     hours: Sequence[Hour]
     idle: Sums
 
@@ -95,11 +95,11 @@ def _rounded_days(sums: Mapping[str, Mapping[str, Iterable[Sums]]]) -> Iterator[
     cells = [(day, project, add_sums(some).amount) for day, of_day in sums.items() for project, some in of_day.items()]
     amounts = dict(zip([cell[:2] for cell in cells], shares(cell[2] for cell in cells), strict=True))
     for day, projects in sums.items():
-        shown = {project: amounts[day, project] for project in projects}
+        rounded = {project: amounts[day, project] for project in projects}
         yield {
             "day": day,
-            "usd": usd(sum(shown.values(), start=money(NO_SUMS.amount))),
-            "projects": {project: usd(amount) for project, amount in shown.items()},
+            "usd": usd(sum(rounded.values(), start=money(NO_SUMS.amount))),
+            "projects": {project: usd(amount) for project, amount in rounded.items()},
         }
 
 
@@ -109,57 +109,63 @@ def projects_value(daily: DailyCosts) -> list[ProjectSum]:
     for day in daily.days.values():
         for project, one in day.items():
             sums.setdefault(project, []).append(one)
-    totals = sorted(((name, add_sums(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
-    amounts = shares(total.amount for _, total in totals)
-    return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
+    return _project_sums(sums)
 
 
-def owners_value(machines: Iterable[Machine], tallies: Mapping[str, CostTotals]) -> list[ProjectSum]:
+def owners_value(machines: Iterable[Machine], totals_by_id: Mapping[str, CostTotals]) -> list[ProjectSum]:
     """Return the cost of each owner's machines and named resources, the highest first; "" is without owner.
 
-    `tallies` are of each row, by its id. Amounts are rounded so that they add up to the rounded total.
+    `totals_by_id` is by the id of a machine or resource. Amounts are rounded so that they add up to the rounded total.
     """
     sums: dict[str, list[Sums]] = {}
     for machine in machines:
-        if machine.id in tallies:
-            sums.setdefault(str(machine.owner or ""), []).append(_sums(tallies[machine.id]))
-    totals = sorted(((name, add_sums(some)) for name, some in sums.items()), key=lambda one: (-one[1].amount, one[0]))
+        if machine.id in totals_by_id:
+            sums.setdefault(str(machine.owner or ""), []).append(_sums(totals_by_id[machine.id]))
+    return _project_sums(sums)
+
+
+def _project_sums(sums: Mapping[str, Sequence[Sums]]) -> list[ProjectSum]:
+    totals = sorted(((name, add_sums(costs)) for name, costs in sums.items()), key=lambda one: (-one[1].amount, one[0]))
     amounts = shares(total.amount for _, total in totals)
     return [{"name": name, **_cost(total, amount)} for (name, total), amount in zip(totals, amounts, strict=True)]
 
 
-def jobs_value(tallies: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
+def jobs_value(totals_by_id: Mapping[str, CostTotals], jobs: Mapping[str, Job]) -> list[ReportJob]:
     """Return the cost of each job, the highest first, then that of no single job; empty if no job ran.
 
-    `tallies` are the groups by job of `core.billing.cost_groups`, `jobs` are by id. The amounts add up to the total.
+    `totals_by_id` are the groups by job of `core.billing.cost_groups`. The amounts add up to the total.
     """
-    if not any(tallies):
+    if not any(totals_by_id):
         return []
-    order = sorted(tallies, key=lambda key: (key not in jobs, -tallies[key].amount, key))
-    amounts = shares(tallies[key].amount for key in order)
-    return [_job(key, tallies[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
+    order = sorted(totals_by_id, key=lambda key: (key not in jobs, -totals_by_id[key].amount, key))
+    amounts = shares(totals_by_id[key].amount for key in order)
+    return [_job(key, totals_by_id[key], amount, jobs.get(key)) for key, amount in zip(order, amounts, strict=True)]
 
 
-def _job(key: str, tally: CostTotals, amount: Money, job: Job | None) -> ReportJob:
+def _job(key: str, totals: CostTotals, amount: Money, job: Job | None) -> ReportJob:
     return {
         "id": key,
         "name": key if job is None else job.name,
         "state": None if job is None else str(job.state),
-        **_cost(_sums(tally), amount),
-        "billed_s": round(tally.billed_us / _SECOND),
-        "without_price": tally.without_price,
+        **_cost(_sums(totals), amount),
+        "billed_s": round(totals.billed_us / _SECOND),
+        "without_price": totals.without_price,
     }
 
 
 def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[CostTotals]) -> MachinesOfReport:
-    """Return the machines, the costliest first and `MAX_MACHINES` at most, with sums of the others and of kept things.
+    """Return the machines, most expensive first, `MAX_MACHINES` at most, the sum of the others and of `resources`.
 
-    With these sums they add up to the total.
+    All of them add up to the total.
     """
-    machines = sorted(summaries, key=lambda one: (-one.tally.amount, one.machine.id))
+    machines = sorted(summaries, key=lambda one: (-one.totals.amount, one.machine.id))
     first, rest = machines[:MAX_MACHINES], machines[MAX_MACHINES:]
     resource_sums = [_sums(totals) for totals in resources]
-    exact = [*(_sums(one.tally) for one in first), add_sums(_sums(one.tally) for one in rest), add_sums(resource_sums)]
+    exact = [
+        *(_sums(one.totals) for one in first),
+        add_sums(_sums(one.totals) for one in rest),
+        add_sums(resource_sums),
+    ]
     amounts = shares(one.amount for one in exact)
     return MachinesOfReport(
         first=[_machine(one, amount) for one, amount in zip(first, amounts, strict=False)],
@@ -171,8 +177,8 @@ def machines_value(summaries: Iterable[MachineSummary], resources: Iterable[Cost
 
 def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
     machine = summary.machine
-    unknown_price = bool(summary.tally.without_price) and not summary.tally.high
-    cost = None if unknown_price else _cost(_sums(summary.tally), amount)
+    unknown_price = bool(summary.totals.without_price) and not summary.totals.high
+    cost = None if unknown_price else _cost(_sums(summary.totals), amount)
     return {
         "id": machine.id,
         "name": machine.name,
@@ -190,15 +196,15 @@ def _machine(summary: MachineSummary, amount: Money) -> ReportMachine:
         "high_usd": None if cost is None else cost["high_usd"],
         **_times([summary]),
         "idle_usd": usd(money(summary.idle.amount)),
-        "marks": summary.tally.marks,
-        "without_price": summary.tally.without_price,
+        "marks": summary.totals.marks,
+        "without_price": summary.totals.without_price,
     }
 
 
 def _gpus(machine: Machine) -> str | None:
     """Return `T4`, `8 x A100`, `1/6 of A10`; None for a machine without one."""
-    found = [(accelerator.name, accelerator.number, accelerator.share) for accelerator in machine.accelerators or ()]
-    return ", ".join(_gpu(*one) for one in found) or None
+    gpus = [(accelerator.name, accelerator.number, accelerator.share) for accelerator in machine.accelerators or ()]
+    return ", ".join(_gpu(*one) for one in gpus) or None
 
 
 def _gpu(name: str, count: int, share: float) -> str:
@@ -207,8 +213,8 @@ def _gpu(name: str, count: int, share: float) -> str:
 
 
 def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
-    """Return whole seconds: what was billed, and what of that was GPU work, other use, idle and not known."""
-    billed = round(sum(summary.tally.billed_us for summary in summaries) / _SECOND)
+    """Return the billed time in whole seconds, and how much of it was GPU work, other use, idle and not known."""
+    billed = round(sum(summary.totals.billed_us for summary in summaries) / _SECOND)
     gpu = used = idle = 0.0
     for hour in (hour for summary in summaries for hour in summary.hours):
         gpu += hour.gpu
@@ -225,12 +231,12 @@ def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
 
 
 def idle_value(summaries: Sequence[MachineSummary]) -> IdleCost:
-    """Return what all machines cost while nobody used them, for how long, and how long nobody knows.
+    """Return what all machines cost while nobody used them, for how long, and for how long their use is not known.
 
-    Without those that are free, as the user's own are: their hours waste no money.
+    Machines that are free, such as the user's own, are left out: their idle hours cost nothing.
     """
     total = add_sums(summary.idle for summary in summaries)
-    times = _times([summary for summary in summaries if summary.tally.high or summary.tally.without_price])
+    times = _times([summary for summary in summaries if summary.totals.high or summary.totals.without_price])
     return {
         **_cost(total, money(total.amount)),
         "hours": hours_text(times["idle_s"] * _SECOND),
@@ -239,20 +245,22 @@ def idle_value(summaries: Sequence[MachineSummary]) -> IdleCost:
 
 
 def stops_value(stops: Sequence[Stop]) -> StopSavings:
-    """Return what ends by rules have saved at most, in all and by rule, with the rule by which that is counted."""
+    """Return what stops by rules have saved at most, in all and by rule, and how that is counted."""
     by_rule: dict[str, list[Stop]] = {}
     for stop in stops:
         by_rule.setdefault(stop.rule, []).append(stop)
-    rules: list[RuleSavings] = [{"rule": rule, **_stops_value(some)} for rule, some in sorted(by_rule.items())]
+    rules: list[RuleSavings] = [
+        {"rule": rule, **_stops_value(rule_stops)} for rule, rule_stops in sorted(by_rule.items())
+    ]
     return {**_stops_value(stops), "by_rule": rules, "rule": RULE}
 
 
 def _stops_value(stops: Sequence[Stop]) -> EndSavings:
-    span = sum((stop.span for stop in stops), timedelta())
+    duration = sum((stop.span for stop in stops), timedelta())
     priced = [stop.exact for stop in stops if stop.exact is not None]
     return {
         "usd": usd(money(sum(priced))) if priced or not stops else None,
-        "hours": hours_text(span // timedelta(microseconds=1)),
+        "hours": hours_text(duration // timedelta(microseconds=1)),
         "number": len(stops),
         "without_price": len(stops) - len(priced),
     }
@@ -261,21 +269,23 @@ def _stops_value(stops: Sequence[Stop]) -> EndSavings:
 def spot_value(summaries: Iterable[MachineSummary]) -> SpotSavings:
     """Return what spot machines cost less than the same hours on demand; None where nothing is known to compare with.
 
-    A machine is one of these that was launched so last, or that cost anything else than on demand.
+    A machine counts if its last launch was on spot, or if its cost is not its on-demand cost.
     """
-    spot = [one for one in summaries if one.machine.market == "spot" or one.tally.list_cost != one.tally.compared_cost]
-    on_demand, compared = sum(one.tally.list_cost for one in spot), sum(one.tally.compared_cost for one in spot)
+    spot = [
+        one for one in summaries if one.machine.market == "spot" or one.totals.list_cost != one.totals.compared_cost
+    ]
+    on_demand, compared = sum(one.totals.list_cost for one in spot), sum(one.totals.compared_cost for one in spot)
     known = on_demand > 0 or compared > 0
     return {
         "usd": usd(money(on_demand - compared)) if known else None,
         "on_demand_usd": usd(money(on_demand)) if known else None,
-        "without_on_demand": sum(one.tally.uncompared_runs for one in spot),
+        "without_on_demand": sum(one.totals.uncompared_runs for one in spot),
         "machines": len(spot),
     }
 
 
 def idle_resource_value(cost: OngoingCost) -> IdleResource:
-    """Return one thing that is left over; `usd_per_month` null where no price is known."""
+    """Return a resource that costs money without a running machine; `usd_per_month` null where no price is known."""
     return {
         "name": cost.name,
         "kind": cost.kind,
@@ -287,11 +297,11 @@ def idle_resource_value(cost: OngoingCost) -> IdleResource:
     }
 
 
-def _sums(tally: CostTotals) -> Sums:
-    return Sums(tally.low, tally.amount, tally.high)
+def _sums(totals: CostTotals) -> Sums:
+    return Sums(totals.low, totals.amount, totals.high)
 
 
 def _cost(sums: Sums, amount: Money) -> CostBounds:
-    """Return an amount and its bounds; where one is no other than the amount, the amount as it is shown."""
-    low, high = (amount if side == sums.amount else money(side) for side in (sums.low, sums.high))
+    """Return an amount and its bounds; a bound that equals the exact amount is the rounded amount."""
+    low, high = (amount if bound == sums.amount else money(bound) for bound in (sums.low, sums.high))
     return {"usd": usd(amount), "low_usd": usd(low), "high_usd": usd(high)}

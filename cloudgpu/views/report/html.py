@@ -1,7 +1,7 @@
-"""Writes the report as one HTML file and as a message, from its document alone.
+"""The report as one HTML file and as a message, made from its document alone.
 
-The file has no script, fetches nothing, and is dark and light. The message has a subject, the summary as its text, and
-a name for the page beside it.
+The file has no script, fetches nothing, and has a dark and a light theme. The message has a subject, the summary as
+text, and the name of the file that is attached.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
     from cloudgpu.views.documents.money.report import ReportDocument
 
-MARK = "<!-- cloudgpu report -->"  # on the second line of each: what is not ours is never written over
-MACHINES_SHOWN = 20  # machines that are listed without being asked for
+MARK = "<!-- cloudgpu report -->"  # on the second line of each report: another file is never overwritten
+MACHINES_SHOWN = 20  # machines of a table that is not folded
 
 
 def to_html(document: ReportDocument) -> str:
     """Return the report as a page of its own. Every text of the document is shown as text, whatever it holds.
 
-    A key that the page needs and the document lacks is `jinja2.UndefinedError` or KeyError: a fault of ours.
+    Raises `jinja2.UndefinedError` or KeyError if the document lacks a key: a defect of cloudgpu.
     """
     from markupsafe import Markup
 
@@ -67,8 +67,8 @@ def to_html(document: ReportDocument) -> str:
         charts=charts,
         svg={name: Markup(chart.svg) for name, chart in charts.items()},  # noqa: S704  (escaped as it was made)
         jobs=job_rows(document["jobs"], MACHINES_SHOWN),
-        shares=page.shares(document["projects"]),
-        monthly=page.monthly(document["idle_resources"]),
+        shares=page.project_shares(document["projects"]),
+        monthly=page.monthly_idle_cost(document["idle_resources"]),
         folded=len(document["machines"]) > MACHINES_SHOWN,
     )
 
@@ -113,7 +113,7 @@ def _is_positive(amount: str | None) -> bool:
 
 
 def _html_value(value: object) -> object:
-    """Show nothing as not known, and every sign of a text; what is SVG or escaped already stays."""
+    """Return `not known` for None, and a text with its invisible characters shown; SVG and escaped HTML stay."""
     if value is None:
         return NOT_KNOWN
     if isinstance(value, str) and not hasattr(value, "__html__"):
@@ -125,34 +125,34 @@ SMALL_AMOUNT = Decimal(10)  # dollars: below it, amounts have two more digits
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """What is sent: `file` is the page's name; `text` speaks of it, `alone` says how to get it."""
+class ReportMessage:
+    """A report that is sent: `text` refers to the attached `file`; `text_without_file` says how to make the file."""
 
     subject: str
     file: str
     text: str
-    alone: str
+    text_without_file: str
 
 
-def letter(document: ReportDocument, zone: tzinfo) -> Letter:
-    """Return the letter for a report's document, whose days are those of `zone`."""
+def report_message(document: ReportDocument, zone: tzinfo) -> ReportMessage:
+    """Return the message for a report's document, with days in `zone`."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
     as_of = from_iso(document["as_of"]).astimezone(zone).date()
     file = file_name(document, zone)
-    subject = f"cloudgpu: report {_span(since, until, as_of, zone)}: {amount_text(document)}"
+    subject = f"cloudgpu: report {_period_text(since, until, as_of, zone)}: {amount_text(document)}"
     parts = [one_line(one) for one in document["summary"]]
-    beside = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
+    file_note = f"The whole report is in the file {file}, which a browser shows, where this service takes files."
     command = f"cloudgpu report{_options(since, until, zone)}"
-    return Letter(
+    return ReportMessage(
         subject,
         file,
-        "\n\n".join([*parts, f"{beside} To make it again: {command}"]),
+        "\n\n".join([*parts, f"{file_note} To make it again: {command}"]),
         "\n\n".join([*parts, f"The whole report, as a page for a browser: {command}"]),
     )
 
 
 def file_name(document: ReportDocument, zone: tzinfo) -> str:
-    """Return what the page of a report is called: by its month, else by the day on which it was made."""
+    """Return the file name of a report: with its month, else with the day on which it was made."""
     times = (document["since"], document["until"], document["as_of"])
     since, until, as_of = (None if at is None else from_iso(at) for at in times)
     month = whole_month(since, until, zone)
@@ -160,7 +160,7 @@ def file_name(document: ReportDocument, zone: tzinfo) -> str:
 
 
 def amount_text(document: ReportDocument) -> str:
-    """Return the total for a subject line: in the report's currency, at least that where a price is missing."""
+    """Return the total for a subject line, in the report's currency; `at least` that where a price is missing."""
     total, rate = document["total"], document["currency"]
     if total["usd"] is None:
         return "no price is known"
@@ -171,7 +171,7 @@ def amount_text(document: ReportDocument) -> str:
     return f"{at_least}{currency_of(rate).text(amount)} {rate['code']}"
 
 
-def _span(since: datetime | None, until: datetime | None, as_of: date, zone: tzinfo) -> str:
+def _period_text(since: datetime | None, until: datetime | None, as_of: date, zone: tzinfo) -> str:
     month = whole_month(since, until, zone)
     if month is not None:
         return f"of {month_name(month, zone)}"

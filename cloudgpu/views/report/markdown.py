@@ -1,4 +1,4 @@
-"""The report as Markdown: the summary, then tables; from its document alone. Every text of it is shown as text."""
+"""The report as Markdown, made from its document alone: the summary, then tables. Markup in a text is escaped."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ProjectSum, ReportDocument, ReportMachine
 
 CaseName = Literal["low", "expected", "high"]
-MARK = "<!-- cloudgpu report -->"  # the first line: what is not ours is never written over
-MAX_DAYS = 62  # days one by one; of more, the months
-MAX_ROWS = 20  # of machines; the others are one row
+MARK = "<!-- cloudgpu report -->"  # the first line: another file is never overwritten
+MAX_DAYS = 62  # days that are listed; for more, months are
+MAX_ROWS = 20  # of machines or jobs; the others are one row, or counted
 NONE = "(none)"
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)(\.)", re.IGNORECASE)
 
 
 def to_markdown(document: ReportDocument) -> str:
-    """Return the report as Markdown with tables, as GitHub and most others read it."""
+    """Return the report as Markdown with tables, as GitHub and most other readers support it."""
     amounts, clock = Amounts(document), Clock(document["tz"])
     parts = [
         MARK,
-        *_head(document, amounts, clock),
+        *_heading_lines(document, amounts, clock),
         *_comparison_lines(document, amounts, clock),
         *_spending_lines(document, amounts),
-        *_to_come(document, amounts, clock),
-        *_jobs(document, amounts),
-        *_machines(document, amounts),
-        *_idle_and_saved(document, amounts),
+        *_budget_lines(document, amounts, clock),
+        *_job_lines(document, amounts),
+        *_machine_lines(document, amounts),
+        *_savings_lines(document, amounts),
         *_idle_cost_lines(document, amounts, clock),
-        *_prices(document),
-        *_rests(document),
+        *_price_age_lines(document),
+        *_assumption_lines(document),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def escaped(text: str) -> str:
-    """Return a text so that Markdown shows it as it is: no markup, no link, no HTML, on one line."""
+    """Return a text so that Markdown shows it literally: no markup, no link, no HTML, on one line."""
     return _MARKUP.sub(lambda match: f"\\{match[0]}", visible(text))
 
 
-def _head(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _heading_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     yield "# Cloud GPU report"
     since = document["since"] or document["about"]["since"]
-    span = f"From {clock(since)}" if since else "Of all time"
+    period_text = f"From {clock(since)}" if since else "Of all time"
     until = f" until {clock(document['until'])}" if document["until"] else ""
     yield (
-        f"{span}{until}, as of {clock(document['as_of'])} ({escaped(document['tz'])}). "
+        f"{period_text}{until}, as of {clock(document['as_of'])} ({escaped(document['tz'])}). "
         f"Amounts in {escaped(amounts.rate)}."
     )
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
@@ -77,7 +77,7 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
         ["break-even", *(_break_even_date(document, case, clock) for case in cases)],
     ]
-    yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right=3)
+    yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right_aligned=3)
     desktop = comparison["desktop"]
     yield (
         f"The desktop: {escaped(desktop['name'])}, {desktop['gpus']} x {escaped(desktop['gpu'])}, "
@@ -86,14 +86,14 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
 
 
 def _break_even_date(document: ReportDocument, case: CaseName, clock: Clock) -> str:
-    """Return the day on which both have cost the same, to come or over, as the page has it."""
+    """Return the day of the break-even, projected or past, as the page shows it."""
     comparison = document["comparison"]
-    since, to_come = (
+    since, projected = (
         cases[case]
         for cases in (comparison["break_even"]["cloud_costs_more_since"], comparison["break_even"]["projected"])
     )
-    if to_come is not None:
-        return clock.day(to_come)
+    if projected is not None:
+        return clock.day(projected)
     if since is not None:
         return clock.last_day(since)
     if comparison["pace"] is not None and comparison["pace"][case] is not None:
@@ -108,12 +108,12 @@ def _spending_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     yield "## Spent"
     rows = [[project["name"] or NONE, *_range(project, amounts)] for project in document["projects"]]
     rows.append(["in all", *_range(document["total"], amounts)])
-    yield _table(["project", "cost", "at least", "at most"], rows, right=3)
+    yield _table(["project", "cost", "at least", "at most"], rows, right_aligned=3)
     if len(document["owners"]) > 1:
         people = [[owner["name"] or NONE, *_range(owner, amounts)] for owner in document["owners"]]
-        yield _table(["owner", "cost", "at least", "at most"], people, right=3)
+        yield _table(["owner", "cost", "at least", "at most"], people, right_aligned=3)
     step, days = _few_days(document)
-    yield _table([step, "cost"], [[day, amounts(amount)] for day, amount in days], right=1)
+    yield _table([step, "cost"], [[day, amounts(amount)] for day, amount in days], right_aligned=1)
 
 
 def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
@@ -126,7 +126,7 @@ def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
     return "month", [(month, f"{amount:f}") for month, amount in months.items()]
 
 
-def _to_come(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _budget_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
     yield "## Budgets and what still costs money"
     rows = [
         [
@@ -137,7 +137,11 @@ def _to_come(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterat
         ]
         for budget in document["budgets"]
     ]
-    yield _table(["budget", "limit", "left", "empty at this rate"], rows, right=2) if rows else "There is no budget."
+    yield (
+        _table(["budget", "limit", "left", "empty at this rate"], rows, right_aligned=2)
+        if rows
+        else "There is no budget."
+    )
     burn, projected = document["burn"], document["projected"]
     if not Decimal(burn["usd_per_hour"]):
         return
@@ -145,11 +149,11 @@ def _to_come(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterat
     if projected is not None:
         ends = ((projected["end_of_day"], "day"), (projected["end_of_month"], "month"))
         rows = [[f"at the end of the {what}", *_range(one, amounts)] for one, what in ends]
-        yield _table(["the sum", "expected", "at least", "at most"], rows, right=3)
+        yield _table(["the sum", "expected", "at least", "at most"], rows, right_aligned=3)
         yield escaped(projected["assumption"])
 
 
-def _jobs(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _job_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     if document["jobs"]:
         yield "## Jobs"
         rows = [
@@ -157,10 +161,10 @@ def _jobs(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
             for job_row in job_rows(document["jobs"], MAX_ROWS)
         ]
         rows.append(["in all", "", "", amounts(document["total"]["usd"])])
-        yield _table(["job", "state", "hours", "cost"], rows, right=2)
+        yield _table(["job", "state", "hours", "cost"], rows, right_aligned=2)
 
 
-def _machines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _machine_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     machines = document["machines"]
     yield "## Machines"
     if not machines:
@@ -171,7 +175,7 @@ def _machines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
         for one in machines[:MAX_ROWS]
     ]
     more = len(machines) - MAX_ROWS + document["machines_left_out"]
-    yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right=6)
+    yield _table(["machine", "GPU", "where", "cost", *_TIMES], rows, right_aligned=6)
     if more > 0:
         yield f"And {more} more, each of which cost less."
     if document["named_resources"]["number"]:
@@ -183,12 +187,18 @@ _TIMES = ("hours", "GPU work", "other use", "idle", "not known")
 
 def _times(machine: ReportMachine) -> list[str]:
     return [
-        hours_text(each)
-        for each in (machine["billed_s"], machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"])
+        hours_text(seconds)
+        for seconds in (
+            machine["billed_s"],
+            machine["gpu_s"],
+            machine["used_s"],
+            machine["idle_s"],
+            machine["unknown_s"],
+        )
     ]
 
 
-def _idle_and_saved(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
+def _savings_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     if not document["machines"]:
         return
     idle, stops, spot = document["idle"], document["savings"]["stops"], document["savings"]["spot"]
@@ -200,7 +210,7 @@ def _idle_and_saved(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     ]
     if spot["usd"] is not None:
         rows.append(["spot machines, less than on demand", amounts(spot["usd"]), amounts(spot["on_demand_usd"])])
-    yield _table(["", "amount", "of"], rows, right=2)
+    yield _table(["", "amount", "of"], rows, right_aligned=2)
     yield escaped(stops["rule"]) if stops["number"] else ""
 
 
@@ -222,10 +232,10 @@ def _idle_cost_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -
             ]
             for idle_resource in document["idle_resources"]
         ]
-        yield _table(["of", "what", "where", "a month", "since", "why"], rows, right=0)
+        yield _table(["of", "what", "where", "a month", "since", "why"], rows, right_aligned=0)
 
 
-def _prices(document: ReportDocument) -> Iterator[str]:
+def _price_age_lines(document: ReportDocument) -> Iterator[str]:
     if document["prices"]:
         yield "## Ages of listed prices"
         rows = [
@@ -238,10 +248,10 @@ def _prices(document: ReportDocument) -> Iterator[str]:
             ]
             for price in document["prices"]
         ]
-        yield _table(["list of", "newest", "oldest", "refreshed", "older than 180 days"], rows, right=0)
+        yield _table(["list of", "newest", "oldest", "refreshed", "older than 180 days"], rows, right_aligned=0)
 
 
-def _rests(document: ReportDocument) -> Iterator[str]:
+def _assumption_lines(document: ReportDocument) -> Iterator[str]:
     lines = [f"Without a price, and in no sum: {one}." for one in document["unpriced"]]
     for gap in document["unmetered"]:
         until = f" until {gap['until'][:10]}" if gap["until"] else ""
@@ -252,12 +262,12 @@ def _rests(document: ReportDocument) -> Iterator[str]:
         yield "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _range(one: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
-    return [amounts(amount) for amount in (one["usd"], one["low_usd"], one["high_usd"])]
+def _range(costs: ProjectSum | CostSum | Projection, amounts: Amounts) -> list[str]:
+    return [amounts(amount) for amount in (costs["usd"], costs["low_usd"], costs["high_usd"])]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: int) -> str:
-    """Return a table; the last `right` columns hold numbers."""
-    marks = ["---" if place < len(heads) - right else "---:" for place in range(len(heads))]
-    lines = [heads, marks, *([escaped(cell) for cell in row] for row in rows)]
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right_aligned: int) -> str:
+    """Return a table; the last `right_aligned` columns hold numbers."""
+    separators = ["---" if column < len(headers) - right_aligned else "---:" for column in range(len(headers))]
+    lines = [headers, separators, *([escaped(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""What the report's page draws and lists, from its document alone: layers of spending, curves, bars, key figures."""
+"""The charts and key figures of the report's page, made from its document alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloudgpu.views.report.charts import (
+    ACTIVITIES,
     BreakEvenDay,
     Layer,
     MachineBar,
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import BudgetForecast
     from cloudgpu.views.documents.money.report import IdleResource, ProjectSum, ReportDay, ReportDocument, ReportMachine
 
-NAMED = 8  # projects with a colour of their own; more are one layer
+MAX_PROJECTS = 8  # with a colour of their own; further ones are one layer
 MAX_BARS = 120  # days with a bar each
-DRAWN = 20  # machines with a bar
-MAX_ROWS = 62  # days in a table of curves; of a longer time it has the months' ends
+MAX_MACHINES = 20  # with a bar
+MAX_ROWS = 62  # days in a curve's table; for a longer time it has the ends of months
 NO_PROJECT = "no project"
 CASES = ("low", "expected", "high")
 
@@ -45,25 +46,32 @@ class Legend(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart with what it needs to be read: its legend, and the same as a table (head and rows)."""
+    """A chart with its legend, and its values as a table."""
 
     svg: str
     legend: Sequence[Legend] = ()
-    bar_unit: str = ""  # what each bar is of
+    bar_unit: str = ""  # the period of each bar
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
 
 
 def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> Chart:
-    """Return what each period cost, by project: the eight costliest and the others together; all days in the table."""
+    """Return what each period cost, by project: the eight most expensive and the others; the table has all days."""
     days = document["days"]
     names, others = _layers(document)
     step, periods = _periods([(clock.date(day["day"]), day["projects"]) for day in days], document["step"])
-    shown = (*names, *others)
-    drawn = [[sum(map(amounts.to_float, sums.get(name, ()))) for name in shown] for sums in periods.values()]
-    layers = [Layer(visible(name or NO_PROJECT), [each[n] for each in drawn]) for n, name in enumerate(names)]
+    all_names = (*names, *others)
+    sums_by_period = [
+        [sum(map(amounts.to_float, sums.get(name, ()))) for name in all_names] for sums in periods.values()
+    ]
+    layers = [
+        Layer(visible(name or NO_PROJECT), [period_sums[n] for period_sums in sums_by_period])
+        for n, name in enumerate(names)
+    ]
     if others:
-        layers.append(Layer(f"{len(others)} others", [sum(each[len(names) :]) for each in drawn]))
+        layers.append(
+            Layer(f"{len(others)} others", [sum(period_sums[len(names) :]) for period_sums in sums_by_period])
+        )
     message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
     svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
     rows = [_spending_row(day, names, others, amounts, clock) for day in days]
@@ -74,24 +82,24 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
 def _periods(
     days: Sequence[tuple[date, Mapping[str, str]]], step: Step
 ) -> tuple[Step, dict[date, dict[str, list[str]]]]:
-    """Return the periods that have a bar, with each project's amounts: weeks, where days would be too thin to tell."""
+    """Return the periods that have a bar, with each project's amounts: weeks, if there are too many days."""
     if step == "day" and days and (days[-1][0] - days[0][0]).days >= MAX_BARS:
         step, days = "week", [(day - timedelta(days=day.weekday()), projects) for day, projects in days]
-    found: dict[date, dict[str, list[str]]] = {}
+    periods: dict[date, dict[str, list[str]]] = {}
     for begin, projects in days:
-        period = found.setdefault(begin, {})
+        period = periods.setdefault(begin, {})
         for name, usd in projects.items():
             period.setdefault(name, []).append(usd)
-    return step, found
+    return step, periods
 
 
 def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
-    """Return the projects with a layer of their own, the costliest first, and the others."""
+    """Return the projects with a layer of their own, the most expensive first, and the others."""
     names = [project["name"] for project in document["projects"]]
-    known = set(names)
-    names += sorted({name for day in document["days"] for name in day["projects"]} - known)
-    own = len(names) if len(names) <= NAMED + 1 else NAMED
-    return names[:own], names[own:]
+    listed = set(names)
+    names += sorted({name for day in document["days"] for name in day["projects"]} - listed)
+    layer_count = len(names) if len(names) <= MAX_PROJECTS + 1 else MAX_PROJECTS
+    return names[:layer_count], names[layer_count:]
 
 
 def _spending_row(
@@ -116,7 +124,7 @@ def _spending_legend(
 
 
 def _sum(texts: Iterable[str | None]) -> str:
-    """Return the exact sum of decimal texts; what is missing is in none."""
+    """Return the exact sum of decimal texts; missing ones are skipped."""
     return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
 
 
@@ -129,17 +137,18 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     ]
     if not points:
         return Chart("")
-    meeting = _break_even_date(compare["break_even"], clock)
+    break_even_day = _break_even_date(compare["break_even"], clock)
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
-        f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. {_met_text(meeting)}"
+        f"{amounts.prose(last['cloud_usd'])}, the desktop at {amounts.prose(last['desktop_usd'])}. "
+        f"{_met_text(break_even_day)}"
     )
     legend = [
         Legend("k-cloud", "Cloud", amounts(last["cloud_usd"])),
         Legend("k-desktop", "Desktop", amounts(last["desktop_usd"])),
     ]
-    svg = cost_curves(points, meeting, "Cloud and desktop: what they have cost in all", message)
+    svg = cost_curves(points, break_even_day, "Cloud and desktop: what they have cost in all", message)
     rows = [
         [day_text(clock.date(day["day"])), amounts(day["cloud_usd"]), amounts(day["desktop_usd"])]
         for day in (days if len(days) <= MAX_ROWS else _month_ends(days))
@@ -148,17 +157,17 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
 
 
 def _break_even_date(break_even: BreakEven, clock: Clock) -> BreakEvenDay | None:
-    """Return the day on which they will meet, or the one at whose end they last met, as `compare` says it."""
-    since, to_come = (cases["expected"] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
-    if to_come is not None:
-        return BreakEvenDay(clock.date(to_come), projected=True)
-    return None if since is None else BreakEvenDay(clock.ended(since), projected=False)
+    """Return the day of the projected break-even, or the last day of a past one, as `compare` says it."""
+    since, projected = (cases["expected"] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
+    if projected is not None:
+        return BreakEvenDay(clock.date(projected), projected=True)
+    return None if since is None else BreakEvenDay(clock.last_date(since), projected=False)
 
 
-def _met_text(meeting: BreakEvenDay | None) -> str:
-    if meeting is None:
+def _met_text(break_even_day: BreakEvenDay | None) -> str:
+    if break_even_day is None:
         return "They do not meet."
-    return f"They {'would meet about' if meeting.projected else 'met on'} {day_text(meeting.day)}."
+    return f"They {'would meet about' if break_even_day.projected else 'met on'} {day_text(break_even_day.day)}."
 
 
 def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
@@ -167,40 +176,40 @@ def _month_ends(days: Sequence[ComparedDay]) -> list[ComparedDay]:
 
 
 def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
-    """Return a bar for each of the costliest machines that were billed."""
-    machines = [machine for machine in document["machines"] if machine["billed_s"]][:DRAWN]
+    """Return a bar for each of the most expensive machines that were billed."""
+    machines = [machine for machine in document["machines"] if machine["billed_s"]][:MAX_MACHINES]
     bars = [_bar(one, amounts) for one in machines]
     message = f"One bar for each of {len(bars)} machines, the most expensive first, as long as its billed time."
     sums = [sum(bar.seconds[part] for bar in bars) for part in range(4)]
     names = ("GPU busy", "in use otherwise", "idle", "not known")
-    kinds = ("busy", "used", "idle", "unknown")
     legend = [
-        Legend(f"p-{kind}", name, f"{hours_text(each)} h") for kind, name, each in zip(kinds, names, sums, strict=True)
+        Legend(f"p-{kind}", name, f"{hours_text(each)} h")
+        for kind, name, each in zip(ACTIVITIES, names, sums, strict=True)
     ]
     return Chart(machine_bars(bars, "Machines: what was done in their billed hours", message), legend, f"{len(bars)}")
 
 
 def _bar(machine: ReportMachine, amounts: Amounts) -> MachineBar:
-    parts = machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"]
+    seconds = machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"]
     name = visible(machine["name"] or "")
-    message = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, parts))
-    beside = f"{hours_text(machine['billed_s'])} h · {amounts.prose(machine['usd'])}"
-    return MachineBar(name, beside, parts, f"{name}: {message}")
+    tooltip = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, seconds))
+    label = f"{hours_text(machine['billed_s'])} h · {amounts.prose(machine['usd'])}"
+    return MachineBar(name, label, seconds, f"{name}: {tooltip}")
 
 
-def shares(projects: Sequence[ProjectSum]) -> dict[str, float]:
-    """Return each project's part of the whole, for what is drawn of it."""
-    whole = sum(float(one["usd"]) for one in projects if one["usd"])
-    return {one["name"]: float(one["usd"]) / whole if one["usd"] and whole > 0 else 0.0 for one in projects}
+def project_shares(projects: Sequence[ProjectSum]) -> dict[str, float]:
+    """Return each project's share of the total, for its bar."""
+    total = sum(float(one["usd"]) for one in projects if one["usd"])
+    return {one["name"]: float(one["usd"]) / total if one["usd"] and total > 0 else 0.0 for one in projects}
 
 
-def monthly(idle: Sequence[IdleResource]) -> tuple[str, int]:
-    """Return what all that is left over costs a month, and how much of it has no price and is in no sum."""
+def monthly_idle_cost(idle: Sequence[IdleResource]) -> tuple[str, int]:
+    """Return the monthly cost of idle resources with a known price, and the number of those without one."""
     prices = [resource["usd_per_month"] for resource in idle]
     return _sum(prices), prices.count(None)
 
 
 def spent_share(budget: BudgetForecast) -> float | None:
-    """Return which part of a budget is spent; None of a limit of nothing."""
+    """Return the share of a budget that is spent; None for a limit of 0."""
     limit = Decimal(budget["limit_usd"])
     return float((limit - Decimal(budget["remaining_usd"])) / limit) if limit > 0 else None

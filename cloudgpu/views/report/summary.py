@@ -1,4 +1,4 @@
-"""What a report says first, in sentences, the most important ones first; made of the report's document alone."""
+"""The summary of a report in sentences, the most important ones first; made from the report's document alone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cloudgpu.views.report.svg import MONTHS
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.report import ReportDocument
 
-_MOMENT = "less than a minute"
-MAX_NAMES = 5  # names that are listed
-STALE_AFTER = timedelta(days=1)  # a sync that is older than that says little of now
+_UNDER_A_MINUTE = "less than a minute"
+MAX_NAMES = 5  # names in a list
+STALE_AFTER = timedelta(days=1)  # an older sync says little about the present
 
 
 def summary(document: ReportDocument) -> list[str]:
@@ -62,15 +62,15 @@ def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock)
         return (
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
-    begin = when or (f" since {clock.day(about['since'])}" if about["since"] else "")
-    ran, cost = _runs_and_subject(total["hours"], about["machines"], begin)
+    period = when or (f" since {clock.day(about['since'])}" if about["since"] else "")
+    runs_text, subject = _runs_and_subject(total["hours"], about["machines"], period)
     if total["usd"] is None:
-        return f"{ran}; what that cost is not known, as nothing of it has a price."
-    between, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
+        return f"{runs_text}; what that cost is not known, as nothing of it has a price."
+    range_text, low, high = "", not_none(total["low_usd"]), not_none(total["high_usd"])
     if low != high:
-        between = f" (between {_prose(amounts, low)} and {_prose(amounts, high)})"
-    least = "at least " if total["without_price"] else ""
-    return f"{ran}, and {cost} {least}{_prose(amounts, total['usd'])}{between}."
+        range_text = f" (between {_prose(amounts, low)} and {_prose(amounts, high)})"
+    at_least = "at least " if total["without_price"] else ""
+    return f"{runs_text}, and {subject} {at_least}{_prose(amounts, total['usd'])}{range_text}."
 
 
 def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
@@ -85,15 +85,15 @@ def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
 
 
 def _period_text(document: ReportDocument, clock: Clock) -> str:
-    """Return the period that was asked for, as far as it is over; empty for all of it."""
+    """Return the requested period as text, up to now at most; empty for all time."""
     begin = document["since"]
     since, until = (None if at is None else from_iso(at) for at in (begin, document["until"]))
-    over = until is not None and until <= from_iso(document["as_of"])
+    is_over = until is not None and until <= from_iso(document["as_of"])
     if begin is not None and whole_month(since, until, clock.zone):
         month = clock.date(begin)
-        return f" in {MONTHS[month.month - 1]} {month.year}{'' if over else ' so far'}"
-    first = f" from {clock.begin(begin)}" if begin else ""
-    return f"{first} until {clock(document['until'])}" if over else first
+        return f" in {MONTHS[month.month - 1]} {month.year}{'' if is_over else ' so far'}"
+    since_text = f" from {clock.begin(begin)}" if begin else ""
+    return f"{since_text} until {clock(document['until'])}" if is_over else since_text
 
 
 def _missing_sentences(document: ReportDocument) -> Iterator[str]:
@@ -142,10 +142,10 @@ def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]
     idle = document["idle"]
     unknown = Decimal(idle["unknown_hours"])
     if Decimal(idle["usd"]):
-        more = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
+        unknown_text = f"; of {_hours(idle['unknown_hours'])} nobody knows" if unknown >= 1 else ""
         at_most = f" (at most {_prose(amounts, idle['high_usd'])})" if idle["high_usd"] != idle["usd"] else ""
         hours = f"{_hours(idle['hours'])} in which nobody used a machine"
-        yield f"Of what was spent, {_prose(amounts, idle['usd'])}{at_most} went into {hours}{more}."
+        yield f"Of what was spent, {_prose(amounts, idle['usd'])}{at_most} went into {hours}{unknown_text}."
     elif unknown >= 1 and Decimal(idle["high_usd"]):
         yield f"Whether machines were used is not known for {_hours(idle['unknown_hours'])}."
 
@@ -156,16 +156,16 @@ def _savings_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[s
         times = "once" if stops["number"] == 1 else f"{stops['number']} times"
         saved = "what that saved is not known"
         if stops["usd"] is not None:
-            without = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
-            saved = f"which saved up to {_prose(amounts, stops['usd'])}{without}"
+            unpriced_text = f" ({stops['without_price']} without a known price)" if stops["without_price"] else ""
+            saved = f"which saved up to {_prose(amounts, stops['usd'])}{unpriced_text}"
         yield f"Policies stopped machines {times}, {saved}."
     if spot["usd"] is not None and Decimal(spot["usd"]):
-        word = "less" if Decimal(spot["usd"]) > 0 else "more"
-        amount, listed = (
+        comparison = "less" if Decimal(spot["usd"]) > 0 else "more"
+        amount, on_demand = (
             _prose(amounts, spot["usd"].removeprefix("-")),
             _prose(amounts, not_none(spot["on_demand_usd"])),
         )
-        yield f"Spot machines cost {amount} {word} than the same hours on demand ({listed})."
+        yield f"Spot machines cost {amount} {comparison} than the same hours on demand ({on_demand})."
 
 
 def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
@@ -175,23 +175,25 @@ def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator
     known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
     resources = "1 resource" if len(idle_resources) == 1 else f"{len(idle_resources)} resources"
     amount = f" {_prose(amounts, f'{sum(known):f}')} a month" if known else ""
-    without = f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
+    unpriced_text = (
+        f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
+    )
     costs = "costs" if len(idle_resources) == 1 else "cost"
-    yield f"{resources} without a running machine {costs}{amount or ' money'}{without}."
+    yield f"{resources} without a running machine {costs}{amount or ' money'}{unpriced_text}."
 
 
 def _prose(amounts: Amounts, usd: str) -> str:
-    """Return an amount as prose has it: small ones with two more digits."""
+    """Return an amount for a sentence: small ones with two more digits."""
     return amounts.prose(usd, 0 if abs(Decimal(usd)) >= 1 else 2)
 
 
 def _hours(text: str) -> str:
-    """Return hours as prose has them: what is less than one in minutes."""
+    """Return hours for a sentence: less than one hour in minutes."""
     hours = Decimal(text)
     if hours >= 1:
         return f"{hours:,.1f} hours"
     minutes = round(hours * 60)
-    return _MOMENT if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
+    return _UNDER_A_MINUTE if not minutes else f"{minutes} minutes" if minutes > 1 else "a minute"
 
 
 def _old_price_sentences(document: ReportDocument) -> Iterator[str]:

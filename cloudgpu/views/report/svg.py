@@ -1,4 +1,4 @@
-"""Pieces of SVG as text, every name and text in it escaped; and which figures and days an axis names."""
+"""Pieces of SVG as text, with every name and text escaped; and which amounts and days an axis shows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import accumulate, repeat, takewhile
 from math import ceil, floor, log10
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-YEAR = 12  # months
-MIN = 1e-12  # no amount is smaller, and what floats make of smaller ones is no axis
+YEAR_MONTHS = 12
+MIN_AMOUNT = 1e-12  # smaller amounts are rounding errors of floats
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 600)
 _DAY_STEPS = (1, 2, 7, 14)
 
 
 def tag(name: str, *children: str, **attributes: object) -> str:
-    """Return an element; `class_` and `text_anchor` stand for `class` and `text-anchor`, None leaves one out.
+    """Return an element; `class_` and `text_anchor` are the attributes `class` and `text-anchor`, None leaves one out.
 
-    Children are SVG already: see `escaped` for a text.
+    Children are SVG: use `escaped` for text.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
@@ -33,10 +33,12 @@ def escaped(text: str) -> str:
     return escape(text, quote=False)
 
 
-def picture(name: str, title: str, description: str, *parts: str, height: int, left: float = 0, right: int = 0) -> str:
-    """Return a chart as wide as the page, but for so many pixels on its left and right, and `height` pixels high.
+def chart_svg(
+    name: str, title: str, description: str, *parts: str, height: int, left: float = 0, right: int = 0
+) -> str:
+    """Return a chart as wide as the page, less `left` and `right` pixels, and `height` pixels high.
 
-    A screen reader reads its title and description; what is drawn is one image to it.
+    A screen reader reads its title and description.
     """
     return tag(
         "svg",
@@ -56,17 +58,17 @@ def percent(share: float) -> str:
     return f"{share * 100:.4g}%"
 
 
-def levels(highest: float, max_steps: int = 4) -> tuple[float, ...]:
-    """Return round figures from zero up to the first that is not below `highest`, `max_steps` steps of 1, 2 or 5."""
-    if not highest > MIN:
+def axis_levels(highest: float, max_steps: int = 4) -> tuple[float, ...]:
+    """Return round amounts from 0 to the first that is not below `highest`, in at most `max_steps` equal steps."""
+    if not highest > MIN_AMOUNT:
         return (0.0, 1.0)
     size = 10.0 ** floor(log10(highest / max_steps))
     step = next(one * size for one in (1, 2, 5, 10) if one * size * max_steps >= highest * (1 - 1e-9))
     return tuple(step * number for number in range(ceil(highest / step - 1e-9) + 1))
 
 
-def figures(values: tuple[float, ...]) -> list[str]:
-    """Return round figures as an axis has them, all with the same digits after the point."""
+def axis_amounts(values: tuple[float, ...]) -> list[str]:
+    """Return round amounts as labels of an axis, all with the same digits after the point."""
     step = values[1] - values[0]
     if step >= 1e6:  # noqa: PLR2004  (a word is shorter than six zeros)
         return [f"{value / 1e6:,g} million" if value else "0" for value in values]
@@ -75,12 +77,12 @@ def figures(values: tuple[float, ...]) -> list[str]:
 
 
 def day_text(day: date) -> str:
-    """Return a day as a statement has it: `3 Nov 2026`."""
+    """Return a day as text: `3 Nov 2026`."""
     return f"{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
-def dates(first: date, last: date, max_labels: int = 5) -> list[tuple[date, str]]:
-    """Return at most so many days of a period with the words for them: days, first days of months, or years."""
+def axis_dates(first: date, last: date, max_labels: int = 5) -> list[tuple[date, str]]:
+    """Return at most `max_labels` days of a period with their labels: days, first days of months, or years."""
     span = (last - first).days + 1
     step = next((one for one in _DAY_STEPS if ceil(span / one) <= max_labels), None)
     if step is not None:
@@ -94,13 +96,13 @@ def dates(first: date, last: date, max_labels: int = 5) -> list[tuple[date, str]
 
 
 def _month_begins(first: date, last: date, step: int) -> Iterator[date]:
-    number = first.year * YEAR + first.month - 1 + (first.day > 1)
+    number = first.year * YEAR_MONTHS + first.month - 1 + (first.day > 1)
     number += -number % step
-    ends = last.year * YEAR + last.month - 1
+    ends = last.year * YEAR_MONTHS + last.month - 1
     for one in takewhile(lambda one: one <= ends, accumulate(repeat(step), initial=number)):
-        yield date(one // YEAR, one % YEAR + 1, 1)
+        yield date(one // YEAR_MONTHS, one % YEAR_MONTHS + 1, 1)
 
 
 def _month_text(day: date, step: int) -> str:
     """Return a month's name, and for January the year that it begins."""
-    return str(day.year) if step >= YEAR or day.month == 1 else MONTHS[day.month - 1]
+    return str(day.year) if step >= YEAR_MONTHS or day.month == 1 else MONTHS[day.month - 1]

@@ -90,7 +90,7 @@ def test_what_a_taken_machine_left_is_shown_with_what_it_costs_and_removed(line)
     assert "the same with --clean ends $5.12 of that" in " ".join(shown.out.split())
     cleaned = line("orphans --clean --older-than 1d --yes")
     assert (cleaned.code, left()) == (0, {}), cleaned.err
-    assert re.search(r"Gone: disk us-east-1/vol-\w+ \(\$5\.12\)", cleaned.out), cleaned.out
+    assert re.search(r"Removed: disk us-east-1/vol-\w+ \(\$5\.12\)", cleaned.out), cleaned.out
     assert line("orphans").out == "No orphaned resources.\nQueried: lab (aws), local.\n"
     assert "orphaned disk" in line("show otter --history").out
     assert line("cost --verify").code == 0

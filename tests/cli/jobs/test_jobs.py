@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.cli.jobs.logs import _time
-from cloudgpu.cli.jobs.run import Once, order_arguments
+from cloudgpu.cli.jobs.run import WriteOnce, order_arguments
 from cloudgpu.errors import InvalidRequest
 from tests.cli.many import QuickProgram
 from tests.cli.program import until
@@ -272,9 +272,9 @@ def test_a_machine_and_its_job_of_the_same_name_are_both_shown(tmp_path, many):
 
 def test_a_stream_that_is_followed_again_writes_each_byte_once(tmp_path):
     with (tmp_path / "out").open("wb") as file:
-        stream = Once(file.fileno())
-        stream.again().write(b"one two ")
-        again = stream.again()
+        stream = WriteOnce(file.fileno())
+        stream.rewound().write(b"one two ")
+        again = stream.rewound()
         for part in (b"one", b" two three", b" four", b"." * 10_000):
             assert again.write(part) == len(part)
     assert (tmp_path / "out").read_bytes() == b"one two three four" + b"." * 10_000

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.cli.colours import coloured
 from cloudgpu.cli.common import Format
-from cloudgpu.cli.launch.planned import glance, line, plan
+from cloudgpu.cli.launch.planned import brief_plan_text, plan_line, plan_text
 from cloudgpu.cli.machines.up import tell_plan
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.launch.plan import launch_plan
@@ -38,7 +38,7 @@ def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_b
     request = replace(request, setup=setup or Setup(), want=want or Requirements(market=market))
     said = {"extras": extras, "remarks": remarks, "said_by": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
-    text = plan(plan_value(found), NOW)
+    text = plan_text(plan_value(found), NOW)
     assert max(map(len, text.splitlines())) <= 80
     return " ".join(text.split())
 
@@ -147,7 +147,7 @@ def test_every_remark_is_a_note_of_its_own():
 POLICY = Policy("default", timedelta(hours=8), timedelta(days=3))
 
 
-def at_a_glance(*, show=glance, **more):
+def at_a_glance(*, show=brief_plan_text, **more):
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "policy": POLICY} | more
     setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
     offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
@@ -155,7 +155,7 @@ def at_a_glance(*, show=glance, **more):
     changed = {name: said.pop(name) for name in ("provider", "stop_effect") if name in said}
     found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
     value = {**plan_value(found), **changed}
-    return line(value) if show is line else show(value, NOW)
+    return plan_line(value) if show is plan_line else show(value, NOW)
 
 
 def test_a_plan_at_a_glance_has_seven_lines():
@@ -174,7 +174,7 @@ def test_a_plan_says_that_scratch_disks_with_data_keep_an_idle_machine_running()
     assert "and a 10m warning; only warned while its scratch disks hold data" in said
 
 
-@pytest.mark.parametrize("show", [glance, line])
+@pytest.mark.parametrize("show", [brief_plan_text, plan_line])
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -203,7 +203,7 @@ NOTES = [
 ]
 
 
-@pytest.mark.parametrize("show", [glance, line, plan])
+@pytest.mark.parametrize("show", [brief_plan_text, plan_line, plan_text])
 @pytest.mark.parametrize(("text", "kind", "label", "colour"), NOTES)
 def test_a_note_says_what_it_is_about_in_a_word_a_colour_and_the_document(show, text, kind, label, colour):
     said = at_a_glance(show=show, remarks=(Note(text, kind), "the volume is bound to a zone"))
@@ -225,7 +225,7 @@ def test_the_highest_price_of_the_other_offers_is_told():
     assert "other offers" not in at_a_glance()
 
 
-@pytest.mark.parametrize("show", [glance, line])
+@pytest.mark.parametrize("show", [brief_plan_text, plan_line])
 def test_what_a_plug_in_says_of_a_stop_is_always_shown(show):
     """Its words are its own: whether they say that something is erased, nobody here knows."""
     said = " ".join(at_a_glance(show=show, provider="shelf", stop_effect="wipes what is on /scratch").split())
@@ -236,11 +236,11 @@ def test_what_a_plug_in_says_of_a_stop_is_always_shown(show):
 
 def test_the_highest_price_of_the_other_offers_is_told_in_one_line_too():
     dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
-    assert "$1.0100/h; other offers up to $2.5000, ends" in at_a_glance(show=line, others=(dear,))
+    assert "$1.0100/h; other offers up to $2.5000, ends" in at_a_glance(show=plan_line, others=(dear,))
 
 
 def test_what_is_not_asked_about_is_one_line():
-    (said,) = at_a_glance(show=line).splitlines()
+    (said,) = at_a_glance(show=plan_line).splitlines()
     assert said.endswith("no GPU spot, fake north-a, $1.0100/h, ends 2026-11-20 12:00 UTC")
 
 
@@ -290,7 +290,7 @@ def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
     )
     request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "any_provider": True}
-    text = " ".join(plan(plan_value(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
+    text = " ".join(plan_text(plan_value(launch_plan(request, [cheap, cheap, dear], **said)), NOW).split())
     assert "chosen first of 2 accounts: cheap at $1.0100 (2 offers), dear at $2.5000 (1 offer)" in text
-    text = " ".join(plan(plan_value(launch_plan(request, [dear], **said)), NOW).split())
+    text = " ".join(plan_text(plan_value(launch_plan(request, [dear], **said)), NOW).split())
     assert "chosen of all accounts only dear at $2.5000 (1 offer) has what fits" in text

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.cli.machine_text import at_a_glance, machine, state_sentence
+from cloudgpu.cli.machine_text import machine, machine_summary, state_sentence
 from cloudgpu.views.machines import machine_value
 from tests.views.ledger_of_all import filled, launched, looked
 
@@ -36,7 +36,7 @@ def test_the_first_line_says_state_price_cost_and_what_ends_it(value):
 @pytest.mark.parametrize("columns", ["60", "80", "120", "160"])
 def test_it_is_at_most_eight_lines_of_the_terminals_width(value, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    lines = at_a_glance(value, NOW).splitlines()
+    lines = machine_summary(value, NOW).splitlines()
     assert len([line for line in lines if not line.startswith("     ")]) <= 8
     assert columns == "60" or len(lines) <= 8
     assert max(map(len, lines)) <= int(columns)
@@ -86,11 +86,11 @@ def test_a_stopped_machine_says_what_stays_and_costs(value):
 def test_notes_about_money_guards_and_access_are_whole_at_every_width(value, monkeypatch, columns, more, said):
     monkeypatch.setenv("COLUMNS", columns)
     guards = value["guards"] | more.get("guards", {})
-    assert said in words(at_a_glance(value | more | {"guards": guards}, NOW))
+    assert said in words(machine_summary(value | more | {"guards": guards}, NOW))
 
 
 def test_the_rest_is_behind_v(value):
-    brief, full = at_a_glance(value, NOW), machine(value, NOW)
+    brief, full = machine_summary(value, NOW), machine(value, NOW)
     for label in ("template", "ended by", "a list, as of"):
         assert label not in brief
     assert "ended by" in full

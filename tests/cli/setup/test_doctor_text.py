@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.setup.doctor import _checks_text, _live, _to_try
+from cloudgpu.cli.setup.doctor import _checks_text, _live, _next_command
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
@@ -24,7 +24,7 @@ FAIL = Check("account aws", Verdict.FAIL, "The credentials have expired.", "Run:
 
 
 def text(*checks, verbose=False):
-    return _checks_text([*OK, *checks], verbose=verbose, to_try="cloudgpu demo")
+    return _checks_text([*OK, *checks], verbose=verbose, next_command="cloudgpu demo")
 
 
 def test_without_trouble_it_is_at_most_ten_lines_and_counts_the_rest():
@@ -46,7 +46,7 @@ def test_without_trouble_it_is_at_most_ten_lines_and_counts_the_rest():
     ],
 )
 def test_where_a_cloud_can_be_asked_the_next_step_is_a_plan_there(checks, provider, account, tried):
-    assert _to_try(checks, provider, account) == tried
+    assert _next_command(checks, provider, account) == tried
 
 
 def test_trouble_comes_first_whole_and_with_what_to_do_on_a_line_of_its_own():

@@ -135,7 +135,7 @@ def test_a_volume_is_named_by_down_and_removed_by_its_own_verb(line, aws):
     assert "20 GB" in line("volume ls").out
     assert line("volume ls -o json").json["volumes"][0]["attached_to"] is None
     assert (line("volume rm data --yes").code, left(aws)) == (0, [])
-    assert "No volume is kept." in line("volume ls").out
+    assert "There is no volume." in line("volume ls").out
 
 
 def test_a_silent_region_is_named_and_exits_with_8(line, aws):

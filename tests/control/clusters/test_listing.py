@@ -7,7 +7,7 @@ from threading import Lock
 
 import pytest
 
-from cloudgpu.cli.clusters.exec import Lines
+from cloudgpu.cli.clusters.exec import NodeOutput
 from cloudgpu.cli.clusters.listing import table
 from cloudgpu.control.api.show import show_document
 from cloudgpu.control.clusters.power import stop_all
@@ -77,7 +77,7 @@ def test_show_has_sums_and_each_node_by_the_clusters_name_and_one_machine_by_a_n
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_lines_of_a_node_come_whole_each_with_its_name_however_they_arrive(size):
     out, said = io.BytesIO(), b"one\ntwo\n\nlast, without an end"
-    lines = Lines(out, "train-1", Lock())
+    lines = NodeOutput(out, "train-1", Lock())
     for place in range(0, len(said), size):
         lines.write(said[place : place + size])
     lines.close()

@@ -116,18 +116,18 @@ def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypat
 
 
 def test_while_nobody_reads_ctrl_c_ends_the_following_and_the_rest_is_shown_once_by_the_next(desk):  # noqa: F811
-    from cloudgpu.cli.jobs.run import Once
+    from cloudgpu.cli.jobs.run import WriteOnce
 
     read, write = os.pipe()
-    stream, job = Once(write), python(desk, "print('x' * 300_000 + 'end')")
+    stream, job = WriteOnce(write), python(desk, "print('x' * 300_000 + 'end')")
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        follow(desk.session, job, desk.environ, stdout=stream.again(), stderr=BytesIO())
+        follow(desk.session, job, desk.environ, stdout=stream.rewound(), stderr=BytesIO())
     got = bytearray()
     reader = threading.Thread(target=lambda: [got.extend(part) for part in iter(lambda: os.read(read, 65536), b"")])
     reader.start()
-    job = follow(desk.session, job, desk.environ, stdout=stream.again(), stderr=BytesIO())
+    job = follow(desk.session, job, desk.environ, stdout=stream.rewound(), stderr=BytesIO())
     os.close(write)
     reader.join(10)
     os.close(read)

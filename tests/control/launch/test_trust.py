@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cloudgpu.cli.launch.planned import glance, plan
-from cloudgpu.cli.machine_text import at_a_glance
+from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
+from cloudgpu.cli.machine_text import machine_summary
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.inventory.listing import machine
 from cloudgpu.control.jobs.inputs.request import parse_run
@@ -121,7 +121,7 @@ def test_a_plan_with_strangers_among_its_offers_says_what_their_owner_can_read(s
     notes = dict(zip(found["notes"], found["note_kinds"], strict=True))
     (said,) = [note for note in notes if "its owner can read everything" in note]
     assert notes[said] == NoteKind.ACCESS
-    for text in (glance, plan):
+    for text in (brief_plan_text, plan_text):
         shown = " ".join(text(found, streets.clock()).split())
         assert "its owner can read everything on it" in shown
         assert "a stranger's computer" in shown
@@ -134,7 +134,7 @@ def test_the_ledgers_launch_line_and_show_say_whose_computer_it_is(streets):
     assert (line.body["account"], line.body["trust"]) == ("attic", "community")
     shown = machine(streets.session, streets.session.ledger.machine(row.id))
     assert shown["trust"] == "community"
-    assert "a stranger's computer" in " ".join(at_a_glance(shown, streets.clock()).split())
+    assert "a stranger's computer" in " ".join(machine_summary(shown, streets.clock()).split())
     assert streets.opened().ledger.machine(row.id).trust == "community"
 
 

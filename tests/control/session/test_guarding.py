@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.cli.app import run
-from cloudgpu.cli.launch.planned import glance
+from cloudgpu.cli.launch.planned import brief_plan_text
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.config.files.user_files import Home
 from cloudgpu.control.inventory.listing import list_machines
@@ -123,7 +123,7 @@ def test_a_run_admits_for_twice_its_interval_and_the_plan_says_on_what_it_relies
     poor.later(minutes=20)
     value = plan_value(poor.prepare().plan)
     assert value["guarded"]["run"] == {"host": HERE, "every_s": 600.0, "at": "2026-11-20T11:00:00.000000Z"}
-    text = " ".join(glance(value, poor.clock()).split())
+    text = " ".join(brief_plan_text(value, poor.clock()).split())
     assert f"all that ends this machine: it relies on those on {HERE}, every 10m" in text
     assert "nobody hears when those runs stop: [alerts] deadman in config.toml is not set" in text
     poor.later(seconds=1)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.cli.launch.planned import plan
+from cloudgpu.cli.launch.planned import plan_text
 from cloudgpu.cli.machine_text import guards
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.launch.budget_preview import admission_request
@@ -26,7 +26,7 @@ TOLD = 'agent = "tells"\nlacks = ["HasTimer"]\n'
 
 def text(lab, **more):
     value = plan_value(lab.prepare(**more).plan)
-    return value, " ".join(plan(value, lab.clock()).split())
+    return value, " ".join(plan_text(value, lab.clock()).split())
 
 
 def shown(lab):

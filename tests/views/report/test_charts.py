@@ -21,7 +21,7 @@ from cloudgpu.views.report.charts import (
     machine_bars,
     spending_bars,
 )
-from cloudgpu.views.report.svg import dates, escaped, figures, levels, tag
+from cloudgpu.views.report.svg import axis_amounts, axis_dates, axis_levels, escaped, tag
 from tests.examples import some
 from tests.views.pages import HOSTILE
 
@@ -61,13 +61,13 @@ def texts(picture, kind="axis"):
     ],
 )
 def test_an_axis_has_round_figures(highest, expected):
-    assert figures(levels(highest)) == expected
+    assert axis_amounts(axis_levels(highest)) == expected
 
 
 @settings(max_examples=some(50))
 @given(amounts)
 def test_an_axis_reaches_over_what_is_highest_by_less_than_a_step(highest):
-    found = levels(highest)
+    found = axis_levels(highest)
     assert 2 <= len(found) <= 5
     assert found[0] == 0
     assert found[-1] >= highest * (1 - 1e-9)
@@ -78,7 +78,7 @@ def test_an_axis_reaches_over_what_is_highest_by_less_than_a_step(highest):
 @given(st.dates(date(2020, 1, 1), date(2030, 1, 1)), st.integers(0, 4000))
 def test_an_axis_names_few_days_of_its_period_in_order(first, span):
     last = first + timedelta(days=span)
-    found = [day for day, _ in dates(first, last)]
+    found = [day for day, _ in axis_dates(first, last)]
     assert len(found) <= 5
     assert found == sorted(set(found))
     assert all(first <= day <= last for day in found)
@@ -87,7 +87,7 @@ def test_an_axis_names_few_days_of_its_period_in_order(first, span):
 
 def test_days_months_and_years_are_named_as_the_period_is_long():
     def named(span):
-        return [text for _, text in dates(date(2026, 11, 20), date(2026, 11, 20) + timedelta(days=span))]
+        return [text for _, text in axis_dates(date(2026, 11, 20), date(2026, 11, 20) + timedelta(days=span))]
 
     assert named(0) == ["20 Nov"]
     assert named(30) == ["20 Nov", "27 Nov", "4 Dec", "11 Dec", "18 Dec"]

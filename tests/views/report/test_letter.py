@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cloudgpu.views.report.html import amount_text, letter
+from cloudgpu.views.report.html import amount_text, report_message
 
 UTC = ZoneInfo("UTC")
 KRW = {"code": "KRW", "per_usd": "1385.2", "as_of": "2026-11-20", "source": ""}
@@ -42,17 +42,17 @@ def document(since=None, until=None, *, summary=("It cost $1.",), currency=None,
     ],
 )
 def test_a_subject_says_of_which_time_it_is_and_the_text_how_to_have_it_again(since, until, span, options, file):
-    found = letter(document(since, until), UTC)
+    found = report_message(document(since, until), UTC)
     assert found.subject == f"cloudgpu: report {span}: $123.46"
     assert found.file == f"cloudgpu-report-{file}.html"
     assert found.text.startswith("It cost $1.\n\n")
     assert found.file in found.text
     assert found.text.endswith(f": cloudgpu report{options}")
-    assert found.alone.endswith(f": cloudgpu report{options}")
+    assert found.text_without_file.endswith(f": cloudgpu report{options}")
 
 
 def test_a_month_is_one_of_the_documents_zone():
-    found = letter(document("2026-09-30T15:00Z", "2026-10-31T15:00Z"), ZoneInfo("Asia/Seoul"))
+    found = report_message(document("2026-09-30T15:00Z", "2026-10-31T15:00Z"), ZoneInfo("Asia/Seoul"))
     assert found.subject == "cloudgpu: report of 2026-10: $123.46"
 
 
@@ -75,5 +75,5 @@ def test_the_amount_is_in_the_currency_that_was_asked_for():
 
 
 def test_a_name_starts_no_header_and_no_escape():
-    found = letter(document(summary=["fox\r\nBcc: eve@example.org", "a\x1b[31mb"]), UTC)
+    found = report_message(document(summary=["fox\r\nBcc: eve@example.org", "a\x1b[31mb"]), UTC)
     assert found.text.split("\n\n")[:2] == ["fox Bcc: eve@example.org", "a [31mb"]

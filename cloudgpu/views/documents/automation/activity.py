@@ -1,4 +1,4 @@
-"""Why a machine counts as what it does: what `show --why` and `reap --explain` say."""
+"""Why a machine counts as in use, idle or unknown: what `show --why` and `reap --explain` say."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -6,7 +6,7 @@ from cloudgpu.views.documents.parts import ReapAction, Time
 
 
 class ActivitySource(TypedDict):
-    """How something came to be known."""
+    """How and when a machine's activity was read."""
 
     how: Annotated[str, Literal["live", "samples", "none"]]
     """`live`: over SSH; `samples`: from those stored here; `none`: it was not queried."""
@@ -36,13 +36,13 @@ class ActivitySignal(TypedDict):
     the last input it counts at all.
     """
     ago_s: float | None
-    """Seconds since it last showed life; null: never."""
+    """Seconds since it last showed activity; null: never."""
     active: bool
     """It makes the machine ACTIVE."""
 
 
 class ReapVerdict(TypedDict):
-    """What a run would do."""
+    """What a run of the reaper would do."""
 
     do: ReapAction
     """`keep`, `warn`, `renew`, `stop`, `park`, `terminate`, `image` or `remove`."""
@@ -53,16 +53,16 @@ class ReapVerdict(TypedDict):
     at: Time | None
     """When it would be ended if nothing changes; of `renew`, the lease's new end."""
     after: Time | None
-    """Until when a warning is waited out."""
+    """Until when the grace period of a warning lasts."""
     urgent: bool
-    """Somebody should hear of it now."""
+    """The owner should be notified now."""
 
 
 class RuleEnds(TypedDict):
     """When each rule by itself would end a machine."""
 
     idle: Time | None
-    """At the earliest, were it used no more; null: idle time does not end it, or nothing is known."""
+    """At the earliest, if it is not used any more; null: idle time does not end it, or its activity is not known."""
     lease: Time | None
     """The lease's end."""
     renew_until: Time | None
@@ -88,9 +88,9 @@ class ActivityIdle(TypedDict):
     do: str
     """`stop`, `warn` or `off`."""
     after_s: float
-    """How long nothing may have happened, in seconds."""
+    """How long it has to be idle, in seconds."""
     grace_s: float
-    """How long a warning is waited out, in seconds."""
+    """The grace period after a warning, in seconds."""
 
 
 class ActivityPolicy(TypedDict):
@@ -101,24 +101,24 @@ class ActivityPolicy(TypedDict):
     why: str
     """Why it is that one."""
     idle: ActivityIdle | None
-    """What it says of idle time; null where it cannot be resolved."""
+    """Its rule for idle time; null where the policy cannot be resolved."""
 
 
 class GivenWarning(TypedDict):
-    """A warning that was given and holds."""
+    """A warning that was sent and still applies."""
 
     rule: str
     """Which rule warns."""
     at: Time
-    """When it was first given."""
+    """When it was first sent."""
     due: Time | None
     """When the machine will end; null: this is only a notice."""
     count: int
-    """How often it was given."""
+    """How often it was sent."""
 
 
 class WhyDocument(TypedDict):
-    """Why a machine counts as what it does."""
+    """Why a machine counts as in use, idle or unknown."""
 
     machine: str
     """Its id."""
@@ -129,13 +129,13 @@ class WhyDocument(TypedDict):
     why: str
     """Why, in a few words."""
     quiet_s: float | None
-    """Seconds since the last sign of life; null: none was seen."""
+    """Seconds since the last sign of activity; null: none was seen."""
     source: ActivitySource
-    """How and when that came to be known."""
+    """How and when that was read."""
     signals: list[ActivitySignal]
     """Each signal that was checked; empty when nothing is known."""
     last_active_at: Time | None
-    """When it last wrote itself that it is in use."""
+    """When its agent last reported that it is in use."""
     up_since: Time
     """Its latest start."""
     scratch: list[ScratchDisk]
@@ -145,6 +145,6 @@ class WhyDocument(TypedDict):
     decision: ReapVerdict
     """What a run would do now."""
     warnings: list[GivenWarning]
-    """That were given and hold: `rule`, `at`, `due`, `count`."""
+    """Those that were sent and still apply: `rule`, `at`, `due`, `count`."""
     ends: RuleEnds
     """When each rule by itself would end it."""

@@ -19,7 +19,7 @@ class Amount(TypedDict):
 
 
 class ActualEnd(TypedDict):
-    """An end that a machine had."""
+    """A stop or end of a machine that really happened."""
 
     at: Time
     """When."""
@@ -41,18 +41,18 @@ class ReplayedMachine(MachineInRun):
     ends: int
     """How often it would have ended it."""
     actual_ends: list[ActualEnd]
-    """Its true ends: `at`, `why`."""
+    """The ends that really happened: `at`, `why`."""
 
 
 class ReplayedWork(TypedDict):
     """Work that followed."""
 
     since: Time
-    """Its begin."""
+    """Its start."""
     until: Time
     """Its end."""
     seconds: int
-    """How long samples show use in it."""
+    """For how many of its seconds samples show use."""
     what: list[str]
     """By which signals."""
     under_way: bool
@@ -60,7 +60,7 @@ class ReplayedWork(TypedDict):
 
 
 class ReplayedStop(MachineInRun):
-    """An end that a policy would have made."""
+    """A machine that a policy would have ended, at one time."""
 
     do: ReapAction
     """`stop`, `park` or `terminate`."""
@@ -71,7 +71,7 @@ class ReplayedStop(MachineInRun):
     at: Time
     """When."""
     until: Time
-    """When somebody used it again, or its run ended in truth."""
+    """When somebody used it again, or its run really ended."""
     off_s: float
     """The seconds between."""
     unsampled_s: float
@@ -102,7 +102,7 @@ class BacktestDocument(TypedDict):
     unsampled_share: float | None
     """How much of that has no samples, 0 to 1: nothing is known of it; null when nothing ran."""
     cost: Amount
-    """What the machines cost while they ran, and what is paid only then."""
+    """What the machines cost while they ran, with attached costs that are paid only while they run."""
     savings: Amount
     """What of it the policy would have saved."""
     would_have_cost: Amount

@@ -15,9 +15,9 @@ class CronChangeDocument(TypedDict):
     lines: list[str]
     """What is installed now, line by line."""
     replaced: list[str]
-    """What stood there before."""
+    """The lines that were there before."""
     notes: list[str]
-    """What cron will not have, and when it rests."""
+    """What cron's environment does not have, and when no run happens."""
 
 
 class StaleLine(TypedDict):
@@ -30,7 +30,7 @@ class StaleLine(TypedDict):
     why: str
     """What is wrong with it."""
     next: str
-    """The way out."""
+    """What to do."""
 
 
 class CronJob(TypedDict):
@@ -48,7 +48,7 @@ class LastRun(TypedDict):
     at: Time
     """When it ended."""
     ok: bool
-    """It could ask everything, and prove each stop."""
+    """Everything answered, and each stop was confirmed."""
     host: str | None
     """On which computer."""
     verb: str | None
@@ -56,7 +56,7 @@ class LastRun(TypedDict):
     succeeded_at: Time | None
     """When one last succeeded."""
     full_run_at: Time | None
-    """When a full sweep last succeeded."""
+    """When a full run last succeeded."""
 
 
 class CronDocument(TypedDict):
@@ -97,7 +97,7 @@ class CronTestDocument(TypedDict):
     command: str
     """What /bin/sh was given."""
     morning: str
-    """The time up to which this answer reaches."""
+    """Until when planned actions and credentials are checked."""
     planned_actions: list[str]
     """What runs would do until then if nothing changes."""
     credentials: list[CredentialStatus]
@@ -109,7 +109,7 @@ class CronTestDocument(TypedDict):
 
 
 class Watcher(TypedDict):
-    """A process that watches."""
+    """A process of `watch`."""
 
     pid: int
     """Its process."""
@@ -122,7 +122,7 @@ class Watcher(TypedDict):
 
 
 class WatchDocument(TypedDict):
-    """Who watches."""
+    """Which processes of `watch` run."""
 
     watching: list[Watcher]
     """The processes of this home that watch on this computer."""

@@ -30,11 +30,11 @@ class Schedule(_ScheduleKeywords):
     off: str
     """The time of day: `19:00`."""
     tz: str
-    """Whose clock it is."""
+    """Its time zone."""
     days: list[int]
     """Weekdays, 0 is Monday."""
     until: str | None
-    """Until when machines stay off: `mon 07:00`; null: an off is a moment."""
+    """Until when machines stay off: `mon 07:00`; null: they are stopped once, and may be started again at once."""
 
 
 class PolicyHead(TypedDict):
@@ -62,7 +62,7 @@ class PolicySummary(PolicyHead):
     lease_s: float | None
     """The lease in seconds."""
     renew_until_s: float | None
-    """How far use may renew it, in seconds."""
+    """The longest time for which use may renew it, in seconds."""
     idle_after_s: float | None
     """After how long without use it acts; null: never."""
     idle_do: str | None
@@ -72,7 +72,7 @@ class PolicySummary(PolicyHead):
 
 
 class PolicyLimits(TypedDict):
-    """What policies may say at most."""
+    """The limits that no policy may exceed."""
 
     lease_s: float | None
     """The longest lease in seconds; null: no limit, here and below."""
@@ -87,7 +87,7 @@ class PolicyLimits(TypedDict):
     stop: str | None
     """`owner` or `members`: whose machines members of a team may stop; null: `owner`."""
     price_jump: float | None
-    """The factor at which a price that moved is news, for everybody."""
+    """The factor by which a price has to change to raise an alert, for everybody."""
     sources: list[str]
     """The files that say so, and who published the ledger's."""
 
@@ -111,21 +111,21 @@ class IdleRule(TypedDict):
     uptime_s: float
     """For how long a start counts as use."""
     terminal_output_s: float
-    """For how long output of a terminal counts at which nobody types."""
+    """For how long terminal output without input counts as use."""
     do: str
     """`stop`, `warn` or `off`."""
     gpu: float
-    """Percent of a GPU that is use."""
+    """The GPU utilization in percent that counts as use."""
     cpu: float
-    """Cores above the machine's own baseline that are."""
+    """The busy cores above the machine's baseline that count as use."""
     network: float
     """Bytes a second that are."""
     disk: float
     """Bytes a second that are."""
     share: float
-    """The share of the samples that has to be there, up to 1."""
+    """The share of the samples that must not be missing, up to 1."""
     scratch: str
-    """`warn` or `stop`: where a stop would erase scratch disks that are not empty."""
+    """`warn` or `stop`, if a stop would erase scratch disks that are not empty."""
 
 
 class MachineBudget(TypedDict):
@@ -141,15 +141,15 @@ class UnlabelledRule(TypedDict):
     """What happens to machines that do not say whose they are."""
 
     require: list[str]
-    """What each has to bear: `owner`, `project`."""
+    """The labels that each has to have: `owner`, `project`."""
     after_s: float
-    """How long one may run without, in seconds."""
+    """How long one may run without them, in seconds."""
     do: str
     """`warn` or `stop`."""
 
 
 class RetentionRule(TypedDict):
-    """What happens to what stays for long."""
+    """What happens to what is retained for long."""
 
     after_s: float
     """How long one may stay, in seconds."""
@@ -163,11 +163,11 @@ class PolicyDocument(PolicyHead):
     lease_s: float
     """The lease in seconds."""
     renew_until_s: float
-    """How far use may renew it, in seconds."""
+    """The longest time for which use may renew it, in seconds."""
     unknown: str
-    """`renew` or `end`: the end of a lease where nobody knows whether it is used."""
+    """`renew` or `end`: what happens at the end of a lease if it is not known whether the machine is used."""
     unpausable: str
-    """`park`, `terminate` or `warn`: what cannot be stopped."""
+    """`park`, `terminate` or `warn`: what happens to a machine that cannot be stopped."""
     idle: IdleRule
     """When an idle machine is ended, and what counts as use."""
     schedules: list[Schedule]
@@ -183,7 +183,7 @@ class PolicyDocument(PolicyHead):
     source: str
     """Its file, `shipped`, or who published it in the ledger, and when."""
     limited_by: list[str]
-    """What the limits change; the other keys have it already."""
+    """What the limits change; the other keys have the changed values."""
     rules: list[RuleText]
     """What it says, the strongest rule first."""
 

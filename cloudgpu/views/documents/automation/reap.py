@@ -25,7 +25,7 @@ class MachineDecision(ReapVerdict):
     """`ACTIVE`, `IDLE` or `UNKNOWN`."""
 
 
-class DoneEnd(MachineInRun):
+class ExecutedAction(MachineInRun):
     """What was done to a machine."""
 
     do: ReapAction
@@ -52,7 +52,7 @@ class Renewal(MachineInRun):
 
 
 class GivenNotice(MachineInRun):
-    """A warning that was given."""
+    """A warning that was sent."""
 
     rule: str
     """Which rule warns."""
@@ -64,11 +64,11 @@ class GivenNotice(MachineInRun):
     """`ledger`; `alert` if there is a receiver of alerts; `terminal` if a terminal of the machine took it."""
 
 
-class UnfinishedEnd(MachineInRun):
-    """What was decided and is not done."""
+class UnconfirmedAction(MachineInRun):
+    """An action that was decided, and is not done or not confirmed."""
 
     do: ReapAction
-    """What was decided of it."""
+    """The action that was decided."""
     why: str
     """Why that was not done, or is not verified."""
 
@@ -85,32 +85,32 @@ class ReapDocument(TypedDict):
     busy: str | None
     """Another run is at work, so nothing was done; null otherwise."""
     exit_code: int
-    """What the command ends with: 9 before 8 before 0."""
+    """The command's exit code: 9 before 8 before 0."""
     decided: dict[str, int]
     """The number of machines for each decision."""
     decisions: list[MachineDecision]
     """One for each machine, also `keep`, with its reason."""
-    ended: list[DoneEnd]
+    ended: list[ExecutedAction]
     """What was stopped, parked, terminated or removed, and is verified as not billed."""
     renewed: list[Renewal]
     """Leases that were moved."""
     warned: list[GivenNotice]
-    """Warnings that were given."""
-    skipped: list[UnfinishedEnd]
-    """What was to be ended and was let go: it came to life, or somebody is at work on it."""
-    unconfirmed: list[UnfinishedEnd]
+    """Warnings that were sent."""
+    skipped: list[UnconfirmedAction]
+    """What was to be ended and was not: it came into use, or another command works on it."""
+    unconfirmed: list[UnconfirmedAction]
     """What may still be billed though a rule ends it; exit code 9."""
     unanswered: list[Gap]
     """Accounts, regions or machines that did not answer; exit code 8."""
     errors: list[str]
     """What else could not be evaluated or set: missing policies, timers; exit code 8."""
     notes: list[str]
-    """What the listing has corrected; of a nightly sweep also what is orphaned."""
+    """What the queries corrected in the ledger; in a full run also what is orphaned."""
     undelivered: list[str]
-    """Receivers of alerts that did not take theirs, and why."""
+    """Receivers of alerts that did not accept theirs, and why."""
     queried: list[AccountAnswer]
     """The accounts that were queried."""
     not_queried: list[Gap]
     """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     explained: list[WhyDocument]
-    """With `--explain`: why each machine counts as what it does; else empty."""
+    """With `--explain`: why each machine counts as in use, idle or unknown; else empty."""

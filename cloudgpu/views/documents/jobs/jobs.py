@@ -46,9 +46,9 @@ class JobAttempt(TypedDict):
     machine: str | None
     """The machine's name; null until there is one."""
     members: list[str]
-    """Names of a gang's nodes, also of those that were ended because others were refused; empty for one machine."""
+    """Names of a cluster's nodes, also of those that were ended because others were refused; empty for one machine."""
     placed_at: Time
-    """When it was decided."""
+    """When it was decided to run it there."""
     began_at: Time | None
     """When the command began, by the machine's clock; null: it has not."""
     setup_s: float | None
@@ -56,7 +56,7 @@ class JobAttempt(TypedDict):
     ended_at: Time | None
     """When it ended; null while it runs."""
     interrupted: bool
-    """Its machine went away."""
+    """Its machine was taken away, or ended."""
     status: int | None
     """The command's exit status; null where it is not known."""
     why: str
@@ -64,10 +64,10 @@ class JobAttempt(TypedDict):
 
 
 class JobProgress(TypedDict):
-    """How far a job is, as its command wrote."""
+    """How far a job is, as its command reported."""
 
     done: float
-    """What is done."""
+    """How much is done."""
     of: float | None
     """Of how much; null: the command does not say."""
     percent: float | None
@@ -101,7 +101,7 @@ class JobExit(TypedDict):
 
 
 class JobResults(TypedDict):
-    """The results that came back."""
+    """The results that were fetched."""
 
     directory: str
     """Where they are."""
@@ -112,30 +112,30 @@ class JobResults(TypedDict):
     bytes: int
     """Their size."""
     whole: bool
-    """Sizes and hashes agree with what the machine had."""
+    """All of them: sizes and hashes agree with those on the machine."""
     why: str
-    """Why they are not whole; empty where they are."""
+    """Why they are not complete; empty where they are."""
     at: Time
-    """When they came."""
+    """When they were fetched."""
 
 
 class JobDeadline(TypedDict):
-    """When a job has to be done, and how that is made cheap."""
+    """The deadline of a job, and the policy that chooses between spot and on demand."""
 
     at: Time
     """When that is."""
     work_s: int
     """How long its command runs, if nothing interrupts it, in seconds."""
     policy: str
-    """What chooses between spot and on demand."""
+    """The policy that chooses between spot and on demand."""
     market: str | None
-    """Where it runs, or is to run: `spot` or `on_demand`; null: it waits."""
+    """The market on which it runs, or is to run: `spot` or `on_demand`; null: it waits."""
     saved_s: float
-    """How much of the work the newest copy of a checkpoint holds, in seconds."""
+    """How many seconds of the work the newest copied checkpoint contains."""
 
 
 class JobSlurm(TypedDict):
-    """Where a job is in Slurm."""
+    """A job in Slurm."""
 
     id: str
     """Slurm's id of it."""
@@ -148,7 +148,7 @@ class JobSlurm(TypedDict):
     reason: str | None
     """Why it waits in Slurm's queue, in Slurm's own word: Resources, Priority, ...; null: it does not wait."""
     tariff_usd: Usd | None
-    """What somebody else's Slurm asks for it by `usd_per_gpu_hour`; it is in `spent_usd`. Null: nothing."""
+    """What somebody else's Slurm charges for it, by `usd_per_gpu_hour`; it is in `spent_usd`. Null: nothing."""
 
 
 class JobDocument(TypedDict):
@@ -157,7 +157,7 @@ class JobDocument(TypedDict):
     id: str
     """Its id."""
     name: str
-    """Its name; unique among jobs that live."""
+    """Its name; unique among living jobs."""
     key: str | None
     """The key it was run with."""
     state: JobState
@@ -165,13 +165,13 @@ class JobDocument(TypedDict):
     why: str
     """Why it ended so, what was asked for, or for what it waits in Slurm's queue; empty: there is nothing to say."""
     living: bool
-    """Something is left to do for it: to run, to bring back results, to end its machine."""
+    """Something is left to do for it: to run, to fetch results, to end its machine."""
     command: list[str]
-    """Its words."""
+    """The command and its arguments."""
     machine: JobMachine | None
     """Where it runs, or ran last; null before it has a machine."""
     slurm: JobSlurm | None
-    """Where it is in Slurm; null for a job that is not, or not yet."""
+    """The job in Slurm; null for one that is not in Slurm, or not yet."""
     waits: JobWaits | None
     """Its launch is refused, or its machine cannot begin it, and that is tried again; null: it does not wait so."""
     attempt: int | None
@@ -181,23 +181,23 @@ class JobDocument(TypedDict):
     progress: JobProgress | None
     """How far it is; null where its command does not say."""
     spent_usd: Usd
-    """Its row of `cost --by job`: what its machines have cost; of one that was there, while it was alone on it."""
+    """Its cost in `cost --by job`: that of its machines; of an existing machine, while the job was alone on it."""
     unpriced: list[str]
-    """What of its machines has no known price, and is not in `spent_usd`."""
+    """The resources of its machines without a known price; they are not in `spent_usd`."""
     planned_max_usd: Usd | None
-    """The most that it may cost by its plan; null where that has no end."""
+    """The most that it may cost by its plan; null where it may run without end."""
     deadline: JobDeadline | None
     """When it has to be done; null for a job without a deadline."""
     expected_end: Time | None
-    """When its command will end, if it goes on as it does; null: nobody can say."""
+    """When its command will end at its present pace; null: not known."""
     expected_by: ExpectedBy | None
-    """What that is reckoned from: its progress, or its `--timeout`."""
+    """What that is estimated from: its progress, or its `--timeout`."""
     exit: JobExit | None
     """How it ended; null while it runs."""
     results: JobResults | None
-    """What came back; null: nothing yet."""
+    """The results that were fetched; null: none yet."""
     requested_at: Time
-    """When it was asked for."""
+    """When it was requested."""
     began_at: Time | None
     """When its command began for the first time."""
     ended_at: Time | None
@@ -205,7 +205,7 @@ class JobDocument(TypedDict):
     closed_at: Time | None
     """When nothing was left to do for it."""
     kept_until: Time | None
-    """Until when its machine is kept after a failure; null: it is not."""
+    """Until when its machine is retained after a failure; null: it is not."""
     owner: str
     """Whose it is."""
     project: str
@@ -216,22 +216,22 @@ class JobsDocument(TypedDict):
     """Jobs, the latest last."""
 
     jobs: list[JobDocument]
-    """Those that live; with `--all` every one."""
+    """The living ones; with `--all` every one."""
 
 
 class CancelDocument(TypedDict):
-    """What became of the wish to end a job."""
+    """What became of the request to cancel a job."""
 
     job: JobDocument
-    """As it stands then."""
+    """The job afterwards."""
     was_over: bool
-    """Its command was over already; a machine that it had left is ended."""
+    """Its command was over already; its retained machine, if any, is ended."""
     waits: str | None
     """Why it, or its machine, has not ended yet; null where it has."""
 
 
-class StaysHere(TypedDict):
-    """A file or directory that does not travel."""
+class ExcludedPath(TypedDict):
+    """A file or directory that is not copied to the machine."""
 
     path: str
     """Where it is, in the workdir."""
@@ -253,41 +253,41 @@ class JobData(TypedDict):
     region: str | None
     """The region of the bucket; null where its cloud does not say."""
     traffic: str
-    """What its way to the machine costs, in words; empty where nothing is known to be charged."""
+    """What its transfer to the machine costs, in words; empty where no charge is known."""
 
 
 class NoticeFit(TypedDict):
-    """What still leaves a spot machine between its notice and its end."""
+    """How much data leaves a spot machine between the notice of an interruption and its end."""
 
     seconds: int
-    """How long before its end the cloud says so."""
+    """How long before its end the cloud gives the notice."""
     begins_s: int
-    """How many of these pass, at worst, until a last copy begins, where `run` is in front."""
+    """How many of these pass at most until a last copy begins, if `run` is in the foreground."""
     bytes_per_s: int
     """How fast it is copied."""
     measured_on: str | None
     """The type of machine on which that was measured; null: it is assumed."""
     fits_bytes: int
-    """How much is copied in the rest."""
+    """How much can be copied in the remaining time."""
     last_bytes: int | None
-    """How large the last checkpoint of this job's name, or command, was; null: none is known."""
+    """The size of the last checkpoint of a job with this name or command; null: none is known."""
     last_of: str | None
     """The job that wrote it."""
 
 
 class PlannedTraffic(TypedDict):
-    """What a job's bytes cost that travel to its machine and from it."""
+    """What a job's network traffic to and from its machine costs."""
 
     received_bytes: int
-    """What its machine receives: the files that travel, and data from buckets."""
+    """What its machine receives: the copied files, and data from buckets."""
     received_usd: Usd
     """What that costs; 0 where it is free."""
     usd_per_gb_in: Usd | None
-    """What a GB (10^9 bytes) costs that the machine receives; null: nothing."""
+    """The price of a GB (10^9 bytes) that the machine receives; null: free."""
     usd_per_gb_out: Usd | None
-    """What a GB costs that leaves it, at most; null: nothing."""
+    """The highest price of a GB that the machine sends; null: free."""
     last_results_bytes: int | None
-    """How large the last results of this name, or command, were; null: none are known."""
+    """The size of the last results of a job with this name or command; null: none are known."""
     last_results_of: str | None
     """The job that wrote them."""
 
@@ -298,35 +298,35 @@ class JobPlan(TypedDict):
     name: str
     """Its name."""
     command: list[str]
-    """Its words."""
+    """The command and its arguments."""
     machine: str | None
-    """The machine that is there and is used; null: one is launched."""
+    """The existing machine that is used; null: one is launched."""
     launch: Plan | None
-    """The launch of its machine; null for one that is there."""
+    """The launch of its machine; null for an existing one."""
     files: int
-    """How many files travel."""
+    """How many files are copied to the machine."""
     bytes: int
     """Their size."""
-    left_out: list[StaysHere]
-    """The five largest of what stays."""
+    left_out: list[ExcludedPath]
+    """The five largest that are not copied."""
     secrets: list[str]
-    """The files that stay because their names look like secrets."""
+    """The files that are not copied because their names look like secrets."""
     results: str
-    """The directory on this computer to which results come back, or the bucket or volume that they go to."""
+    """The directory on this computer to which results are copied, or the bucket or volume that they go to."""
     data: list[JobData]
     """What is fetched from buckets."""
     traffic: PlannedTraffic | None
-    """What the bytes cost that travel, in addition to `planned_max_usd`; null where its place charges for none."""
+    """What network traffic costs in addition to `planned_max_usd`; null where it is free."""
     notice: NoticeFit | None
-    """What fits the notice of a spot machine; null for another one, and where the notice is not known."""
+    """What can be copied within the notice of a spot interruption; null if not on spot, or not known."""
     planned_max_usd: Usd | None
-    """The most that it may cost; null where that has no end, or its machine is there."""
+    """The most that it may cost; null where it may run without end, or its machine exists already."""
 
 
 class PlannedJobDocument(TypedDict):
     """What `run` would do."""
 
     plan: JobPlan | None
-    """The new job; null where one that lives would be followed instead."""
+    """The new job; null where a living one would be followed instead."""
     existing: JobDocument | None
-    """The job of this name or key that lives; null: there is none."""
+    """The living job of this name or key; null: there is none."""

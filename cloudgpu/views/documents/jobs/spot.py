@@ -20,7 +20,7 @@ class SpotTrace(TypedDict):
     """A trace of availability."""
 
     name: str
-    """Its name: the file's, or the place that the ledger has seen."""
+    """Its name: the file's, or the zone that the ledger has observed."""
     hours: float
     """How long it is."""
     available_share: float
@@ -41,7 +41,7 @@ class SpotOptimum(TypedDict):
 
 
 class SpotPolicyResult(TypedDict):
-    """How a policy did."""
+    """The result of a policy."""
 
     policy: str
     """Its name."""
@@ -77,7 +77,7 @@ class SpotStretch(TypedDict):
     zone: str | None
     """The trace that the spot machine was in; null otherwise."""
     since_h: float
-    """Hours from the begin of the job."""
+    """Hours from the start of the job."""
     until_h: float
     """Its end."""
     work_done: float
@@ -96,7 +96,7 @@ class SpotPolicyTimeline(TypedDict):
     starts: int
     """Machines that were started."""
     stretches: list[SpotStretch]
-    """What it did, in time."""
+    """What it did, in order of time."""
 
 
 class SpotTimeline(TypedDict):
@@ -132,7 +132,7 @@ class SpotBacktestDocument(TypedDict):
     priced: bool
     """A price was given. Otherwise an hour of spot costs 1 and one on demand 3."""
     from_ledger: bool
-    """The availability is what this ledger has seen, not that of files."""
+    """The availability is what this ledger has observed, not that of files."""
     traces: list[SpotTrace]
     """The traces."""
     together: bool
@@ -148,4 +148,4 @@ class SpotBacktestDocument(TypedDict):
     policies: list[SpotPolicyResult]
     """Each policy."""
     timeline: SpotTimeline
-    """One run: the one with the middling cost under the last policy."""
+    """One run: the one with the median cost under the last policy."""

@@ -45,25 +45,25 @@ class CopyDocument(TypedDict):
 
 
 class SshRule(TypedDict):
-    """A machine whose rule is right."""
+    """A machine whose firewall rule lets you in."""
 
     name: str
     """The machine's name."""
     provider: str
     """Its provider."""
     before: str | None
-    """The network that you were let in from before."""
+    """The network that the rule let in before."""
     changed: bool
-    """That was another one."""
+    """The rule was changed."""
 
 
 class SkippedMachine(TypedDict):
-    """A machine that was left as it is."""
+    """A machine that was not changed."""
 
     name: str
     """The machine's name."""
     why: str
-    """Why it has no rule to be moved."""
+    """Why it has no rule that could be changed."""
 
 
 _AllowDocumentKeywords = TypedDict(
@@ -78,9 +78,9 @@ class AllowDocument(_AllowDocumentKeywords):
     """From where SSH is open to you."""
 
     machines: list[SshRule]
-    """Machines whose rule is right now."""
+    """Machines whose firewall rule lets you in now."""
     skipped: list[SkippedMachine]
-    """Machines that were left as they are."""
+    """Machines that were not changed."""
     failed: list[Fault]
     """Why the others failed."""
 
@@ -103,13 +103,13 @@ class ShareDocument(_ShareDocumentKeywords):
     shared: bool
     """Keys were let in (`false`: taken out, with `--remove`)."""
     changed: bool
-    """That was not so before."""
+    """Something changed."""
     key: str | None
     """The key's fingerprint, as `ssh-keygen -l` shows it; null for every shared key."""
     ssh: str | None
-    """The command that its owner types."""
+    """The command that the key's owner types."""
     host_key: str | None
-    """The machine's host key, for its owner's known_hosts."""
+    """The machine's host key, for the known_hosts of the key's owner."""
 
 
 class NetworkBenchDocument(TypedDict):

@@ -8,10 +8,10 @@ from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap
 
 
 class MachineProcess(TypedDict):
-    """A process that ended with its machine; JupyterLab with all below it is one."""
+    """A process that ended with its machine; JupyterLab with all its child processes is one."""
 
     pid: int
-    """Its number."""
+    """Its process id."""
     command: str
     """Its command line, 300 characters at most."""
     seconds: float

@@ -25,10 +25,10 @@ from cloudgpu.views.documents.parts import (
 
 
 class Guards(TypedDict):
-    """When each layer would end a machine."""
+    """When each safeguard would end a machine."""
 
     agent: Time | None
-    """When the agent ends it at the latest, by its lease; null where it is not billed, or the agent cannot end that."""
+    """When the agent ends it at the latest, by its lease; null where it is not billed, or the agent cannot end it."""
     timer: Time | None
     """When its [timer](../timer.md) fires; null where it has none."""
     reaper: Time | None
@@ -53,7 +53,7 @@ class RetainedPart(TypedDict):
     zone: str | None
     """Where, exactly; empty for what is not bound to one."""
     size_gb: float
-    """What is billed at most."""
+    """The size that is billed, at most."""
     created_at: Time | None
     """When it was made."""
     ready: bool
@@ -93,7 +93,7 @@ class NodeOfCluster(TypedDict):
     engine: Annotated[str, Literal["slurm", "none"]]
     """What schedules its jobs: `slurm` or `none`."""
     on_node_loss: Annotated[str, Literal["wait", "stop"]]
-    """What becomes of the others if one is lost: `wait` or `stop`."""
+    """What happens to the others if one is lost: `wait` or `stop`."""
 
 
 class MachineDocument(TypedDict):
@@ -103,7 +103,7 @@ class MachineDocument(TypedDict):
     """The cloudgpu-id; it stays when the machine is stopped and started."""
     cloud_id: str | None
     """The id that the provider's console shows: `i-...` on AWS, the VM's name on Google Cloud and Azure (on Azure its
-    resource group has the same name); null until the provider has told it.
+    resource group has the same name); null until the provider has returned it.
     """
     name: str
     """Its name."""
@@ -116,7 +116,7 @@ class MachineDocument(TypedDict):
     account: str
     """The configured account."""
     identity: Identity | None
-    """The account or computer that it is at, by the provider's word; null where the provider did not say."""
+    """The account or computer that it is in, as the provider identifies it; null where that is not known."""
     reachable: bool | None
     """Whether this home has that account, as far as that is known without a query; null if unknown."""
     absent: str | None
@@ -140,7 +140,7 @@ class MachineDocument(TypedDict):
     spent_usd: Usd | None
     """What it has cost so far with its disks and addresses, as of the last update."""
     unpriced: list[str]
-    """Resources of it without a known price: they are in no sum."""
+    """Its resources without a known price: they are in no sum."""
     owner: str
     """Who it is for."""
     project: str
@@ -158,13 +158,13 @@ class MachineDocument(TypedDict):
     lease_ends: bool
     """Its lease and idle time end it; else they only warn, since that would delete its disk: `renew_until` ends it."""
     renew_until: Time | None
-    """How far use may renew the lease."""
+    """Until when use may renew the lease."""
     held_until: Time | None
     """Until when it is held."""
     last_active_at: Time | None
-    """When the machine last wrote that it is in use."""
+    """When the machine's agent last reported that it is in use."""
     reason: str | None
-    """Why it stopped by itself: `lease`, `renew-until`, `interrupted`, `died`, ..."""
+    """Why it stopped without a request: `lease`, `renew-until`, `interrupted`, `died`, ..."""
     seen_at: Time | None
     """When it was last checked, whether it had changed or not."""
     address: Address | None
@@ -172,48 +172,48 @@ class MachineDocument(TypedDict):
     terminated_at: Time | None
     """When it was verified gone."""
     launch_uncertain: bool
-    """Its launch was interrupted, and nobody knows yet whether it exists."""
+    """Its launch was interrupted, and it is not known yet whether the machine exists."""
     pending_action: PendingAction | None
     """What was requested and is not confirmed yet: `stop`, `start`, `park`, `terminate`."""
     taken_at: Time | None
-    """When a rehearsed spot interruption takes it; null where there is none."""
+    """When a rehearsed spot interruption ends it; null where there is none."""
     shared: list[SharedKey]
     """The keys that `share` let in: `key` (fingerprint), `label`, `from` (network or null) and `at`."""
     parked: bool
     """It was ended so that `start` can bring it back."""
     retained: list[RetainedPart]
-    """Disks and images of it that stay without it."""
+    """Its disks and images that stay without it."""
     retained_usd_per_month: Usd | None
-    """What these cost a month, at most for images; just after a park, its disk; null when a price is not known."""
+    """What these cost a month, for images at most; just after a park, what its disk costs; null: not known."""
     attached_costs: list[AttachedCost] | None
     """What is paid in addition to the machine; null if its launch did not say."""
     stopped_usd_per_month: Usd | None
     """What of that is paid while it is stopped; null when that is not known."""
     guards: Guards
-    """When each layer would end it, as of now."""
+    """When each safeguard would end it, as of now."""
     activity_unknown_reason: str | None
     """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
     cluster: NodeOfCluster | None
-    """Which node of which cluster it is; null for a machine of its own."""
+    """Which node of which cluster it is; null for a machine that is not in a cluster."""
     trust: Trust
     """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
 
 
 class ClusterDocument(MachineDocument):
-    """A cluster. Amounts are of all its nodes, and so is what is true of one of them; all else is its first node's."""
+    """A cluster. Amounts are sums over its nodes, a flag is true if any node's is, all else is its first node's."""
 
     there: int
     """How many of its nodes there are, running or stopped."""
     degraded: bool
-    """One that was launched is gone."""
+    """A node that was launched is gone."""
     queue: str | None
-    """What its queue has, in words; null where it has none, or that was not queried."""
+    """The jobs in its queue, in words; null where it has no queue, or it was not queried."""
     nodes: list[str]
-    """The ids of its machines that are there, in order; of a cluster that has ended, all."""
+    """The ids of its existing machines, in order; of a cluster that has ended, all."""
 
 
 class RequestDifference(TypedDict):
-    """In what a request differs from a machine."""
+    """An option in which a request differs from a machine."""
 
     option: str
     """The option, like `--lease`."""
@@ -222,7 +222,7 @@ class RequestDifference(TypedDict):
     current: str
     """What the machine has."""
     next: str
-    """How to get it as requested."""
+    """How to get what was requested."""
 
 
 class UpDocument(TypedDict):
@@ -231,11 +231,11 @@ class UpDocument(TypedDict):
     machine: MachineDocument
     """The machine, launched now or found; of a cluster its first node."""
     nodes: list[MachineDocument]
-    """All machines of a cluster, in their order; empty for a machine of its own."""
+    """All machines of a cluster, in their order; empty for a single machine."""
     found: bool
-    """It was there already, launched by the same request."""
+    """It existed already, launched by the same request."""
     differences: list[RequestDifference]
-    """With `found`: in what this request is not the one that launched it."""
+    """With `found`: how this request differs from the one that launched it."""
     on_start: Annotated[str, Literal["running", "done", "failed"]] | None
     """`running`, `done` or `failed`: the template's script; null where it has none, or that is not known."""
     plan: Plan
@@ -250,14 +250,14 @@ class PlannedUpDocument(TypedDict):
     existing: MachineDocument | None
     """The living machine that `up` would return instead."""
     differences: list[RequestDifference]
-    """In what this request is not the one that launched `existing`."""
+    """How this request differs from the one that launched `existing`."""
 
 
 class ForeignMachine(TypedDict):
     """A machine of another ledger on the same accounts."""
 
     provider_id: str
-    """The provider's id, with its place."""
+    """The provider's id, with region or zone."""
     cloud_id: str | None
     """The id that the provider's console shows."""
     provider: str
@@ -273,7 +273,7 @@ class ForeignMachine(TypedDict):
     billed: bool
     """This state costs compute money."""
     name: str | None
-    """Its name; null where it bears none."""
+    """Its name; null where it has none."""
     ledger: str | None
     """The ledger it belongs to."""
     owner: str | None
@@ -292,11 +292,11 @@ class LsDocument(TypedDict):
     last_run: Time | None
     """When a run of `reap` or `watch` last succeeded; null for never."""
     credits: list[CreditDocument]
-    """What was left in accounts that are paid in advance, when a run last read it."""
+    """The balances of prepaid accounts, when a run last read them."""
     foreign: list[ForeignMachine]
     """With `--refresh`: machines of another ledger on the same accounts, never touched."""
     integrity_problem: str | None
-    """Why the ledger is not to be trusted, so that machines may be missing; null when it is."""
+    """Why the ledger cannot be trusted, so that machines may be missing; null when it can."""
     unanswered: list[Gap]
     """With `--refresh`: accounts or regions that did not answer; exit code 8 then."""
     elsewhere: list[Gap]
@@ -313,18 +313,18 @@ class InterruptionDocument(TypedDict):
     name: str
     """The machine's name."""
     taken_at: Time
-    """When it will be taken away."""
+    """When it will be ended."""
 
 
 class HistoryLine(TypedDict):
     """A line of the ledger."""
 
     seq: int
-    """Its place in the ledger."""
+    """Its number in the ledger."""
     occurred_at: Time
     """When it happened."""
     clock: str
-    """Whose time that is."""
+    """Whose clock that time is from."""
     recorded_at: Time
     """When it was written."""
     actor: str
@@ -345,12 +345,12 @@ class ShownDocument(MachineDocument):
 
 
 class ClusterMachinesDocument(ClusterDocument):
-    """A cluster with its machines: the answer of a verb that has changed all of them."""
+    """A cluster with its machines: the answer of a command that changed all of them."""
 
     machines: list[MachineDocument]
     """Its nodes, in order."""
     failed: list[Fault]
-    """A fault for each node with which it failed; the exit code is that of the gravest."""
+    """An error for each node that failed; the exit code is that of the worst."""
 
 
 class ShownNode(ShownDocument):

@@ -30,9 +30,9 @@ class BudgetFit(TypedDict):
     limit_usd: Usd
     """Its limit."""
     scope: str
-    """What it is about."""
+    """What it covers."""
     period: str
-    """The period with the least left, in words."""
+    """The period with the least budget remaining, in words."""
     since: Time | None
     """When that begins; null for `total`."""
     until: Time
@@ -40,17 +40,17 @@ class BudgetFit(TypedDict):
     spent_usd: Usd
     """What was spent in it, at most."""
     running_usd: Usd
-    """What already runs, to its renew-until, and what is retained."""
+    """What already runs, up to its renew-until, and what is retained."""
     requested_usd: Usd
-    """What this launch costs in it, to its renew-until."""
+    """What this launch costs in the period, up to its renew-until."""
     remaining_usd: Usd
-    """What is left then; below zero where it does not fit."""
+    """What then remains; below zero if it does not fit."""
     fits: bool
     """It fits in every period."""
     refuses: bool
     """The budget refuses what does not fit."""
     overridden: bool
-    """It would refuse this, and `--override` passes it."""
+    """It would refuse this launch, and `--override` overrides it."""
     unpriced: list[str]
     """Machines whose cost is unknown."""
     assumed: list[str]
@@ -61,7 +61,7 @@ class PlannedRun(TypedDict):
     """The scheduled runs of the reaper that a launch relies on where nothing else ends it."""
 
     host: str
-    """The computer that makes them."""
+    """The computer on which they run."""
     every_s: float
     """How often, in seconds."""
     at: Time
@@ -69,7 +69,7 @@ class PlannedRun(TypedDict):
 
 
 class PlannedGuards(TypedDict):
-    """Which layers guard it."""
+    """Which safeguards it has."""
 
     agent: AgentGuard
     """`ends`: it can end the machine; `tells`: the reaper can ask it whether the machine is used, and its shutdown ends
@@ -78,10 +78,10 @@ class PlannedGuards(TypedDict):
     timer: TimerGuard
     """`cloud`: at the provider; `own`: a process next to the machine; `none`."""
     run: PlannedRun | None
-    """Where nothing else ends what it costs: the scheduled runs that do; null where there are none, or none is needed.
+    """If nothing else would end it: the scheduled runs that do; null where there are none, or none is needed.
     """
     waived: bool
-    """With `--no-guard`: it is launched though nothing ends it by itself."""
+    """With `--no-guard`: it is launched though nothing would end it automatically."""
 
 
 class PlannedEnds(TypedDict):
@@ -92,7 +92,7 @@ class PlannedEnds(TypedDict):
     renew_until: EndAction
     """At its renew-until."""
     budget: EndAction
-    """When a budget that stops is spent."""
+    """When a budget with the action `stop` is spent."""
 
 
 class PlannedIdle(TypedDict):
@@ -101,15 +101,15 @@ class PlannedIdle(TypedDict):
     do: EndAction | None
     """`stop`, `park` or `terminate`; null: it is only warned of."""
     after_s: float
-    """How long nobody may have used it, in seconds."""
+    """How long it has to be idle, in seconds."""
     grace_s: float
-    """How long the warning is waited out, in seconds."""
+    """The grace period after the warning, in seconds."""
     spares_scratch: bool
     """Whether it is only warned of while disks that a stop would erase hold data."""
 
 
 class AccountOffers(OfAccount):
-    """What one account has in the offers."""
+    """The offers of one account."""
 
     offers: int
     """How many of the offers are this account's."""
@@ -127,7 +127,7 @@ class VolumeRequest(TypedDict):
     name: str
     """Its name."""
     size_gb: float | None
-    """How large it is made; null: it has to be there already."""
+    """The size with which it is created; null: it has to exist already."""
 
 
 class Network(TypedDict):
@@ -157,9 +157,9 @@ class Setup(TypedDict):
     persistent: bool
     """A spot request that can be stopped."""
     keep_disk: bool
-    """Where it cannot be stopped: its system disk stays when it ends."""
+    """If it cannot be stopped: its system disk is retained when it ends."""
     network: Network
-    """By which way it is reached, and by whom."""
+    """How it can be reached, and from where."""
 
 
 class AttachedCost(TypedDict):
@@ -192,11 +192,11 @@ class Plan(TypedDict):
     """A launch as planned."""
 
     name: str | None
-    """Null: two words will be made up."""
+    """Its name; null: one of two random words will be made."""
     nodes: int
     """How many machines, all or none; price, GPUs and attached costs are of one, costs and budgets of all of them."""
     engine: Annotated[str, Literal["slurm", "none"]] | None
-    """What queues the jobs of a cluster, `slurm` or `none`; null for a machine of its own."""
+    """What queues the jobs of a cluster, `slurm` or `none`; null for a single machine."""
     provider: str
     """The kind of provider."""
     account: str
@@ -234,19 +234,19 @@ class Plan(TypedDict):
     policy_from: str | None
     """Who chose it: `--policy`, or a key of `config.toml`."""
     rules: list[RuleText]
-    """What the policy says apart from lease and renew-until."""
+    """The policy's rules other than lease and renew-until."""
     lease_s: float
     """The lease in seconds."""
     lease_from: TermOrigin
-    """Who said so: `option`, `config.toml` or `policy`."""
+    """Where that is set: `option`, `config.toml` or `policy`."""
     renew_until_s: float
-    """How far use may renew it, in seconds from the launch."""
+    """The longest time for which use may renew it, in seconds from the launch."""
     renew_until_from: TermOrigin
-    """Who said so: `option`, `config.toml` or `policy`."""
+    """Where that is set: `option`, `config.toml` or `policy`."""
     expires: Time
     """The end of the lease."""
     renew_until: Time
-    """How far use may renew it."""
+    """Until when use may renew the lease."""
     highest_usd_per_hour: Usd
     """The most expensive of all offers that may be tried."""
     cost_to_lease_end_usd: Usd
@@ -254,35 +254,35 @@ class Plan(TypedDict):
     makes cost.
     """
     cost_to_renew_until_usd: Usd
-    """The same if it renews itself to the end."""
+    """The same up to its renew-until."""
     low_to_lease_end_usd: Usd
     """At least: less where a price may be less (`cost_reasons`)."""
     low_to_renew_until_usd: Usd
-    """The same if it renews itself to the end."""
+    """The same up to its renew-until."""
     machine_to_lease_end_usd: Usd
     """Of the cost: the machine alone."""
     machine_to_renew_until_usd: Usd
-    """The same if it renews itself to the end."""
+    """The same up to its renew-until."""
     cost_reasons: list[str]
     """Why the cost may be less."""
     unpriced: list[str]
-    """What comes with it and has no known price: in none of these."""
+    """Its parts that have no known price: they are in none of these amounts."""
     stop_effect: str
     """What `stop` preserves, what it loses, and what still costs."""
     ends: PlannedEnds
     """How it ends."""
     idle: PlannedIdle | None
-    """What idle time does to it; null: nothing, or nobody sees whether it is used."""
+    """What idle time does to it; null: nothing, or its activity cannot be observed."""
     guards: list[str]
     """What will end it without you."""
     guarded: PlannedGuards
-    """Which layers these are."""
+    """Which safeguards these are."""
     lease_ends: bool
-    """Its lease ends it where nobody uses it; else it runs to its renew-until."""
+    """True: an idle machine ends with its lease; false: it runs to its renew-until."""
     further_offers: int
     """How many other offers are tried where there is no capacity."""
     by_account: list[AccountOffers]
-    """With `--provider any`: what each account has in the offers, in the order of trying; else empty."""
+    """With `--provider any`: the offers of each account, in the order in which they are tried; else empty."""
     on_demand_fallback: bool
     """On-demand offers are among them, though spot was requested."""
     setup: Setup
@@ -290,8 +290,8 @@ class Plan(TypedDict):
     attached_costs: list[Extra]
     """What is paid in addition to the machine."""
     budgets: list[BudgetFit]
-    """How it fits the budgets that cover it; empty where nothing is launched."""
+    """How it fits the budgets that cover it; empty if nothing is launched."""
     notes: list[str]
-    """What has to be read: what is bound, lost, or could not be checked."""
+    """What the user should read: commitments, losses of data, and what could not be checked."""
     note_kinds: list[NoteKind]
     """What each note is about, in the same order: `money`, `erasure`, `access`, `guard`, or `note` for all else."""

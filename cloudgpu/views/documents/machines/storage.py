@@ -61,7 +61,7 @@ class VolumesDocument(TypedDict):
 
 
 class LaunchOrigin(TypedDict):
-    """The launch that something came from."""
+    """The launch that a resource came from."""
 
     id: str
     """The machine's cloudgpu-id."""
@@ -88,25 +88,25 @@ class Orphan(TypedDict):
     `placement_group`, `timer`, `resource_group`, `role_assignment`, `stopped_machine` or `allocated_machine`.
     """
     id: str
-    """The provider's."""
+    """The provider's id."""
     name: str | None
     """The provider's or the user's name."""
     provider: str
     """Where it is."""
     account: str
-    """By its configured name."""
+    """The account's configured name."""
     region: str
-    """Where it lies."""
+    """Its region."""
     zone: str | None
-    """Where it lies in one."""
+    """Its zone, if it is bound to one."""
     size_gb: float | None
-    """Of what has a size."""
+    """Its size; null for what has none."""
     usd_per_month: Usd | None
     """What it costs a month; null where no price is known."""
     at_most: bool
     """It may cost less."""
     price_source: str | None
-    """Who says what it costs."""
+    """The source of the price."""
     launch: LaunchOrigin | None
     """Which launch it came from; null where that is not known."""
     owner: str | None
@@ -114,28 +114,28 @@ class Orphan(TypedDict):
     ledger: str | None
     """The ledger it belongs to."""
     since: Time | None
-    """When it was left; null where that is not known."""
+    """Since when it is orphaned; null where that is not known."""
     why: str
-    """Why it counts as left over."""
+    """Why it counts as orphaned."""
     do: OrphanAction
     """What `--clean` does: `remove`, `end` (a stopped machine) or `stay`."""
     stay_reason: str | None
     """Why it stays."""
     next: str | None
-    """The command that ends it, or takes it up again."""
+    """The command that removes it, or uses it again."""
     image: SavedImage | None
     """With `--snapshot`: the image that is made of it before it goes."""
 
 
 class OrphansDocument(TypedDict):
-    """What is left over."""
+    """Orphaned resources."""
 
     orphans: list[Orphan]
-    """What is left over; after `--clean`, what stays."""
+    """The orphaned resources; after `--clean`, those that stay."""
     usd_per_month: Usd
     """What all of these cost a month, as far as prices are known."""
     removable_usd_per_month: Usd
-    """What of that `--clean` ends."""
+    """The part of that which `--clean` saves."""
     unpriced: int
     """How many have no known price, and are in neither sum."""
     removed: list[Orphan]

@@ -15,7 +15,7 @@ class RefreshedPart(TypedDict):
 
 
 class RefusedRow(TypedDict):
-    """A row that is no price."""
+    """A row of a price list that was not accepted."""
 
     row: str
     """The row."""
@@ -46,7 +46,7 @@ class GpuOffer(ListedOffer):
     arch: str
     """`x86_64` or `arm64`."""
     price_check: str
-    """What a second source made of it, or how it was computed."""
+    """What a second source says about it, or how it was computed."""
     speed: Speed | None
     """`vs_h100` and `basis` of one whole GPU; null: not known."""
     h100_hours_per_dollar: float | None
@@ -59,10 +59,10 @@ _OfferObstacleKeywords = TypedDict(
 
 
 class OfferObstacle(_OfferObstacleKeywords):
-    """A wish that is in the way."""
+    """A requirement that rules out machine types."""
 
     requirement: str
-    """Which."""
+    """The requirement: `gpu`, `region`, ..."""
     types: int
     """How many types there are without it."""
 
@@ -75,9 +75,9 @@ class GpusDocument(TypedDict):
     matching_gpus: list[str]
     """The GPUs that `--gpu` means."""
     without: list[OfferObstacle]
-    """When nothing fits: each single wish that is in the way."""
+    """When nothing fits: each single requirement without which there are offers."""
     marketplaces: list[str]
-    """What the prices of marketplaces are, one sentence each; empty where none of the offers is of one."""
+    """How to read prices of marketplaces, one sentence each; empty if no offer is from one."""
     compiled: Day
     """The day on which the figures were compiled."""
     withheld: list[str]
@@ -89,7 +89,7 @@ class GpusDocument(TypedDict):
 
 
 class PriceChange(TypedDict):
-    """A price that is another one now."""
+    """A changed price."""
 
     provider: str
     """Whose price."""
@@ -106,45 +106,45 @@ class PriceChange(TypedDict):
     now: ChangedPrice
     """The same."""
     factor: float
-    """Now over was."""
+    """The new price divided by the old one."""
     accepted: bool
     """False: it was held back, and `was` is still used."""
 
 
 class RefreshedProvider(TypedDict):
-    """What came of one provider's list."""
+    """The refresh of one provider's price list."""
 
     provider: str
     """`aws`, `azure` or `gcp`."""
     prices: int
-    """How many prices the answer named."""
+    """How many prices the answer contained."""
     parts: list[RefreshedPart]
-    """What is kept: `scope` and `refreshed_at`, that of an earlier refresh for what did not answer now."""
+    """The parts in use: `scope` and `refreshed_at`, that of an earlier refresh for a part that did not answer now."""
     changed: int
-    """Prices that are other ones now."""
+    """Prices that changed."""
     jumps: list[PriceChange]
     """Prices that moved too far, the largest first."""
     refused: list[RefusedRow]
-    """Rows that are no prices: `row` and `why`."""
+    """Rows that were not accepted: `row` and `why`."""
     unanswered: list[Gap]
     """Parts that did not answer: `scope` and `why`."""
     unknown: list[str]
     """Machines of the list that the catalogue does not know."""
     unnamed: list[str]
-    """Prices on demand that the answer did not renew."""
+    """On-demand prices that the answer did not contain."""
 
 
 class CatalogRefreshDocument(TypedDict):
-    """What a refresh of prices has brought."""
+    """The result of a refresh of prices."""
 
     refreshed_at: Time
     """When it was done."""
     factor: float
     """From which factor a price counts as having moved too far."""
     accepted: bool
-    """Whether such prices were taken."""
+    """Whether such prices were accepted."""
     providers: list[RefreshedProvider]
-    """What came of each."""
+    """The result for each provider."""
 
 
 class CatalogDiffDocument(TypedDict):
@@ -170,7 +170,7 @@ class CatalogProvider(TypedDict):
     types: int
     """Machine types with a price."""
     legacy: int
-    """Of them, those that can probably not be launched."""
+    """How many of them can probably not be launched any more."""
     regions: int
     """Regions with a price."""
     prices: int
@@ -180,7 +180,7 @@ class CatalogProvider(TypedDict):
     oldest: Time
     """The date of the oldest price."""
     newest: Time
-    """Of the newest."""
+    """The date of the newest price."""
     old: int
     """Prices of more than 180 days ago."""
     derived: int
@@ -190,7 +190,7 @@ class CatalogProvider(TypedDict):
     refreshed: list[RefreshedPart]
     """Parts that were refreshed: `scope` and `refreshed_at`."""
     held: int
-    """Prices that moved too far and were not taken."""
+    """Prices that changed too much and were not accepted."""
     error: str | None
     """Why refreshed prices cannot be read."""
 
@@ -201,7 +201,7 @@ class CatalogDocument(TypedDict):
     compiled: Day
     """The day on which the embedded figures were compiled."""
     providers: list[CatalogProvider]
-    """One for each."""
+    """One for each provider."""
 
 
 class CatalogPrice(TypedDict):
@@ -212,13 +212,13 @@ class CatalogPrice(TypedDict):
     market: Market | None
     """`on_demand` or `spot`; null: no machine."""
     unit: str
-    """Per what."""
+    """The unit, such as `usd_per_hour`."""
     usd: Usd
     """The price."""
     low_usd: Usd | None
     """The least that a derived price of storage may be; null for all others."""
     as_of: Time | None
-    """The earliest moment that its date can mean; null: it has none."""
+    """The earliest time that its date can mean; null: it has no date."""
     dated: str | None
     """The date as the source gives it."""
     old: bool
@@ -237,7 +237,7 @@ class CatalogItemDocument(TypedDict):
     """What a machine type, a kind of storage or a GPU sold apart costs."""
 
     provider: str
-    """Whose."""
+    """The provider."""
     item: str
     """The name."""
     what: Annotated[str, Literal["machine", "storage", "part"]]
@@ -245,9 +245,9 @@ class CatalogItemDocument(TypedDict):
     legacy: str | None
     """Why it can probably not be launched."""
     recalled: list[str]
-    """Which of its facts rest on memory."""
+    """Which of its properties are from memory."""
     notes: str
-    """What the facts say in addition."""
+    """Further notes on the type."""
     prices: list[CatalogPrice]
     """Each price."""
     error: str | None

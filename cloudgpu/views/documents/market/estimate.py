@@ -22,8 +22,8 @@ class GangChance(TypedDict):
     """Where the chance of one machine is from."""
 
 
-class NodesWorth(TypedDict):
-    """What several machines of a type are worth together."""
+class NodesSpeedUp(TypedDict):
+    """How fast several machines of a type are together, and what their results cost."""
 
     provider: str | None
     """`aws`, `gcp` or `azure`; null: machines of your own."""
@@ -34,27 +34,27 @@ class NodesWorth(TypedDict):
     gpu: str
     """Its GPU."""
     network_gbit_per_s: float | None
-    """What one machine can send; null: not known."""
+    """The bandwidth with which one machine can send; null: not known."""
     network_up_to_gbit_per_s: float | None
-    """What it can send for a while; null: no more."""
+    """The bandwidth of short bursts; null: no more than that."""
     network_fabric: str | None
     """`Ethernet`, or what has to be set up for it: `EFA`, `InfiniBand`, `RDMA`, `GPUDirect`. Null: not known."""
     network_note: str | None
-    """What else the list says of it."""
+    """What else the catalogue says about it."""
     network_source: str | None
     """Where the figure is from, with its date; null: `--network`, or not known."""
     compute_s: float | None
     """Seconds of computing in a step; null: the peak of the GPU is not known."""
     traffic_s: float | None
-    """Seconds of sending in a step, if nothing hides them; null: not known."""
+    """Seconds of sending in a step, if they do not overlap with computing; null: not known."""
     speed_up: float | None
-    """How many times one machine they are, with overlap."""
+    """Their speed as a multiple of one machine's, if sending overlaps with computing."""
     speed_up_without_overlap: float | None
-    """How many times one machine they are, without it."""
+    """The same without overlap."""
     cost_factor: float | None
-    """How many times as much as on one machine each result costs."""
+    """The cost of a result as a multiple of that on one machine."""
     overlap_gbit_per_s: float | None
-    """The network from which on computing hides all sending."""
+    """The bandwidth from which on sending adds no time to computing."""
     verdict: str | None
     """`slower` (than one machine), `poor` (below 0.8 times their number), `good`; null: not known."""
     says: str
@@ -64,7 +64,7 @@ class NodesWorth(TypedDict):
 
 
 class NodesDocument(TypedDict):
-    """Whether several machines are worth it."""
+    """Whether several machines are worth their cost."""
 
     nodes: int
     """How many machines."""
@@ -77,13 +77,13 @@ class NodesDocument(TypedDict):
     gradient_bytes: int
     """Bytes of a gradient, in bf16."""
     efficiency: float
-    """The part of a GPU's peak that is reached."""
+    """The share of a GPU's peak that is reached."""
     network_used: float
-    """The part of a network that is reached."""
-    worth: list[NodesWorth]
+    """The share of a network's bandwidth that is reached."""
+    worth: list[NodesSpeedUp]
     """One for each of `estimates`, in their order; without any, one for your own machines."""
     assumptions: list[str]
-    """What the figures rest on."""
+    """The assumptions."""
 
 
 class EstimateRequest(TypedDict):
@@ -92,7 +92,7 @@ class EstimateRequest(TypedDict):
     gpu: str | None
     """The GPU that was named."""
     gpu_count: float | None
-    """How many of it a machine has."""
+    """How many of them a machine has."""
     type: str | None
     """The instance type."""
     number: int
@@ -100,15 +100,15 @@ class EstimateRequest(TypedDict):
     market: Market
     """`on_demand` or `spot`."""
     provider: str | None
-    """The only one, if any."""
+    """The requested one; null: any."""
     region: str | None
-    """The only one, if any."""
+    """The requested one; null: any."""
     disk_gb: float
     """Each machine's disk; 0: none is counted."""
     address: str
     """`ephemeral`, `static` or `none`."""
     committed: str | None
-    """The term, or the percentage."""
+    """The commitment: its term, or the discount in percent."""
     hours_per_day: float
     """How long the machines run."""
     days_per_week: float
@@ -118,11 +118,11 @@ class EstimateRequest(TypedDict):
     flops: float | None
     """Operations of one piece of work."""
     precision: str | None
-    """In what they are computed."""
+    """The number format of the computation."""
     efficiency: list[float] | None
     """The best, the expected and the worst part of the peak."""
     like: str | None
-    """The machine whose work it is."""
+    """The machine whose past work is estimated."""
     work: str | None
     """`training` or `inference`, by which GPUs are compared."""
 
@@ -143,20 +143,20 @@ class PastRun(TypedDict):
     gpu_hours: float
     """Billed hours with a GPU at work."""
     used_hours: float
-    """In other use."""
+    """Billed hours in other use."""
     idle_hours: float
-    """Idle."""
+    """Billed hours in which it was idle."""
     unknown_hours: float
     """Hours of which nothing is known."""
 
 
 class AttachedPrice(TypedDict):
-    """What one machine has in addition."""
+    """An attached cost of one machine."""
 
     part: str
     """`disk` or `address`."""
     kind: str
-    """The price list's word."""
+    """Its name in the price list."""
     quantity: float
     """How much of it: GB, addresses, or 1 for a disk of a size class."""
     per: str
@@ -174,7 +174,7 @@ class AttachedPrice(TypedDict):
     as_of: str | None
     """The day of the price."""
     basis: str | None
-    """How far it can be trusted."""
+    """How reliable it is: `quoted`, `listed`, `derived`, `recalled`."""
     old: bool
     """It is old, or has no date."""
 
@@ -211,9 +211,9 @@ class Estimate(ListedOffer):
     committed: bool
     """`paid_usd_per_hour` is that of a commitment, and paid for every hour."""
     paid_usd_per_hour: Usd
-    """What an hour of one machine is counted with."""
+    """The price of an hour of one machine after discounts."""
     attached_costs: list[AttachedPrice]
-    """What one machine has in addition."""
+    """An attached cost of one machine."""
     unpriced: list[str]
     """`disk` or `address`, where no price is known: in no sum."""
     fits: bool
@@ -223,21 +223,21 @@ class Estimate(ListedOffer):
     peak_tflops: float | None
     """With `--flops`: the peak of one GPU."""
     peak_recalled: bool
-    """That is from memory."""
+    """That peak is from memory."""
     times_as_fast: RelativeSpeed | None
     """With `--like`: one GPU compared with one of the past run."""
     day: CostSplit | None
-    """An average day; null where the work ends."""
+    """The cost of an average day; null for a limited amount of work."""
     month: CostSplit | None
-    """A month of 730 hours."""
+    """The cost of a month of 730 hours."""
     year: CostSplit | None
-    """A year of 365 days."""
+    """The cost of a year of 365 days."""
     low: CostSplit | None
-    """The least work; null if the use continues."""
+    """The cost of the least work; null if no amount of work is given."""
     expected: CostSplit | None
-    """The work as expected."""
+    """The cost of the expected work."""
     high: CostSplit | None
-    """The work at most."""
+    """The cost of the most work."""
     with_fees_usd: Usd | None
     """The month, or the work, with the fees of config.toml; null where none are set."""
     sustained_use_usd: Usd | None
@@ -254,10 +254,10 @@ class UnknownGpu(TypedDict):
 
 
 class Obstacle(TypedDict):
-    """A wish that is in the way."""
+    """A requirement that rules out machine types."""
 
     requirement: str
-    """What is in the way: `gpu`, `region`, `type`, ..."""
+    """The requirement: `gpu`, `region`, `type`, ..."""
     types: int
     """How many types there are without it."""
     usd_per_hour: Usd
@@ -276,25 +276,25 @@ class EstimateDocument(TypedDict):
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
     estimates: list[Estimate]
-    """The cheapest first; then what has a doubtful price, what lacks a price, and last what may not fit."""
+    """The cheapest first; then those with a doubtful price, those without a price, and last what may not fit."""
     nodes: NodesDocument | None
     """With `--nodes`: whether several machines are worth it."""
     left_out: list[UnknownGpu]
-    """GPUs without any known figure by which the work could be measured."""
+    """GPUs without a known speed for this work."""
     precisions: list[str]
-    """Where `--flops` leaves all GPUs out: in what a peak of them is known."""
+    """If `--flops` leaves out all GPUs: the number formats for which their peak is known."""
     matching_gpus: list[str]
     """The GPUs that `--gpu` means."""
     without: list[Obstacle]
-    """Where nothing fits: each wish that is in the way."""
+    """If nothing fits: each requirement without which there are offers."""
     marketplaces: list[str]
-    """What the prices of marketplaces are, one sentence each; empty where none of the estimates is of one."""
+    """How to read prices of marketplaces, one sentence each; empty if no estimate is from one."""
     withheld: list[str]
     """Types of the named GPU that can probably not be launched any more."""
     old_after_days: int
     """From how many days on a price is old."""
     free_hours: str | None
-    """Free hours that are enough for this; null: none."""
+    """A sentence on free hours that are enough for this; null: none."""
     assumptions: list[str]
     """What the figures rest on, and what they do not count."""
     fees: str

@@ -21,7 +21,7 @@ class Region(TypedDict):
 
 
 class RegionsHead(OfAccount):
-    """What was asked about an account's regions, and the regions."""
+    """The request for an account's regions, and the regions."""
 
     gpu: str | None
     """The GPU whose price was requested."""
@@ -73,7 +73,7 @@ class QuotaNeed(TypedDict):
     amount: float
     """How much it counts."""
     unit: str
-    """In what, like `vCPU` or `GPU`."""
+    """Its unit, like `vCPU` or `GPU`."""
     vcpus: int
     """Its processors."""
 
@@ -89,8 +89,8 @@ class QuotaDocument(OfAccount):
     """Regions that did not answer; exit code 8 then."""
 
 
-class RaiseValue(OfAccount):
-    """A higher limit that is about to be asked for."""
+class QuotaIncreaseValue(OfAccount):
+    """A higher limit that is about to be requested."""
 
     region: str
     """Where."""
@@ -99,10 +99,10 @@ class RaiseValue(OfAccount):
     requested: float
     """What was requested."""
     current: QuotaLimit | None
-    """What it is until then; null where that is not known."""
+    """The present limit; null where that is not known."""
 
 
-class QuotaRequestDocument(RaiseValue):
+class QuotaRequestDocument(QuotaIncreaseValue):
     """A request for a higher limit."""
 
     id: str

@@ -6,7 +6,7 @@ from cloudgpu.views.documents.parts import ExchangeRate, RentedOffer, Speed, Tim
 
 
 class Source(TypedDict):
-    """What a figure rests on."""
+    """The source of a figure."""
 
     text: str
     """The source."""
@@ -17,27 +17,27 @@ class Source(TypedDict):
 
 
 class MemoryPart(TypedDict):
-    """What a part of the memory is for."""
+    """A part of the memory that the work needs."""
 
     what: str
     """Weights, gradients, ..."""
     gib: float
     """How much that is."""
     bytes_per_parameter: float | None
-    """Null: not by parameters."""
+    """Bytes for each parameter; null: it does not depend on parameters."""
     source: Source | None
-    """Null: by definition, or as it was typed."""
+    """Its source; null: by definition, or as it was typed."""
 
 
 class OtherMethod(TypedDict):
-    """Another way for the same model."""
+    """Another method for the same model."""
 
     method: str
     """How the model would be trained."""
     precision: str
-    """With weights in this."""
+    """The number format of the weights."""
     memory_gib: float
-    """What that takes."""
+    """The memory that this needs."""
 
 
 class RentableMachine(RentedOffer):
@@ -48,11 +48,11 @@ class RentableMachine(RentedOffer):
     gpus_needed: int
     """On how many of them the work runs."""
     gib_per_gpu: float
-    """What it takes on each of these."""
+    """The memory that the work needs on each of these."""
     usd_per_month: Usd | None
-    """For the given hours a week."""
+    """Its monthly cost for the given hours a week."""
     speed: Speed | None
-    """Of one GPU."""
+    """The speed of one GPU."""
     h100_hours_per_dollar: float | None
     """The work of an H100 that a dollar buys."""
 
@@ -63,19 +63,19 @@ class DesktopBreakEven(TypedDict):
     hours_replaced: float
     """How many hours of the machine an hour of the desktop does."""
     basis: str
-    """What that rests on."""
+    """What that is based on."""
     from_hours_per_week: float | None
-    """Used so long or more, the desktop is cheaper over its life; null: never."""
+    """From how many hours a week the desktop is cheaper over its life; null: never."""
     after_days: float | None
     """When both have cost the same, for the given hours; null: never, or no hours given."""
     soonest_days: float | None
-    """That with the desktop as fast as it may be."""
+    """The same if the desktop is as fast as it may be."""
     latest_days: float | None
-    """That with the desktop as slow as it may be."""
+    """The same if the desktop is as slow as it may be."""
     desktops: int
     """How many desktops these hours take."""
     rent_usd: Usd | None
-    """What renting costs over the desktop's life; null: the hours were not said."""
+    """What renting costs over the desktop's life; null: no hours were given."""
     desktop_usd: Usd | None
     """What the desktop costs over its life, sold at its end."""
     sold_for_usd: Usd | None
@@ -88,7 +88,7 @@ class BuildableDesktop(TypedDict):
     gpu: str
     """Its cards."""
     cards: int
-    """How many."""
+    """The number of cards."""
     paid: str
     """Which price of the card: `used`, `new`, `at its launch` or `yours`."""
     card_usd: Usd
@@ -100,11 +100,11 @@ class BuildableDesktop(TypedDict):
     desktop_usd: Usd
     """All cards and the rest of the desktop."""
     watts: float
-    """Of all of it at work."""
+    """The power of all of it at work."""
     idle_watts: float
-    """Of all of it while it waits."""
+    """The power of all of it while it waits."""
     life_years: float
-    """How long it is reckoned to last."""
+    """How long it is assumed to last."""
     usd_per_kwh: Usd
     """The tariff."""
     break_even: DesktopBreakEven | None
@@ -112,10 +112,10 @@ class BuildableDesktop(TypedDict):
 
 
 class PowerSupply(TypedDict):
-    """What a desktop asks of the wall."""
+    """The power that a desktop needs."""
 
     cards: int
-    """How many."""
+    """The number of cards."""
     draw_watts: float
     """The sum of watts."""
     low_watts: float
@@ -138,9 +138,9 @@ class Step(TypedDict):
     title: str
     """The step."""
     text: str
-    """What it comes to."""
+    """Its result."""
     sources: list[Source]
-    """What it rests on; none: the catalogue alone."""
+    """Its sources; none: the catalogue alone."""
 
 
 class FreeHours(TypedDict):
@@ -159,7 +159,7 @@ class FreeHours(TypedDict):
     source: Source
     """Where that is from."""
     sentence: str
-    """That in words."""
+    """The same in words."""
 
 
 class RecommendDocument(TypedDict):
@@ -174,23 +174,23 @@ class RecommendDocument(TypedDict):
     kind: str | None
     """The kind of work; null with `--memory` alone."""
     title: str
-    """That in words."""
+    """The same in words."""
     parameters: float | None
-    """Of the model."""
+    """The parameters of the model."""
     method: str | None
     """`full`, `lora`, `qlora` or `inference`."""
     precision: str | None
-    """How its weights are written."""
+    """The number format of its weights."""
     speed_by: Work
-    """`training` or `inference`: by what GPUs are compared."""
+    """`training` or `inference`: the work by which GPUs are compared."""
     cards: int | None
     """The number of GPUs, if it was given."""
     hours_per_week: float | None
     """How long the machine would be used."""
     memory_gib: float
-    """What it takes on one GPU."""
+    """The memory that the work needs on one GPU."""
     memory: list[MemoryPart]
-    """What that is made of."""
+    """Its parts."""
     other_ways: list[OtherMethod]
     """Other methods for the same model."""
     machines: list[RentableMachine]
@@ -200,18 +200,18 @@ class RecommendDocument(TypedDict):
     desktops: list[BuildableDesktop]
     """At most six, the best first."""
     power_supply: PowerSupply | None
-    """What the first desktop asks of the wall."""
+    """The power that the first desktop needs."""
     left_out: dict[str, str]
-    """GPUs with the memory that are not recommended: the reason by name."""
+    """GPUs with enough memory that are not recommended: the reason by name."""
     without_price: list[str]
-    """Cards that hold it and have no known dated price."""
+    """Cards with enough memory but no known dated price."""
     free_hours: FreeHours | None
     """Free hours on which the work fits; null: none."""
     warnings: list[str]
-    """Why the first machine's price or memory may not be what it says."""
+    """Why the first machine's price or memory may differ from what is shown."""
     steps: list[Step]
     """How the answer was found."""
     notes: list[str]
     """Further notes."""
     currency: ExchangeRate | None
-    """In what a remark has the answer's amounts, too; null: US dollars."""
+    """The currency in which a note repeats the answer's amounts; null: US dollars alone."""

@@ -17,25 +17,25 @@ class Budget(TypedDict):
     currency: str
     """That currency."""
     per_usd: DecimalText | None
-    """The rate that was recorded: so many for one US dollar."""
+    """The recorded rate: units of that currency for one US dollar."""
     rate_as_of: str | None
     """The day of that rate."""
     period: str
     """`day`, `week`, `month`, `total` or `rolling:30d`."""
     tz: str
-    """Where its periods begin."""
+    """The time zone in which its periods begin."""
     scope: str
-    """What it is about, like `project=vision,provider=aws`; `all`."""
+    """What it covers, like `project=vision,provider=aws`; `all`."""
     thresholds: list[float]
     """Percentages that raise an alert."""
     forecast: float | None
     """The percentage at which the forecast raises an alert."""
     actions: list[str]
-    """Of `notify`, `refuse`, `stop`."""
+    """Some of `notify`, `refuse`, `stop`."""
     allow_override: bool
     """Whether `--override` passes it."""
     file: str | None
-    """The file that says it; null for the ledger."""
+    """The file that defines it; null for the ledger."""
 
 
 class BudgetStatus(Budget):
@@ -44,23 +44,23 @@ class BudgetStatus(Budget):
     since: Time | None
     """When the period began; null for `total`."""
     until: Time | None
-    """When it ends; of a rolling one, now."""
+    """When it ends; now for a rolling period."""
     spent_usd: Usd
-    """What was spent in it, at most."""
+    """What was spent in the period, at most."""
     spent_percent: float
     """The same in percent of the limit, rounded down."""
     committed_usd: Usd
-    """What runs, to its renew-until, and what is retained, to the period's end, at the counted prices."""
+    """What runs, up to its renew-until, and what is retained, up to the period's end."""
     remaining_usd: Usd
-    """What is not spent; below zero where it was passed."""
+    """What is not spent; below zero if it was exceeded."""
     forecast_usd: Usd
-    """The sum at the period's end, at today's prices."""
+    """The forecast cost at the period's end, at present prices."""
     burn_usd_per_hour: Usd
     """What an hour costs now."""
     exhausted_in_s: float | None
-    """Seconds that the rest lasts at that; null: to the period's end and longer."""
+    """Seconds until the budget is exhausted at that rate; null: not within the period."""
     overshoot_usd: Usd
-    """By how much it can be passed before the next check, at the counted prices."""
+    """By how much it can be exceeded before the next check."""
     exhausted: bool
     """All of it is spent."""
     unpriced: list[str]
@@ -75,9 +75,9 @@ class BudgetSetDocument(TypedDict):
     budget: BudgetStatus
     """The budget and its status."""
     replaced: Budget | None
-    """The one of this name that was there."""
+    """The budget of this name that was replaced."""
     terminates: list[str]
-    """The machines there are that it would terminate, since they can be neither stopped nor parked."""
+    """The existing machines that it would terminate, since they can be neither stopped nor parked."""
     warning: str | None
     """If its limit is below what is spent and committed already: the sums, and what the reaper does next."""
 
@@ -93,14 +93,14 @@ class BudgetRemovedDocument(TypedDict):
     """A budget that was removed."""
 
     removed: Budget
-    """What it was."""
+    """The removed budget."""
 
 
 class BudgetStop(MachineInRun):
-    """What a budget that stops would do to a machine."""
+    """What a budget with the action `stop` would do to a machine."""
 
     budget: str
-    """The budget that is passed."""
+    """The budget that is exceeded."""
     do: str
     """`warn`, `stop` or `park`."""
     why: str
@@ -108,10 +108,10 @@ class BudgetStop(MachineInRun):
 
 
 class Delivery(TypedDict):
-    """Who took a message, and who did not."""
+    """Receivers that accepted a message, and those that did not."""
 
     sent: list[str]
-    """Receivers that took what was waiting for them."""
+    """Receivers that accepted what was waiting for them."""
     failed: list[FailedReceiver]
     """`receiver` and `why` of those that did not."""
 
@@ -122,56 +122,56 @@ class AlertRun(Delivery):
     raised: list[str]
     """Keys of alerts that are new."""
     cleared: list[str]
-    """Keys of those that fell back."""
+    """Keys of alerts that no longer apply."""
     pending: int
-    """How many news somebody is still to have."""
+    """How many messages are still to be delivered."""
     active: list[str]
-    """The titles of all that is wrong now."""
+    """The titles of all alerts that apply now."""
 
 
-class BudgetJudgement(TypedDict):
-    """How budgets stand, and what they would do."""
+class BudgetEvaluation(TypedDict):
+    """The status of budgets, and what they would do."""
 
     budgets: list[BudgetStatus]
     """The budgets that were checked."""
     exhausted: list[str]
     """Budgets that are spent; exit code 3 if one of them refuses or stops."""
     stops: list[BudgetStop]
-    """What budgets that stop would do now, in this order; nothing is stopped here."""
+    """What budgets with the action `stop` would do now, in this order; nothing is stopped here."""
     alerts: AlertRun | None
     """Which receiver got what; null if one budget was named."""
 
 
-class BudgetCheckDocument(BudgetJudgement):
+class BudgetCheckDocument(BudgetEvaluation):
     """The status of the budgets, and what they would do."""
 
     deadman: str | None
-    """Why the dead-man's address was not called. Null: it was, none is set, or one budget was named."""
+    """Why the heartbeat URL (`deadman`) was not called. Null: it was, none is set, or one budget was named."""
 
 
 class BudgetTestDocument(TypedDict):
     """A sample alert that was sent."""
 
     sent: list[str]
-    """The receivers that took the sample."""
+    """The receivers that accepted the sample."""
     failed: list[FailedReceiver]
     """`receiver` and `why`; exit code 8 then."""
 
 
 class CreditDocument(TypedDict):
-    """What is left of the money that was paid into an account in advance. At zero its provider deletes its data."""
+    """The balance of a prepaid account. At zero its provider deletes its data."""
 
     account: str
     """The account, as the computer that read it calls it."""
     provider: str
     """Its provider."""
     left_usd: Usd
-    """What was left at `as_of`."""
+    """The balance at `as_of`."""
     usd_per_hour: Usd
     """What the account spends an hour now: what the ledger knows, and what its provider named beyond that."""
     as_of: Time
     """When a run of the reaper last read it."""
     ends_at: Time | None
-    """When nothing is left, if that is spent on; null where nothing is spent."""
+    """When nothing is left at that rate; null where nothing is spent."""
     page: str
     """Where to pay in more."""

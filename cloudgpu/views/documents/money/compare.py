@@ -48,92 +48,92 @@ class OwnedCost(OwnedParts):
     """What desktops would have cost."""
 
     desktops: int
-    """How many do the work in the time."""
+    """How many desktops do the work in that time."""
     hours: DecimalText
-    """For how many hours one works."""
+    """Hours for which one desktop works."""
     kwh: DecimalText
     """The energy."""
     total_usd: Usd
     """Purchase, electricity and maintenance, less what the desktops are still worth."""
     utilization_percent: float
-    """The part of the time for which they work."""
+    """The share of the time in which they work."""
 
 
 class OwnedCases(TypedDict):
     """What desktops would have cost in the three cases."""
 
     low: OwnedCost
-    """For the cloud."""
+    """The case that favours the cloud."""
     expected: OwnedCost
-    """What is likely."""
+    """The expected case."""
     high: OwnedCost
-    """For the desktop."""
+    """The case that favours the desktop."""
 
 
 class TimeCases(TypedDict):
     """A time in the three cases; null: never."""
 
     low: Time | None
-    """For the cloud."""
+    """The case that favours the cloud."""
     expected: Time | None
-    """What is likely."""
+    """The expected case."""
     high: Time | None
-    """For the desktop."""
+    """The case that favours the desktop."""
 
 
-_AgainKeywords = TypedDict("_AgainKeywords", {"from": Annotated[Time, "Since when."]})
+_CostlierPeriodKeywords = TypedDict("_CostlierPeriodKeywords", {"from": Annotated[Time, "Since when."]})
 
 
-class Again(_AgainKeywords):
+class CostlierPeriod(_CostlierPeriodKeywords):
     """When the desktop, replaced, costs more again."""
 
     until: Time | None
-    """Up to when; null: it stays so."""
+    """Until when; null: it stays so."""
 
 
-class AgainCases(TypedDict):
+class CostlierCases(TypedDict):
     """When the desktop costs more again, in the three cases; null: it does not."""
 
-    low: Again | None
-    """For the cloud."""
-    expected: Again | None
-    """What is likely."""
-    high: Again | None
-    """For the desktop."""
+    low: CostlierPeriod | None
+    """The case that favours the cloud."""
+    expected: CostlierPeriod | None
+    """The expected case."""
+    high: CostlierPeriod | None
+    """The case that favours the desktop."""
 
 
 class NumberCases(TypedDict):
     """A number in the three cases; null: never."""
 
     low: float | None
-    """For the cloud."""
+    """The case that favours the cloud."""
     expected: float | None
-    """What is likely."""
+    """The expected case."""
     high: float | None
-    """For the desktop."""
+    """The case that favours the desktop."""
 
 
 class BreakEven(TypedDict):
     """When both have cost the same."""
 
     past: TimeCases
-    """When the cloud had first cost as much, by the end of a day; null: it has not."""
+    """When the cloud had first cost as much as the desktop, at the end of a day; null: it has not."""
     cloud_costs_more_since: TimeCases
-    """Since when it has cost as much; null: it has cost less by now."""
+    """Since when the cloud has cost more; null: it has cost less by now."""
     projected: TimeCases
-    """When it will have; null: it has, it never will, or there is no [pace](#paces)."""
-    desktop_costs_more_again: AgainCases
+    """When the cloud will have cost as much; null: it has, it never will, or there is no [pace](#paces)."""
+    desktop_costs_more_again: CostlierCases
     """`from` and `until` when the desktop, replaced, costs more again after that; null: it does not."""
     utilization_percent: NumberCases
     """The use at which a desktop costs as much over its life as the cloud does; null: never."""
     price_usd_per_hour: Usd | None
-    """What an hour of the desktop's work may cost on the cloud to be as cheap, at the present use."""
+    """The cloud price of an hour of the desktop's work at which both cost the same, at the present use."""
     paid_usd_per_hour: Usd | None
     """What an hour of that work has cost on the cloud."""
 
 
 class DailyPace(TypedDict):
-    """What a day is like."""
+    """The cost and the work of a day."""
 
     usd_per_day: Usd
     """What the cloud costs."""
@@ -142,7 +142,7 @@ class DailyPace(TypedDict):
 
 
 class Paces(TypedDict):
-    """How it continues, in the three cases."""
+    """The pace at which the projection continues, in the three cases."""
 
     low: DailyPace | None
     """The week in which the cloud cost least; null: less than a day of history, or the period is over."""
@@ -158,10 +158,10 @@ class ResaleValue(TypedDict):
     usd: Usd
     """What it could be sold for."""
     by: str
-    """By which depreciation."""
+    """The depreciation method."""
 
 
-class Counterpart(TypedDict):
+class RentalAlternative(TypedDict):
     """Where the same work could have been rented."""
 
     provider: str
@@ -173,7 +173,7 @@ class Counterpart(TypedDict):
     gpu: str
     """Its GPU: the same, or where no cloud lists that, the one that does the work cheapest."""
     usd_per_gpu_hour: Usd
-    """An hour of one of these."""
+    """The price of an hour of one of these."""
     ratio: float
     """How many hours of it replace an hour of this machine's GPU."""
     price: Price
@@ -198,15 +198,15 @@ class OwnMachine(TypedDict):
     unknown_hours: DecimalText
     """Hours without any data, in no figure here."""
     kwh: DecimalText | None
-    """What its GPUs took, as its agent measured it; null: nobody did."""
+    """The energy that its GPUs used, as its agent measured it; null: not measured."""
     assumed: bool
-    """Its price is by usual watts or a usual tariff, as its settings have none."""
+    """Its price is based on typical watts or a typical tariff, as its settings have none."""
     electricity_usd: Usd | None
-    """What it cost in the period, the very figure of `cost`; null: a part has no price."""
+    """What it cost in the period, as `cost` shows it; null: a part has no price."""
     cloud_usd: Usd | None
     """What the same work would have cost on a cloud; null: no price is known."""
-    offer: Counterpart | None
-    """Where."""
+    offer: RentalAlternative | None
+    """Where that would have been."""
 
 
 class ComparedDay(TypedDict):
@@ -217,31 +217,31 @@ class ComparedDay(TypedDict):
     cloud_usd: Usd | None
     """What the cloud had cost by its end; null: nothing has a price."""
     desktop_usd: Usd
-    """What the desktops had, as expected."""
+    """What the desktops had cost by then, in the expected case."""
 
 
 class CompareDocument(TypedDict):
     """The cloud compared with a desktop, from the ledger.
 
-    Of three cases `low` is for the cloud, `high` for the desktop: [compare.md](../compare.md#three-cases).
+    Of the three cases `low` favours the cloud and `high` the desktop: [compare.md](../compare.md#three-cases).
     """
 
     mode: Literal["ledger"]
     """`ledger`."""
     as_of: Time
-    """Up to when what runs is counted."""
+    """The time up to which running machines are counted."""
     since: Time | None
-    """The begin of the period, else the first use; null: there is none."""
+    """The start of the period, else of the first usage; null: there is none."""
     until: Time | None
     """Its end, which is not in it; null: up to now."""
     tz: str
     """The time zone in which days begin."""
     currency: ExchangeRate | None
-    """In what the sentences show amounts; null: US dollars."""
+    """The currency of amounts in sentences; null: US dollars."""
     desktop: DesktopProfile
     """The desktop."""
     work: Work
-    """`training` or `inference`: by what GPUs are compared."""
+    """`training` or `inference`: the work by which GPUs are compared."""
     speeds: list[ScaledGpu]
     """Each GPU of the cloud."""
     cloud: CloudCost
@@ -249,22 +249,22 @@ class CompareDocument(TypedDict):
     owned: OwnedCases | None
     """What desktops would have cost; null: nothing was billed."""
     break_even: BreakEven
-    """When, and at which use and price, both cost the same."""
+    """When, and at which utilization and price, both cost the same."""
     pace: Paces | None
-    """How it continues; null: nothing was billed."""
+    """The pace at which the projection continues; null: nothing was billed."""
     resale_value: ResaleValue
     """What a desktop could be sold for now."""
     own_machines: list[OwnMachine]
     """The user's own machines (`ssh`)."""
     own_machines_sentence: str | None
-    """What these did, in words."""
+    """The work of these machines, in words."""
     paid_usd: Usd | None
-    """The cloud's cost and the electricity of these; null: one of them is not known at all."""
+    """The cloud's cost and the electricity of these machines; null: one of these amounts is not known."""
     assumptions: list[str]
-    """What the comparison rests on, and what it leaves out."""
+    """The assumptions of the comparison, and what it leaves out."""
     cautions: list[str]
     """What may make the sums wrong: no price, or a clock that is behind."""
     sentence: str
     """The comparison in words."""
     curve: list[ComparedDay]
-    """What both cost by the end of each day; of more than 400 days some are left out."""
+    """What both cost by the end of each day; if more than 400 days, some are left out."""

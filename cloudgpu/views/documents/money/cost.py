@@ -23,19 +23,19 @@ class CostSum(TypedDict):
     usd: Usd | None
     """What it cost; null where all of it is without a price."""
     low_usd: Usd | None
-    """At least."""
+    """The lowest that it may be."""
     high_usd: Usd | None
-    """At most."""
+    """The highest that it may be."""
     amount: DecimalText | None
     """`usd` in the currency, not rounded."""
     on_demand_usd: Usd | None
-    """The runs with a known on-demand price at that price; null where there is none."""
+    """What the runs with a known on-demand price would cost at that price; null where there is none."""
     savings_usd: Usd | None
-    """That less what those runs cost."""
+    """`on_demand_usd` minus what those runs cost."""
     without_on_demand: int
-    """Runs left out of both."""
+    """Runs without a known on-demand price, which are in neither amount."""
     without_price: int
-    """Uses without a price, in no sum."""
+    """Charges without a price, in no sum."""
     marks: str
     """Some of `~?!`, as in [the catalogue](../catalog.md#what-the-marks-mean), of the prices in it."""
     reasons: list[str]
@@ -43,10 +43,10 @@ class CostSum(TypedDict):
 
 
 class GroupName(TypedDict):
-    """The texts of a group beside its sums."""
+    """The name of a group, and a machine's provider and state."""
 
     name: str
-    """The same for people, of a job its name; empty where the ledger has none."""
+    """Its name; empty where the ledger has none."""
     provider: str | None
     """By instance: the kind of provider."""
     state: str | None
@@ -54,7 +54,7 @@ class GroupName(TypedDict):
 
 
 class CostGroup(CostSum, GroupName):
-    """What a machine, a project, ... cost."""
+    """The cost of a machine, a project, ..."""
 
     group: str
     """A machine's id, a project, ...; of a day, week or month the time it begins. By job its id, `shared` or `idle`;
@@ -62,21 +62,21 @@ class CostGroup(CostSum, GroupName):
 
 
 class UncountedTraffic(MachineInRun):
-    """A machine whose bytes out are in no sum."""
+    """A machine whose outgoing traffic is in no sum."""
 
     since: Time
     """Since the last count, or its launch."""
     until: Time | None
-    """When it ended; null: it is there still."""
+    """When it ended; null: it still exists."""
 
 
 class LostCost(CostBounds):
-    """What was paid for nothing."""
+    """The cost of interrupted runs, or of failed launches."""
 
     hours: DecimalText
     """Billed hours of machines."""
     number: int
-    """Runs, or launches."""
+    """The number of runs, or launches."""
 
 
 class BurnRate(TypedDict):
@@ -87,35 +87,35 @@ class BurnRate(TypedDict):
     machines_usd_per_hour: Usd
     """Running machines, with their disks and addresses."""
     stopped_usd_per_hour: Usd
-    """What stopped machines go on costing."""
+    """Stopped machines, with their disks and addresses."""
     retained_usd_per_hour: Usd
     """Disks, images and volumes without a machine."""
     without_price: int
-    """What has no price and is in none of these."""
+    """How many resources have no price and are in none of these."""
 
 
 class Projection(TypedDict):
-    """The total at one time to come."""
+    """The projected total at a future time."""
 
     at: Time | None
     """When; null: each machine at its own time."""
     usd: Usd
     """The total then."""
     low_usd: Usd
-    """At least."""
+    """The lowest that it may be."""
     high_usd: Usd
-    """At most."""
+    """The highest that it may be."""
     more_usd: Usd
-    """How much of it is still to come."""
+    """The part of it that is still to come."""
     endless: int
-    """Machines that run without such an end, left out."""
+    """Machines without such an end, which are left out."""
 
 
 class Projections(TypedDict):
-    """The total to come."""
+    """Projected totals."""
 
     assumption: str
-    """What is taken to go on, and until when."""
+    """What is assumed to continue, and until when."""
     end_of_day: Projection
     """At the end of the day in `tz`."""
     end_of_month: Projection
@@ -123,7 +123,7 @@ class Projections(TypedDict):
     leases_end: Projection
     """When each running machine ends with its lease, or its hold."""
     renew_until: Projection
-    """When each running machine renews itself as far as it may."""
+    """When each running machine has reached its renew-until."""
 
 
 class BudgetForecast(TypedDict):
@@ -149,18 +149,18 @@ class SustainedUse(TypedDict):
     what: str
     """Which machines."""
     month: str
-    """Of UTC."""
+    """The month, in UTC."""
     usd: Usd
-    """What comes off."""
+    """The discount."""
     reason: str
-    """By which rule, and what it rests on."""
+    """The rule, and what it is based on."""
 
 
 class Credit(TypedDict):
-    """What one credit takes off."""
+    """A credit, and how much of it was used."""
 
     name: str
-    """As config.toml calls it."""
+    """Its name in config.toml."""
     used_usd: Usd
     """What it paid in this period."""
     remaining_usd: Usd
@@ -168,18 +168,18 @@ class Credit(TypedDict):
 
 
 class Credits(TypedDict):
-    """What credits take off."""
+    """The total before and after credits."""
 
     before_usd: Usd
     """The total before credits, each day of an account rounded once."""
     after_usd: Usd
-    """What is left to be paid."""
+    """The total after credits."""
     applied: list[Credit]
     """Each credit."""
 
 
 class Fees(TypedDict):
-    """What comes on top, or is missing."""
+    """Taxes and fees in addition to the total, and what is missing."""
 
     tax_percent: str | None
     """The setting."""
@@ -194,30 +194,30 @@ class Fees(TypedDict):
 
 
 class CostToCome(TypedDict):
-    """What goes on costing."""
+    """What continues to cost money."""
 
     burn: BurnRate
     """What an hour costs now."""
     projected: Projections | None
-    """The total to come; null where the period is over."""
+    """Projected totals; null where the period is over."""
 
 
 class Deductions(TypedDict):
-    """What comes off, and is in no amount."""
+    """Discounts and credits, which are in no amount."""
 
     sustained_use: list[SustainedUse]
     """Discounts that are in no amount: estimates."""
     credits: Credits | None
-    """What the credits of config.toml take off; null where it has none."""
+    """The credits of config.toml; null where it has none."""
 
 
 class CostHead(CountedDays):
-    """What a cost is about."""
+    """What is counted, and how it is grouped."""
 
     by: str
     """What the groups are."""
     owner: str | None
-    """Whose machines alone are counted; null: everybody's."""
+    """The owner whose machines are counted; null: everybody's."""
     currency: ExchangeRate | None
     """What `amount` is in; null: US dollars alone."""
 
@@ -240,26 +240,26 @@ class CostDocument(CostToCome, Deductions, CostHead):
     groups: list[CostGroup]
     """The most expensive first; periods by time."""
     total: CostSum
-    """Of all groups."""
+    """The sum of all groups."""
     total_usd: Usd
     """The total, 0 where nothing has a price."""
     days: list[DayCost] | None
-    """Each of the last 31 days of the period, also those without a cost; null where days were not read."""
+    """Each of the last 31 days of the period, including those without a cost; null where days were not read."""
     this_month_usd: Usd | None
     """The present month in `tz` so far; null where days were not read, or the period does not hold all of it."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
     unmetered: list[UncountedTraffic]
-    """Machines whose bytes out are in no sum, as nobody has read them."""
+    """Machines whose outgoing traffic is in no sum, as it was not read."""
     interrupted: LostCost
-    """Runs that the provider took away."""
+    """Runs that the provider interrupted."""
     failed: LostCost
-    """Launches that gave no usable machine."""
+    """Launches that produced no usable machine."""
     budgets: list[BudgetForecast]
     """How long each budget lasts."""
     prepaid: list[CreditDocument]
-    """What was left in accounts that are paid in advance, when a run of the reaper last read it."""
+    """The balances of prepaid accounts, when a run of the reaper last read them."""
     fees: Fees
-    """What comes on top, or is missing."""
+    """Taxes and fees in addition to the total, and what is missing."""
     desktop: DesktopLine | None
-    """An owned desktop doing the same; null: it cannot be read, and stderr says so."""
+    """The cost of the same work on an owned desktop; null: the setting cannot be read, and stderr says so."""

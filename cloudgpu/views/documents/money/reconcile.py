@@ -6,7 +6,7 @@ from cloudgpu.views.documents.parts import CountedPeriod, Time, Usd
 
 
 class ExportDocument(CountedPeriod):
-    """A bill that was written.
+    """An export that was written.
 
     With `--out FILE`; without it, stdout has the export itself. What `--format json` writes is in [FOCUS and other
     exports](../focus.md#plain-csv-and-json).
@@ -19,9 +19,9 @@ class ExportDocument(CountedPeriod):
     rows: int
     """Lines that were written."""
     unpriced: int
-    """Lines without a price: what they cost is in no sum."""
+    """Lines without a price: their cost is in no sum."""
     estimates: int
-    """Lines whose amount may turn out to be another."""
+    """Lines whose amount may still change."""
     usd: Usd
     """The sum of the lines, the ledger's total of the period."""
     low_usd: Usd
@@ -31,27 +31,27 @@ class ExportDocument(CountedPeriod):
 
 
 class GapReason(TypedDict):
-    """Why both differ."""
+    """A reason for a discrepancy."""
 
     kind: str
     """One of [these](../focus.md#why-they-differ)."""
     usd: Usd
-    """How much of the gap."""
+    """The part of the discrepancy that it explains."""
     why: str
     """A sentence."""
 
 
-class BothParts(TypedDict):
-    """Sums by what they are for: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
+class PartTotals(TypedDict):
+    """Amounts by service category: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
     ledger: dict[str, Usd]
     """In the ledger."""
     bill: dict[str, Usd]
-    """In the export."""
+    """In the cloud's bill."""
 
 
 class ReconciledResource(TypedDict):
-    """One resource of the comparison."""
+    """One machine or retained resource of the comparison."""
 
     id: str
     """Its cloudgpu-id."""
@@ -62,7 +62,7 @@ class ReconciledResource(TypedDict):
     resource_ids: list[str]
     """The ids of its parts, on both sides."""
     ledger_usd: Usd
-    """What the ledger says; what has no price is not in it."""
+    """The ledger's amount, without parts that have no price."""
     ledger_low_usd: Usd
     """The least that it can be."""
     ledger_high_usd: Usd
@@ -70,19 +70,19 @@ class ReconciledResource(TypedDict):
     unpriced: bool
     """A part has no price in the ledger."""
     bill_usd: Usd
-    """What the export says."""
+    """The amount in the cloud's bill."""
     discrepancy_usd: Usd
-    """Theirs less ours."""
+    """`bill_usd` minus `ledger_usd`."""
     likely_reason: str
     """The largest reason's kind, or `agrees`."""
     reasons: list[GapReason]
-    """The largest first; they add up to the gap."""
-    parts: BothParts
+    """The largest first; they add up to the discrepancy."""
+    parts: PartTotals
     """`ledger` and `bill`: dollars for `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
 
 class OtherLedgers(TypedDict):
-    """What another ledger launched."""
+    """Charges for what another ledger launched."""
 
     rows: int
     """How many rows."""
@@ -91,10 +91,10 @@ class OtherLedgers(TypedDict):
 
 
 class Unmatched(OtherLedgers):
-    """What is of nothing in this ledger."""
+    """Charges that match nothing in this ledger."""
 
     parts: dict[str, Usd]
-    """The same by what it is for: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
+    """The same by service category: `compute`, `storage`, `address`, `egress`, `tax`, `credit`, `other`."""
 
 
 class ReconcileHead(TypedDict):
@@ -105,31 +105,31 @@ class ReconcileHead(TypedDict):
     rows: int
     """Rows that were compared."""
     providers: list[str]
-    """Whose rows they are."""
+    """The providers of these rows."""
     accounts_left_out: list[str]
-    """Accounts that the export has no rows of, while it has those of others: what the ledger has there is left out."""
+    """Accounts that the bill has no rows of, while it has rows of others: the ledger's amounts there are left out."""
     since: Time | None
-    """The begin of the period: of the first charge for use; null without one."""
+    """The start of the period: that of the first usage charge; null without one."""
     until: Time | None
     """Its end."""
     as_of: Time
-    """Up to when what runs is counted."""
+    """The time up to which running machines are counted."""
     rates: list[str]
-    """The rates, with their dates, at which other currencies were turned into dollars."""
+    """The rates, with their dates, at which other currencies were converted into dollars."""
 
 
 class ReconcileDocument(ReconcileHead):
     """The ledger compared with the cloud's own bill."""
 
     resources: list[ReconciledResource]
-    """Machines and retained resources, the largest difference first."""
+    """Machines and retained resources, the largest discrepancy first."""
     ledger_usd: Usd
-    """What the ledger says of them."""
+    """The ledger's total."""
     bill_usd: Usd
-    """What the export says."""
+    """The amount in the cloud's bill."""
     discrepancy_usd: Usd
-    """Theirs less ours."""
+    """`bill_usd` minus `ledger_usd`."""
     other_ledgers: OtherLedgers
-    """`rows` and `usd` of what another ledger launched."""
+    """`rows` and `usd` of charges for what another ledger launched."""
     unmatched: Unmatched
-    """`rows`, `usd` and, by what they are for, `parts` of what is of nothing in this ledger."""
+    """`rows`, `usd` and, by service category, `parts` of charges that match nothing in this ledger."""

@@ -1,4 +1,4 @@
-"""Documents of `compare` from a price and a use, and of the desktops that can be named."""
+"""Documents of `compare` from a price and a utilization, and of the known desktops."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -25,43 +25,43 @@ class DesktopProfile(TypedDict):
     gpu: str
     """Its GPU."""
     gpus: int
-    """How many."""
+    """The number of GPUs."""
     boxes: int
-    """In how many computers they are."""
+    """The number of computers that they are in."""
     purchase_usd: Usd
     """Its price."""
     quoted: QuotedPrice | None
-    """The price as its source has it; null: in US dollars."""
+    """The price in the currency of its source; null: it is in US dollars."""
     life_years: float
-    """After so long it is sold and replaced."""
+    """Its life: afterwards it is sold and replaced."""
     gpu_watts: float
-    """What one of its cards takes at work."""
+    """The power of one of its cards at work."""
     system_watts: float
-    """What the rest of it takes then."""
+    """The power of the rest of it then."""
     idle_watts: float
-    """What all of it takes while it waits."""
+    """The power of all of it while it waits."""
     usd_per_kwh: Usd
     """The price of electricity."""
     pue: float
-    """What a kilowatt-hour of it takes with cooling."""
+    """Power usage effectiveness: the energy for each kilowatt-hour of it, including cooling."""
     maintenance_usd_per_year: Usd
     """Maintenance."""
     resale_usd: Usd
     """What it is sold for at the end of its life."""
     depreciation: DepreciationMethod
-    """How its worth is counted: `none`, `straight-line`, `declining`."""
+    """How its value is counted: `none`, `straight-line`, `declining`."""
     yearly_loss_percent: float
-    """What part of its worth it loses a year, where that is declining."""
+    """The share of its value that it loses each year, if `declining`."""
     source: str
     """Where the figures come from."""
     as_of: str
     """The day of the figures."""
     changed: list[str]
-    """The options that gave it other figures."""
+    """The options that replaced its figures."""
 
 
 class CatalogOffer(TypedDict):
-    """Where a price is from."""
+    """The offer that a price is from."""
 
     provider: str
     """Who sells it."""
@@ -82,20 +82,20 @@ class CatalogOffer(TypedDict):
     uncertain: str | None
     """Why a spot price may not hold any more; null: none."""
     legacy: str | None
-    """Why it can hardly be launched any more."""
+    """Why it can probably not be launched any more."""
 
 
 class RentedMachine(TypedDict):
     """What is rented."""
 
     gpu: str | None
-    """Its GPU; null: not said."""
+    """Its GPU; null: not given."""
     instead_of: str | None
-    """The GPU that was named, where no cloud lists it and this one stands in; null: none."""
+    """The requested GPU, if no cloud lists it and this one replaces it; null: it was not replaced."""
     matching_gpus: list[str]
-    """What the name that was typed may mean."""
+    """The GPUs that the typed name may mean."""
     gpus: int
-    """How many it has."""
+    """The number of GPUs that it has."""
     usd_per_hour: Usd
     """What an hour of the machine costs."""
     offer: CatalogOffer | None
@@ -103,7 +103,7 @@ class RentedMachine(TypedDict):
 
 
 class Usage(TypedDict):
-    """How much of the time."""
+    """For how much of the time a machine is used."""
 
     typed: str
     """As it was typed."""
@@ -115,16 +115,16 @@ class SpeedRatio(SpeedBounds):
     """How fast a GPU of the desktop is compared with a rented one."""
 
     ratio: float
-    """How many hours of the rented GPU an hour of one of the desktop's does."""
+    """How many hours of the rented GPU an hour of one of the desktop's GPUs replaces."""
 
 
-class DearerAgain(TypedDict):
+class ReplacementPeriod(TypedDict):
     """When a desktop that was replaced is more expensive again."""
 
     from_days: float
-    """From this day on, as one has come to the end of its life."""
+    """From this day on, on which a desktop is replaced at the end of its life."""
     until_days: float | None
-    """Up to this day; null: it stays so for 30 years."""
+    """Until this day; null: it stays so for 30 years."""
 
 
 class OwnedParts(TypedDict):
@@ -137,20 +137,20 @@ class OwnedParts(TypedDict):
     maintenance_usd: Usd
     """Maintenance."""
     worth_usd: Usd
-    """What they are still worth, where depreciation is counted."""
+    """Their remaining value, where depreciation is counted."""
 
 
 class CurvePoint(OwnedParts):
     """What both have cost after some time."""
 
     days: float
-    """After so many days."""
+    """The time in days."""
     cloud_usd: Usd
     """What the cloud has cost."""
     desktop_usd: Usd
-    """What desktops have: the next three less the fourth."""
+    """What desktops have cost: the next three amounts minus the fourth."""
     flat_year_usd: Usd
-    """Purchase and all begun years' electricity and maintenance, as published examples count."""
+    """Purchase, and electricity and maintenance of all years that have begun, as published examples count."""
     sold_for_usd: Usd
     """What desktops of that age would sell for."""
     net_usd: Usd
@@ -158,12 +158,12 @@ class CurvePoint(OwnedParts):
 
 
 class Outcome(TypedDict):
-    """What comes of one case."""
+    """The result of one case."""
 
     desktops: int
-    """How many do the work."""
+    """The number of desktops that do the work."""
     desktop_hours_per_day: float
-    """For how long they work, added up."""
+    """Hours a day for which all of them together work."""
     kwh_per_year: float
     """The energy."""
     electricity_usd_per_year: Usd
@@ -172,42 +172,42 @@ class Outcome(TypedDict):
     """When the cloud has cost as much; null: not within 30 years."""
     break_even_days_by_flat_year: float | None
     """The same with each year's electricity on its first day; null: not in the first life."""
-    desktop_costs_more_again: DearerAgain | None
+    desktop_costs_more_again: ReplacementPeriod | None
     """When a desktop that was replaced is more expensive again; null: never."""
     break_even_utilization_percent: float | None
-    """From which use on a desktop is cheaper over its life; null: from none."""
+    """The utilization from which on a desktop is cheaper over its life; null: it never is."""
     break_even_usd_per_hour: Usd | None
-    """From which price on; null: nothing is used."""
+    """The cloud price from which on a desktop is cheaper; null: nothing is used."""
     curve: list[CurvePoint]
-    """What both have cost after some times."""
+    """What both have cost at several times."""
 
 
 class Outcomes(TypedDict):
-    """Of the three, `low` is for the cloud, `high` for the desktop."""
+    """The results at one utilization: `low` favours the cloud, `high` the desktop."""
 
     utilization_percent: float
     """For how much of the time a machine is used; above 100: several."""
     hours_per_day: float
     """The same in hours."""
     low: Outcome
-    """At the desktop's lowest speed."""
+    """The result at the desktop's lowest speed."""
     expected: Outcome
-    """At the likely one."""
+    """The result at its expected speed."""
     high: Outcome
-    """At its highest."""
+    """The result at its highest speed."""
 
 
 class ScaledOutcomes(TypedDict):
-    """The outcomes with what is known of both GPUs."""
+    """The results with the known speeds of both GPUs."""
 
     speed: SpeedRatio
     """How fast a GPU of the desktop is."""
     answers: list[Outcomes]
-    """One for each bound of the use."""
+    """One for each bound of the utilization."""
 
 
 class OverYears(TypedDict):
-    """What either costs over the years that were named, the desktop being sold at their end."""
+    """What each costs over the requested years, if the desktop is sold at their end."""
 
     utilization_percent: float
     """For how much of the time a machine is used."""
@@ -222,7 +222,7 @@ class OverYears(TypedDict):
     cheaper: str
     """`desktop` or `cloud`."""
     difference_usd: Usd
-    """How much more the other costs."""
+    """How much more the other one costs."""
     desktop_cheaper_from_days: float | None
     """From when on the desktop is the cheaper one, if it is sold when the work ends; null: not within 30 years."""
     paid_off_unsold_days: float | None
@@ -233,7 +233,7 @@ class TimelinePoint(TypedDict):
     """What both have cost by a time, for drawing."""
 
     years: float
-    """After so many years."""
+    """The time in years."""
     cloud_usd: Usd
     """What the cloud has cost."""
     sold_usd: Usd
@@ -242,59 +242,59 @@ class TimelinePoint(TypedDict):
     """What desktops have cost if they are never sold."""
 
 
-class CalculatedDocument(TypedDict):
-    """Also with `--price` or `--hours-per-day`: from a price and a use, without a ledger."""
+class RentOrBuyDocument(TypedDict):
+    """Rent or buy from a price and a utilization, without a ledger. Also with `--price` or `--hours-per-day`."""
 
     mode: Literal["calculator"]
     """`calculator`."""
     as_of: Time
     """When it was computed."""
     currency: ExchangeRate | None
-    """In what the sentences show amounts; null: US dollars."""
+    """The currency of amounts in sentences; null: US dollars."""
     desktop: DesktopProfile
     """The desktop."""
     cloud: RentedMachine
     """What is rented."""
     usage: Usage
-    """How much of the time."""
+    """For how much of the time a machine is used."""
     work: Work | None
-    """`training` or `inference`: speeds are compared by that; null: GPUs count as equal."""
+    """`training` or `inference`: the work by which speeds are compared; null: GPUs count as equally fast."""
     speed: SpeedRatio
     """How fast a GPU of the desktop is compared with a rented one."""
     fits: bool | None
-    """What fits the rented GPU's memory fits the desktop's; null: not known."""
+    """The desktop's GPU has at least the memory of the rented one; null: not known."""
     answers: list[Outcomes]
-    """One for each bound of the use."""
+    """One for each bound of the utilization."""
     with_known_speeds: ScaledOutcomes | None
-    """Where GPUs count as equal: with what is known of both."""
+    """If GPUs count as equally fast: the results with the known speeds."""
     why_they_differ: str | None
-    """Why published examples have another day. Null: they have none, or the same, or leave out a desktop's value."""
+    """Why published examples have another break-even. Null: they do not, or depreciation is counted."""
     assumptions: list[str]
-    """What the comparison rests on, and what it leaves out."""
+    """The assumptions of the comparison, and what it leaves out."""
     years: float
     """For how many years both are compared."""
     verdict: str
-    """`buy` or `rent`, whichever is cheaper over these years; `either`: it depends on the use."""
+    """`buy` or `rent`, whichever is cheaper over these years; `either`: it depends on the utilization."""
     over_years: list[OverYears]
-    """What either costs over these years; one for each bound of the use."""
+    """What each costs over these years; one for each bound of the utilization."""
     timeline: list[TimelinePoint]
-    """What both have cost over these years, in even steps, at the last of the uses."""
+    """What both have cost over these years, in equal steps, at the last bound of the utilization."""
     interest_percent: float
-    """The cost of capital a year; 0: none is counted."""
+    """The yearly cost of capital in percent; 0: none is counted."""
     price_drift_percent: float
-    """How cloud prices change a year; 0: they stay."""
+    """The yearly change of cloud prices in percent; 0: they stay."""
     vat_percent: float
-    """VAT on all that is bought; 0: none is added."""
+    """VAT in percent on everything that is bought; 0: none is added."""
     resale_source: str | None
-    """What the resale of a used desktop rests on, where none was given; null: nothing is sold."""
+    """The source of a used desktop's price, where none was given; null: nothing is sold."""
     break_even_sentence: str
-    """When both have cost the same, the desktop counted as it is paid."""
+    """The break-even in words, without a sale of the desktop."""
     sentence: str
-    """The answer in words: what either costs over these years, who is cheaper, and by how much."""
+    """The answer in words: what each costs over these years, which one is cheaper, and by how much."""
     crossing: str
     """From when on the desktop is cheaper; empty where nothing is used."""
     remarks: list[str]
-    """What is compared in place of what was named, what does not fit, and what money does over time."""
+    """Notes on replaced GPUs, on memory that does not fit, and on interest, prices and VAT."""
 
 
 class DesktopsDocument(TypedDict):

@@ -24,11 +24,11 @@ class ReportBasis(TypedDict):
     machines: int
     """How many ran in the period."""
     since: Time | None
-    """Since when anything was billed; null: nothing was."""
+    """When something was first billed; null: nothing was."""
     view_as_of: Time | None
     """The oldest check among the existing machines."""
     integrity_problem: str | None
-    """Why the ledger cannot be trusted before the doubt is resolved."""
+    """Why the ledger cannot be trusted until that is resolved; null when it can."""
 
 
 class ReportDay(TypedDict):
@@ -39,30 +39,30 @@ class ReportDay(TypedDict):
     usd: Usd
     """What it cost."""
     projects: dict[str, Usd]
-    """The same by project; "" is what has none."""
+    """The same by project; "" is without a project."""
 
 
 class ProjectSum(CostBounds):
     """What a project, or an owner, cost."""
 
     name: str
-    """The project, or the owner; empty for what has none."""
+    """The project, or the owner; empty for machines without one."""
 
 
 class ReportJob(CostBounds):
-    """What a job cost in the period, or the time of machines that no job alone had."""
+    """What a job cost in the period, or what machines cost without a job, or with several."""
 
     id: str
     """The job's id; `shared`: two jobs at once on a machine; `idle`: a machine of jobs, without one; empty: machines
-    without any job, and what is kept by its own name."""
+    without any job, and named volumes and images."""
     name: str
-    """The job's name; of the others the same as `id`."""
+    """The job's name; otherwise the same as `id`."""
     state: str | None
-    """`succeeded`, `running`, ...; null for what is no job."""
+    """`succeeded`, `running`, ...; null if this is not a job."""
     billed_s: int
     """Seconds for which machines were billed for it."""
     without_price: int
-    """Uses without a price, in no sum."""
+    """Charges without a price, in no sum."""
 
 
 class BilledTimes(TypedDict):
@@ -71,13 +71,13 @@ class BilledTimes(TypedDict):
     billed_s: int
     """Seconds for which they were billed: the four below together."""
     gpu_s: int
-    """In which a GPU was busy."""
+    """Seconds in which a GPU was busy."""
     used_s: int
-    """In which they were used otherwise."""
+    """Seconds in which they were used otherwise."""
     idle_s: int
-    """In which nobody used them."""
+    """Seconds in which nobody used them."""
     unknown_s: int
-    """Time of unknown use."""
+    """Seconds of unknown use."""
 
 
 class ReportMachine(BilledTimes):
@@ -102,7 +102,7 @@ class ReportMachine(BilledTimes):
     owner: str | None
     """Whose it is."""
     project: str | None
-    """What for."""
+    """Its project."""
     gpu: str | None
     """`T4`, `8 x A100`; null: it has none."""
     usd: Usd | None
@@ -112,7 +112,7 @@ class ReportMachine(BilledTimes):
     high_usd: Usd | None
     """At most."""
     idle_usd: Usd
-    """What the idle ones cost."""
+    """The cost of its idle time."""
     marks: str
     """How far its prices can be trusted: [catalog.md](../catalog.md)."""
     without_price: int
@@ -130,35 +130,35 @@ class RetainedSum(CostBounds):
     """Volumes and images together."""
 
     number: int
-    """How many things."""
+    """The number of volumes and images."""
 
 
 class IdleCost(TypedDict):
-    """What went into idle time."""
+    """The cost of idle time."""
 
     usd: Usd
     """What the idle time cost."""
     low_usd: Usd
-    """At the lowest price that may have held."""
+    """The same at the lowest price that may have applied."""
     high_usd: Usd
     """The most, if all unknown hours were idle."""
     hours: DecimalText
     """How long machines that cost anything were idle."""
     unknown_hours: DecimalText
-    """For how long nobody knows."""
+    """For how long their use is not known."""
 
 
 class EndSavings(TypedDict):
-    """What ends by rules saved; a part of documents, not one of its own."""
+    """What stops by rules saved; a part of documents, not one of its own."""
 
     usd: Usd | None
     """What they saved at most; null: no price is known."""
     hours: DecimalText
-    """How much longer machines would have run at most."""
+    """For how long machines would have run otherwise, at most."""
     number: int
-    """How many ends."""
+    """The number of stops."""
     without_price: int
-    """How many of them are in no amount."""
+    """The number of stops without a known price, which are in no amount."""
 
 
 class RuleSavings(EndSavings):
@@ -169,7 +169,7 @@ class RuleSavings(EndSavings):
 
 
 class StopSavings(EndSavings):
-    """What ends by rules saved."""
+    """What stops by rules saved."""
 
     by_rule: list[RuleSavings]
     """The same for each rule."""
@@ -194,16 +194,16 @@ class Savings(TypedDict):
     """What rules and spot saved."""
 
     stops: StopSavings
-    """Ends by rules."""
+    """Stops by rules."""
     spot: SpotSavings
-    """Spot machines against on demand."""
+    """Spot machines compared with on demand."""
 
 
 class IdleResource(TypedDict):
-    """What still costs without a running machine."""
+    """A resource that costs money without a running machine."""
 
     name: str | None
-    """Of which machine, or its own name."""
+    """The name of its machine, or its own name."""
     kind: str
     """`disk`, `address`, `image`, `volume`, or `instance` that is shut down and billed."""
     provider: str
@@ -211,11 +211,11 @@ class IdleResource(TypedDict):
     region: str
     """Where."""
     usd_per_month: Usd | None
-    """What it costs, of 730 hours where its price is by the hour; null: no price is known."""
+    """What it costs a month; null: no price is known."""
     since: Time | None
-    """Since when it is left."""
+    """Since when it exists without a running machine."""
     why: str
-    """Why it is there."""
+    """Why it exists."""
 
 
 class PriceAges(TypedDict):
@@ -243,52 +243,52 @@ class ReportDocument(CountedDays):
     """
 
     kind: Literal["cloudgpu report"]
-    """`cloudgpu report`, by which a file of ours is known."""
+    """`cloudgpu report`, which identifies the file."""
     currency: ExchangeRate | None
-    """In what the sentences and pages show amounts; null: US dollars."""
+    """The currency of amounts in sentences and pages; null: US dollars."""
     about: ReportBasis
     """What it is made from."""
     comparison: CompareDocument
-    """The cloud compared with a desktop, for the same period; with `--month`, for all up to its end."""
+    """The cloud compared with a desktop, for the same period; with `--month`, for all time up to its end."""
     step: Literal["day", "month"]
     """What `days` are: `day`, or `month` for more than 400 days."""
     days: list[ReportDay]
-    """All of them, by time, from the first that cost anything."""
+    """All days or months in order, from the first with a cost."""
     projects: list[ProjectSum]
     """The most expensive first."""
     owners: list[ProjectSum]
     """The same by owner, the most expensive first."""
     total: CostSum
-    """As `cost` has it."""
+    """The total, as in `cost`."""
     budgets: list[BudgetForecast]
     """How long each budget lasts."""
     prepaid: list[CreditDocument]
-    """What was left in accounts that are paid in advance, when a run of the reaper last read it."""
+    """The balances of prepaid accounts, when a run of the reaper last read them."""
     burn: BurnRate
     """What an hour costs now."""
     projected: Projections | None
-    """The total to come; null where the period is over."""
+    """Projected totals; null where the period is over."""
     jobs: list[ReportJob]
-    """What each job cost, the most expensive first, then the time of none: they add up to the total. Empty where no job
+    """What each job cost, the most expensive first, then the rest: they add up to the total. Empty where no job
     ran in the period."""
     machines: list[ReportMachine]
     """The most expensive first, 200 at most."""
     machines_left_out: int
     """How many more there are."""
     other_machines: ReportRest
-    """These together."""
+    """The sum of those."""
     named_resources: RetainedSum
-    """Volumes and images together; with the two before they add up to the total."""
+    """Volumes and images together; they, `machines` and `other_machines` add up to the total."""
     idle: IdleCost
-    """What went into idle time."""
+    """The cost of idle time."""
     savings: Savings
     """What rules and spot saved."""
     idle_resources: list[IdleResource]
-    """What still costs without a running machine, the most expensive first."""
+    """Resources that cost money without a running machine, the most expensive first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""
     unmetered: list[UncountedTraffic]
-    """Machines whose bytes out are in no sum, as nobody has read them."""
+    """Machines whose outgoing traffic is in no sum, as it was not read."""
     unpriced: list[str]
     """What has no price and is in no sum: machine and resource."""
     summary: list[str]
@@ -299,9 +299,9 @@ class SentReportDocument(CountedDays):
     """A report that was sent."""
 
     subject: str
-    """What the message was called."""
+    """The subject of the message."""
     sent: list[str]
-    """The receivers that took it."""
+    """The receivers that accepted it."""
     failed: list[FailedReceiver]
     """`receiver` and `why`; exit code 8 then."""
     nothing_sent: str | None

@@ -18,18 +18,18 @@ class Check(TypedDict):
     message: str
     """What was found."""
     next: str | None
-    """The way out."""
+    """What to do."""
     exit_code: int
-    """That of its fault; 0 when it did not fail."""
+    """The exit code of its error; 0 when it did not fail."""
 
 
 class DoctorDocument(TypedDict):
     """What was checked."""
 
     checks: list[Check]
-    """In the order in which a fault would bite."""
+    """The checks, in the order in which a fault would matter."""
     ok: bool
-    """Nothing is in the way."""
+    """No check failed."""
 
 
 class LiveStage(TypedDict):
@@ -42,11 +42,11 @@ class LiveStage(TypedDict):
     seconds: float
     """How long it took."""
     ok: bool
-    """It went well."""
+    """It succeeded."""
     next: str | None
-    """The way out."""
+    """What to do."""
     exit_code: int
-    """That of its fault; 0 when it went well."""
+    """The exit code of its error; 0 when it succeeded."""
 
 
 class LiveTrial(TypedDict):
@@ -67,31 +67,31 @@ class LiveTrial(TypedDict):
     remaining: list[str]
     """What may still be billed, each with the command that ends it."""
     ok: bool
-    """Every stage went well and nothing is left."""
+    """Every stage succeeded and nothing is left that is billed."""
 
 
 class LiveCheck(TypedDict):
     """What was launched for a check."""
 
     at_most_usd: Usd
-    """What was agreed to: all machines for their whole leases, disks and addresses too."""
+    """The cost that was agreed to: all machines for their whole leases, with disks and addresses."""
     at_most_is_whole: bool
-    """Every price in it is known."""
+    """Every price in `at_most_usd` is known."""
     machines: list[LiveTrial]
     """In the order of trying; none after one that failed."""
     ok: bool
-    """Every stage went well and nothing is left."""
+    """Every stage succeeded and nothing is left that is billed."""
 
 
 class LiveDoctorDocument(DoctorDocument):
-    """Only where no check has failed; otherwise as `doctor`."""
+    """With `--live`, if no check has failed."""
 
     live: LiveCheck
     """What was launched, and how it went."""
 
 
 class DemoRemains(TypedDict):
-    """What the demonstration has left, counted."""
+    """How much the demonstration has left."""
 
     machines: int
     """Machines."""

@@ -17,7 +17,7 @@ class FoundCredential(TypedDict):
 
 
 class InitDocument(TypedDict):
-    """What became of `config.toml`."""
+    """What was changed in `config.toml`."""
 
     file: str
     """Where `config.toml` is."""
@@ -81,7 +81,7 @@ class RenameDocument(TypedDict):
     diff: list[str]
     """The lines that changed there, as `diff -U0` shows them; empty when none did."""
     notes: list[str]
-    """What else names the account, and was not changed."""
+    """What else contains the account's name, and was not changed."""
 
 
 class Finding(TypedDict):
@@ -94,22 +94,22 @@ class Finding(TypedDict):
     message: str
     """What was found."""
     next: str
-    """The way out; empty where it is good."""
+    """What to do; empty if it is as it should be."""
     needed: bool
-    """Nothing is launched while it is not good."""
+    """No launch is possible while it is not `ok`."""
 
 
 class AccountBudget(TypedDict):
     """The account's own budget."""
 
     usd_per_month: Usd
-    """How much a month."""
+    """The limit for a month."""
     emails: list[str]
-    """Who is told."""
+    """Who is notified."""
 
 
 class AccountCredit(TypedDict):
-    """What is left of the money that was paid into an account in advance."""
+    """The balance of a prepaid account."""
 
     left_usd: Usd
     """How much."""
@@ -133,9 +133,9 @@ class InitCloudDocument(TypedDict):
     timer_role: str | None
     """The name of the role of timers; null where the cloud has none."""
     created: list[str]
-    """What was made."""
+    """What was created."""
     removed: list[str]
-    """What was taken away, with `--remove`."""
+    """What was removed, with `--remove`."""
     budget: AccountBudget | None
     """With `--budget`: `usd_per_month` and `emails` of the account's own budget."""
     file: str
@@ -145,4 +145,4 @@ class InitCloudDocument(TypedDict):
     findings: list[Finding]
     """What was checked in the account, if its provider checks it."""
     credit: AccountCredit | None
-    """What is left in the account; null where none is paid in advance, or it could not be read."""
+    """The account's balance; null if it is not prepaid, or could not be read."""

@@ -13,9 +13,9 @@ class VerifyDocument(TypedDict):
     head_hash: str
     """The hash of the last one."""
     errors: list[str]
-    """One sentence per fault; empty when all is well. Sums that are not what the lines say were made anew."""
+    """One sentence for each error; empty if there is none. Wrong sums were computed again from the lines."""
     settled: bool
-    """This call resolved a doubt; `integrity_problem` then says which."""
+    """This call resolved an integrity problem; `integrity_problem` then says which."""
     integrity_problem: NotRequired[str]
     """Why the ledger could not be trusted, with `settled`."""
     queried: list[AccountAnswer]
@@ -47,12 +47,12 @@ class BackupDocument(LedgerCopy):
 
 
 class MissingRight(TypedDict):
-    """What others have to give first."""
+    """A right that somebody else has to grant first."""
 
     message: str
     """What is missing, in a sentence."""
     statement: str
-    """The SQL that gives it."""
+    """The SQL that grants it."""
     by: str
     """Who may run it: a database user, or the administrator of the server."""
 
@@ -65,28 +65,28 @@ class TeamLedgerDocument(TypedDict):
     owner: str
     """The database user to whom the tables belong."""
     user: str
-    """The database user who asks."""
+    """The database user of this home."""
     members_role: str | None
     """The role of those who may write."""
     payers_role: str | None
-    """The role of those who may also decide."""
+    """The role of payers, who may also set budgets and publish policies and limits."""
     ready: bool
-    """Whether the ledger is the team's by now."""
+    """Whether the ledger is shared by now."""
     members: list[str]
     """Who may write, payers included."""
     payers: list[str]
-    """Who may also decide."""
+    """The payers."""
     missing: list[MissingRight]
-    """What others have to give first; exit code 6 unless it is empty."""
+    """Rights that others have to grant first; exit code 6 unless it is empty."""
     notes: list[str]
-    """What else is to be known."""
+    """Further notes."""
 
 
 class RestoreDocument(LedgerCopy):
     """A copy that is the ledger now."""
 
     missing_lines: int
-    """How many lines of the ledger before are not in it."""
+    """How many lines of the previous ledger are not in it."""
     previous_ledger: str | None
     """Where that ledger is now; null when there was none."""
     integrity_problem: str | None
@@ -119,10 +119,10 @@ class LedgerMoveDocument(_LedgerMoveDocumentKeywords):
 
 
 class OwnerUser(TypedDict):
-    """Whose an owner's name is."""
+    """The database user to whom an owner's name belongs."""
 
     owner: str
-    """A name that machines bear."""
+    """An owner's name, as machines have it."""
     user: str
     """The user of the database."""
 
@@ -131,4 +131,4 @@ class OwnersDocument(TypedDict):
     """Which database users owners' names belong to."""
 
     owners: list[OwnerUser]
-    """Each `owner` (a name that machines bear) with the `user` of the database whose it is."""
+    """Each `owner` (a name that machines have) with the database `user` to whom it belongs."""
