@@ -52,9 +52,11 @@ def ignore_interrupts() -> None:
 def report_leftovers() -> None:
     """Print on stderr what interrupted actions may have left."""
     from cloudgpu import underway
+    from cloudgpu.cli.terminal import filled, is_terminal, prose_columns
 
     with suppress(OSError):  # a terminal that is gone
-        sys.stderr.write(f"\n{underway.left()}\n")
+        text = filled(underway.left(), prose_columns()) if is_terminal(sys.stderr) else underway.left()
+        sys.stderr.write(f"\n{text}\n")
 
 
 def drop_output_and_threads() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 
 import pytest
 
+from cloudgpu import underway
+from cloudgpu.cli.interrupt import report_leftovers
 from tests.cli.program import Program
 
 
@@ -43,3 +46,18 @@ def test_a_full_disk_is_told_on_stderr(program, words):
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert "refused: No space left on device" in done.stderr or "is not a valid group of costs" in done.stderr
+
+
+def test_what_an_interruption_leaves_is_told_in_whole_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(underway, "_now", {})
+    own, side = pty.openpty()
+    with os.fdopen(side, "w") as terminal, os.fdopen(own, "rb", 0) as reader:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with pytest.raises(KeyboardInterrupt), underway.on_abort("The launch of fox may be accepted: " + "word " * 20):
+            raise KeyboardInterrupt
+        report_leftovers()
+        terminal.flush()
+        lines = reader.read(4096).decode().split("\r\n")
+    assert max(map(len, lines)) <= 80
+    assert {line.split()[-1] for line in lines if line} == {"word"}

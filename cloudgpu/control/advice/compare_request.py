@@ -171,9 +171,9 @@ def _check_mode(options: CompareOptions) -> None:
             continue
         option = f"--{name.replace('_', '-')}"
         command = command_text("compare", {**options, "hours_per_day": 3})
-        remedy = f"Add --utilization 15%, or leave it out. Run: {command}"
+        remedy = f"Leave it out, or say how much is used. Run: {command}"
         next_text = "Leave it out, or --price and --utilization." if calculator else remedy
-        text = f"{option} needs --price or --utilization."
+        text = f"{option} needs --hours-per-day, --utilization or --price."
         if calculator:
             text = f"{option} cannot be combined with --price or --utilization."
         raise InvalidRequest(text, field=option, value=str(value), next=next_text)

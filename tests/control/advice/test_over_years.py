@@ -183,7 +183,7 @@ def test_terms_that_cannot_be_are_refused_by_their_option(gpu, given, field):
     with pytest.raises(InvalidRequest) as refused:
         gpu.advice.compare(**PUBLISHED, **given)
     assert (refused.value.field, bool(refused.value.next)) == (field, True)
-    with pytest.raises(InvalidRequest, match="needs --price or --utilization"):
+    with pytest.raises(InvalidRequest, match="needs --hours-per-day, --utilization or --price"):
         gpu.advice.compare(vat="5%")
 
 
