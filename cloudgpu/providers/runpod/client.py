@@ -22,18 +22,18 @@ from cloudgpu.providers.runpod.options import KIND, endpoint, login, runpod_opti
 from cloudgpu.providers.shared.account import CloudAccount
 
 STOCK_AGE = timedelta(minutes=1)
-LOG_S, LOG_LINES = 2.0, 1000  # a log never ends: it is read for so long
+LOG_S, LOG_LINES = 2.0, 1000  # seconds and lines that are read of a log, which never ends
 
 
 class Gpu(TypedDict):
-    """Which GPUs a pod has."""
+    """The GPUs of a pod."""
 
     id: str
     count: int
 
 
 class Pod(TypedDict):
-    """What cloudgpu reads of a pod (schema Pod of openapi.json 2.0.0)."""
+    """The fields of a pod that cloudgpu reads (schema Pod of openapi.json 2.0.0). `cost` is USD an hour."""
 
     id: str
     name: str
@@ -50,57 +50,59 @@ class Pod(TypedDict):
 
 
 class Runpod(CloudAccount):
-    """One account. Makes no network call until it is asked."""
+    """One account. Creating it makes no network call."""
 
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options = runpod_options(settings.account, settings.options)
-        self.once = SendOnce(settings.home, settings.clock)
-        self.paid: dict[str, Decimal] = {}  # what each pod costs an hour by the last answer; 0 for a stopped one
-        self.made: dict[str, str] = {}  # the pods that this process has launched, by token
+        self.launch_records = SendOnce(settings.home, settings.clock)
+        self.hourly_costs: dict[str, Decimal] = {}  # USD by pod, from the last answer; 0 if stopped
+        self.launched_pods: dict[str, str] = {}  # ids of pods that this process launched, by token
         self.lock = threading.Lock()
-        self.sending: dict[str, threading.Lock] = {}  # by token
+        self.token_locks: dict[str, threading.Lock] = {}  # by token
         self._rest: RestClient | None = None
         self._stock: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
         self._identity: AccountIdentity | None = None
 
     @property
     def rest(self) -> RestClient:
-        """What sends the calls."""
+        """The client that sends the calls."""
         if self._rest is None:
             api = CloudApi("RunPod", KIND, endpoint(), login, errors.refused)
             self._rest = RestClient(api, self.patience, self.pause)
         return self._rest
 
     def identity(self) -> AccountIdentity:
-        """Return the account that the key belongs to, asked once."""
+        """Return the account that the key belongs to; one call, cached."""
         with self.lock:
             if self._identity is None:
                 answer = self._get("/v2/account", "account.get")
                 id_ = answer.get("id") if isinstance(answer, dict) else None
                 if not isinstance(id_, str) or not id_.strip():
-                    raise ProviderUnavailable("RunPod did not say whose the key is.", field="provider", value=KIND)
+                    raise ProviderUnavailable(
+                        "RunPod did not say to whom the key belongs.", field="provider", value=KIND
+                    )
                 self._identity = AccountIdentity("runpod account", id_, f"RunPod account {id_}")
             return self._identity
 
     def catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
-        """Return the GPU types with prices and stock, for pods with so many GPUs of one of its clouds."""
+        """Return the GPU types, prices and stock in `cloud` (SECURE or COMMUNITY), for pods with `count` GPUs."""
         query = {"include": "AVAILABILITY", "product": "POD", "count": str(count), "cloud": cloud}
         return _items(self._get("/v2/catalog/gpus", "catalog.gpus", query=query), "gpus")
 
-    def stock(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
-        """Return the catalogue as `catalogue` does, at most a minute old: offers and their prices are one answer."""
-        found = self._stock.get((cloud, count))
-        if found is None or not timedelta(0) <= self.clock() - found[0] < STOCK_AGE:
-            found = self._stock[cloud, count] = self.clock(), self.catalogue(cloud, count)
-        return found[1]
+    def cached_catalogue(self, cloud: str, count: int) -> Sequence[Mapping[str, Any]]:
+        """Return `catalogue`, at most a minute old, so that offers and their prices are from one answer."""
+        cached = self._stock.get((cloud, count))
+        if cached is None or not timedelta(0) <= self.clock() - cached[0] < STOCK_AGE:
+            cached = self._stock[cloud, count] = self.clock(), self.catalogue(cloud, count)
+        return cached[1]
 
-    def stocked_at(self, cloud: str, count: int) -> datetime:
-        """Return when the catalogue that `stock` returns was asked for, aware UTC."""
+    def catalogue_time(self, cloud: str, count: int) -> datetime:
+        """Return when the answer of `cached_catalogue` was requested, aware UTC."""
         return self._stock[cloud, count][0]
 
     def pods(self) -> Sequence[Pod]:
-        """Return every pod of the account, whoever made it."""
+        """Return all pods of the account, also those of others."""
         return [_pod(one, listed=True) for one in _items(self._get("/v2/pods", "pods.list"), "pods")]
 
     def pod(self, id_: str) -> Pod:
@@ -108,39 +110,39 @@ class Runpod(CloudAccount):
         return _pod(self._get(f"/v2/pods/{id_}", "pods.get", value=id_), id_)
 
     def create(self, body: Mapping[str, Any], value: str) -> Pod:
-        """Ask for a pod, once. Raises what `errors.meaning` and the client say."""
+        """Create a pod; sent once. Raises as `errors.meaning` and the client."""
         return _pod(self._call("POST", "/v2/pods", errors.CREATE, value=value, body=body))
 
     def act(self, id_: str, action: str) -> None:
-        """Ask for `stop` or `start`, once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
+        """Request `stop` or `start`; sent once. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
         self._call("POST", f"/v2/pods/{id_}/action", f"pods.{action}", value=id_, body={"action": action})
 
     def delete(self, id_: str) -> None:
-        """Ask to end a pod. Raises InstanceNotFound."""
+        """Request the deletion of a pod. Raises InstanceNotFound."""
         self._call("DELETE", f"/v2/pods/{id_}", "pods.delete", value=id_, again=True)
 
     def log(self, id_: str) -> str:
-        """Return the last lines that a pod's container has written. Raises InstanceNotFound."""
+        """Return the last lines of a container's log. Raises InstanceNotFound."""
         query = {"source": "container", "tail": str(LOG_LINES)}
         try:
             events = list(self.rest.lines(f"/v2/pods/{id_}/logs", action="pods.logs", query=query, seconds=LOG_S))
-        except errors.Refused as error:
+        except errors.ApiError as error:
             raise self._meaning(error, "pods.logs", id_) from error
         return "\n".join(_event_lines(events))
 
     def credit(self) -> PrepaidCredit | None:
-        """Return what is left of what was paid in; at zero, RunPod deletes pods (docs, Pods, Pricing).
+        """Return the remaining prepaid credit; at zero, RunPod deletes pods (docs, Pods, Pricing).
 
-        None for an account that is invoiced: it has no credit that could end. Raises ProviderUnavailable for an answer
+        None for an account that is invoiced: it has no prepaid credit. Raises ProviderUnavailable for an answer
         without a balance.
         """
         as_of, balance = self.clock(), self._get("/v2/billing/balance", "billing.balance")
         try:
-            left, mode = Money.usd(str(Decimal(str(balance["balanceAmount"])))), balance["billingMode"]
+            remaining, mode = Money.usd(str(Decimal(str(balance["balanceAmount"])))), balance["billingMode"]
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
             message = "RunPod's answer has no balance."
             raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
-        return PrepaidCredit(left, as_of, None, errors.BILLING) if mode == "PREPAID" else None
+        return PrepaidCredit(remaining, as_of, None, errors.BILLING) if mode == "PREPAID" else None
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:
         return self._call("GET", path, action, query=query, value=value)
@@ -148,10 +150,10 @@ class Runpod(CloudAccount):
     def _call(self, method: str, path: str, action: str, *, value: str | None = None, **more: Any) -> Any:
         try:
             return self.rest.call(method, path, action=action, **more).data
-        except errors.Refused as error:
+        except errors.ApiError as error:
             raise self._meaning(error, action, value) from error
 
-    def _meaning(self, error: errors.Refused, action: str, value: str | None) -> CloudgpuError:
+    def _meaning(self, error: errors.ApiError, action: str, value: str | None) -> CloudgpuError:
         return errors.meaning(error, action, value, self.rest.redacted(error.detail))
 
 
@@ -163,18 +165,18 @@ def _items(answer: Any, name: str) -> Sequence[Any]:
 
 
 def _pod(answer: Any, id_: str | None = None, *, listed: bool = False) -> Pod:
-    """Return a pod as RunPod tells of it; one in a listing may be somebody else's: without our tags, it needs an id.
+    """Return a valid pod. `listed`: it may be somebody else's, and without our tags it only needs an id.
 
-    Raises ProviderUnavailable for one that is not whole, and for another one than was asked for.
+    Raises ProviderUnavailable for an incomplete pod, and for one with another id than `id_`.
     """
     if isinstance(answer, dict) and isinstance(answer.get("id"), str) and id_ in (None, answer["id"]):
         env, gpu = answer.get("env"), answer.get("gpu")
-        made = {**dict.fromkeys(Pod.__annotations__), **answer}
-        made |= {"name": str(answer.get("name") or ""), "env": env if isinstance(env, dict) else {}}
-        foreign = listed and TAGS not in made["env"]
-        if foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
-            return cast("Pod", made)
-    message = "RunPod answered with a pod that is not whole, or another one than was asked for."
+        pod = {**dict.fromkeys(Pod.__annotations__), **answer}
+        pod |= {"name": str(answer.get("name") or ""), "env": env if isinstance(env, dict) else {}}
+        is_foreign = listed and TAGS not in pod["env"]
+        if is_foreign or (isinstance(gpu, dict) and "id" in gpu and isinstance(gpu.get("count"), int)):
+            return cast("Pod", pod)
+    message = "RunPod answered with an incomplete pod, or another one than requested."
     raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
 
 
@@ -184,8 +186,8 @@ def _event_lines(events: Sequence[str]) -> Iterator[str]:
         if not event.startswith("data:"):
             continue
         try:
-            found = json.loads(event.removeprefix("data:"))
-        except ValueError:  # cut off where the time was over
+            message = json.loads(event.removeprefix("data:"))
+        except ValueError:  # cut off at the time limit
             continue
-        if isinstance(found, dict) and isinstance(found.get("line"), str):
-            yield found["line"]
+        if isinstance(message, dict) and isinstance(message.get("line"), str):
+            yield message["line"]

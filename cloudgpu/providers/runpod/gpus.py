@@ -1,4 +1,4 @@
-"""RunPod's names of GPUs as cloudgpu's: accelerators, and the names of machine types. Pure."""
+"""Translates RunPod's names of GPUs to accelerators and machine types. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from cloudgpu.core.model.offers import Accelerator
 _NOISE = re.compile(r"\b(?:NVIDIA|AMD|GeForce|Tesla|Generation|Instinct|OAM|Blackwell|Server Edition)\b")
 _SLICE = re.compile(r"\b(?:MIG )?(\d)g\.\d+gb\b", re.IGNORECASE)
 _TYPE = re.compile(r"([1-9]\d?)x-([a-z0-9][a-z0-9.-]*)")
-_SLICES = {"RTXPRO6000": 4}  # of a GPU that can be cut; of the others here, seven
+_SLICES = {"RTXPRO6000": 4}  # MIG slices of a whole GPU, where not seven
 
 
 def type_name(gpu: str, count: int) -> str:
-    """Return the name of the machine type with so many of a GPU: `4x-rtx-4090`."""
+    """Return the name of the machine type with `count` of a GPU: `4x-rtx-4090`."""
     return f"{count}x-{slug(gpu)}"
 
 
 def count_in(type_: str) -> int | None:
-    """Return how many GPUs a machine type has by its name; None where it is none of RunPod's."""
-    found = _TYPE.fullmatch(type_)
-    return None if found is None else int(found[1])
+    """Return how many GPUs a machine type has by its name; None if it is not a type of RunPod."""
+    match = _TYPE.fullmatch(type_)
+    return None if match is None else int(match[1])
 
 
 def slug(gpu: str) -> str:
-    """Return RunPod's id of a GPU as a word: `NVIDIA H100 80GB HBM3` is `h100-80gb-hbm3`."""
+    """Return RunPod's id of a GPU in lower case with hyphens: `NVIDIA H100 80GB HBM3` is `h100-80gb-hbm3`."""
     plain = re.sub(r"\b(?:NVIDIA|GeForce|Generation)\b", " ", gpu)
     return re.sub(r"[^a-z0-9.]+", "-", plain.lower()).strip("-")
 
 
 def accelerator(gpu: str, memory_gb: float | None, count: int) -> Accelerator:
-    """Return GPUs of RunPod's id as cloudgpu calls them; a slice of one is a share."""
-    sliced = _SLICE.search(gpu)
+    """Return the accelerator of RunPod's GPU id; a MIG slice is a share of one GPU."""
+    mig_slice = _SLICE.search(gpu)
     name = _name(_SLICE.sub(" ", gpu), memory_gb)
-    if sliced is None:
+    if mig_slice is None:
         return Accelerator(name, count, memory_gb)
-    return Accelerator(name, count, memory_gb, share=int(sliced[1]) / _SLICES.get(name, 7))
+    return Accelerator(name, count, memory_gb, share=int(mig_slice[1]) / _SLICES.get(name, 7))
 
 
 def _name(gpu: str, memory_gb: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Launches: one call that is sent once, for RunPod knows no tokens; what became of it is found by the pod's name."""
+"""Launches pods. RunPod has no idempotency tokens, so the call is sent once; its outcome is found by the pod's name."""
 
 from __future__ import annotations
 
@@ -14,88 +14,88 @@ from cloudgpu.providers.runpod import machines
 from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.request import body, pod_name
 
-PAUSE_S = 15.0  # before a call that was turned away is sent again, where RunPod does not say
-LOOKS_S = (1.0, 2.0, 4.0, 8.0)  # between looks for a pod whose launch was not answered
+PAUSE_S = 15.0  # before a throttled call is sent again, without Retry-After
+LISTING_PAUSES_S = (1.0, 2.0, 4.0, 8.0)  # pauses between listings after a launch without an answer
 
 
 def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
-    """Launch the pod of an attempt, or return the one that its token has made already.
+    """Launch the pod of an attempt, or return the pod that the attempt has created already.
 
-    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
-    another ProviderUnavailable when that is not known.
+    Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest if none was created; LaunchUncertain or another
+    ProviderUnavailable if that is unknown.
     """
-    wanted = body(attempt)  # a fault in it is said before anything is asked
+    request_body = body(attempt)  # raises for an invalid attempt before any call
     with runpod.lock:
-        alone = runpod.sending.setdefault(attempt.token, threading.Lock())
-    with alone:
-        found = _made_before(runpod, attempt)
-        if found is None:
-            if not runpod.once.may_send(attempt):
+        token_lock = runpod.token_locks.setdefault(attempt.token, threading.Lock())
+    with token_lock:
+        pod = _find_created(runpod, attempt)
+        if pod is None:
+            if not runpod.launch_records.may_send(attempt):
                 raise not_known_yet("RunPod", attempt)
-            found = _Sender(runpod, attempt, deadline).send(wanted)
-        runpod.made[attempt.token] = found["id"]
-    return machines.instance(runpod, found)
+            pod = _Sender(runpod, attempt, deadline).send(request_body)
+        runpod.launched_pods[attempt.token] = pod["id"]
+    return machines.instance(runpod, pod)
 
 
-def _made_before(runpod: Runpod, attempt: Attempt) -> Pod | None:
-    """Return the pod of an attempt, where there is one: by its id where this process has made it, else by its name."""
-    known = runpod.made.get(attempt.token)
-    if known is not None:
+def _find_created(runpod: Runpod, attempt: Attempt) -> Pod | None:
+    """Return the pod of an attempt, if there is one: by its id if this process launched it, else by its name."""
+    pod_id = runpod.launched_pods.get(attempt.token)
+    if pod_id is not None:
         try:
-            return runpod.pod(known)
+            return runpod.pod(pod_id)
         except InstanceNotFound:
             return None
-    return _named(runpod, attempt)
+    return _find_by_name(runpod, attempt)
 
 
-def _named(runpod: Runpod, attempt: Attempt) -> Pod | None:
-    """Return the pod that bears the attempt's name and its machine's tags. A copy that a person made is a later one."""
+def _find_by_name(runpod: Runpod, attempt: Attempt) -> Pod | None:
+    """Return the pod with the attempt's name and its machine's tags: the oldest, because copies by users are newer."""
     name = pod_name(attempt.token)
-    found = [pod for pod in runpod.pods() if pod["name"] == name]
-    ours = [pod for pod in found if machines.tags(pod).get(TAG_ID) == attempt.machine]
-    return min(ours or found, key=lambda pod: pod["createdAt"] or "", default=None)
+    pods = [pod for pod in runpod.pods() if pod["name"] == name]
+    own_pods = [pod for pod in pods if machines.tags(pod).get(TAG_ID) == attempt.machine]
+    return min(own_pods or pods, key=lambda pod: pod["createdAt"] or "", default=None)
 
 
 class _Sender:
-    """Sends one call, which the marks allow, and knows whether it may have made a pod."""
+    """Sends the call of an attempt, and finds out whether it created a pod."""
 
     def __init__(self, runpod: Runpod, attempt: Attempt, deadline: datetime) -> None:
         self._runpod, self._attempt, self._deadline = runpod, attempt, deadline
         self._value = attempt.offer.available.instance_type
 
-    def send(self, wanted: object) -> Pod:
-        """Return the pod. Raises what `launch` does."""
+    def send(self, request_body: object) -> Pod:
+        """Return the pod. Raises as `launch`."""
         while True:
             try:
-                return self._runpod.create(wanted, self._value)  # type: ignore[arg-type]
-            except RateLimited as error:  # it was turned away before anything was done with it
-                self._runpod.once.refused(self._attempt)
+                return self._runpod.create(request_body, self._value)  # type: ignore[arg-type]
+            except RateLimited as error:  # rejected before processing
+                self._runpod.launch_records.refused(self._attempt)
                 self._wait(error)
             except NotSent:
-                self._runpod.once.refused(self._attempt)
+                self._runpod.launch_records.refused(self._attempt)
                 raise
             except ProviderUnavailable as error:
                 return self._find_launched(error)
             except CloudgpuError:
-                self._runpod.once.refused(self._attempt)
+                self._runpod.launch_records.refused(self._attempt)
                 raise
 
     def _wait(self, error: RateLimited) -> None:
-        """Wait as told, and mark the call as sent again; raise the error where that would be after the deadline."""
+        """Wait, and record that the call is sent again; raise the error if that is after the deadline."""
         seconds = error.retry_after or PAUSE_S
         if self._runpod.clock() + timedelta(seconds=seconds) >= self._deadline:
             raise error
         self._runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
         self._runpod.pause(seconds)
-        if not self._runpod.once.may_send(self._attempt):
+        if not self._runpod.launch_records.may_send(self._attempt):
             raise not_known_yet("RunPod", self._attempt)
 
     def _find_launched(self, error: ProviderUnavailable) -> Pod:
-        """Return the pod of a call that was not answered, once a listing shows it; else its launch is uncertain."""
-        for seconds in LOOKS_S:
+        """Return the pod of a call without an answer, when a listing shows it. Raises LaunchUncertain."""
+        for seconds in LISTING_PAUSES_S:
             self._runpod.pause(seconds)
             try:
-                found = _named(self._runpod, self._attempt)
+                found = _find_by_name(self._runpod, self._attempt)
             except CloudgpuError:
                 found = None
             if found is not None:

@@ -1,4 +1,4 @@
-"""Looks at pods and changes their state: one by its id, or all of ours in the account."""
+"""Reads, lists, stops, starts and ends pods."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ from cloudgpu.providers.runpod import gpus, pod_key
 from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY, KIND
 
-PLACE, MEMORY = "CLOUDGPU_PLACE", "CLOUDGPU_GPU_GB"  # in a pod's environment: what a look does not tell, or not yet
-OURS = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")
+REGION_VARIABLE, MEMORY_VARIABLE = (
+    "CLOUDGPU_PLACE",
+    "CLOUDGPU_GPU_GB",
+)  # in a pod's environment: region and GPU memory, which the API does not report
+OWN_NAME = re.compile(r"cg-[A-Za-z0-9_-]{1,64}")
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{4,63}")
 STATES = {
     "PROVISIONING": State.PENDING,
@@ -35,8 +38,8 @@ STATES = {
     "EXITED": State.STOPPED,
     "TERMINATED": State.TERMINATED,
 }
-BILLED = ("PROVISIONING", "STARTING", "RUNNING")  # whatever `cost` says: from its creation on
-_FREE = ("EXITED", "TERMINATED", "ERROR")  # while `cost` is nothing; a status that is not known here is billed
+BILLED = ("PROVISIONING", "STARTING", "RUNNING")  # whatever `cost` is
+_FREE = ("EXITED", "TERMINATED", "ERROR")  # if `cost` is 0; an unknown status counts as billed
 
 
 def get(runpod: Runpod, id_: str) -> Instance:
@@ -45,9 +48,9 @@ def get(runpod: Runpod, id_: str) -> Instance:
 
 
 def read_pod(runpod: Runpod, id_: str) -> Pod:
-    """Return what RunPod says of a pod. Raises InvalidRequest for what is no id.
+    """Return a pod. Raises InvalidRequest for an invalid id.
 
-    Raises InstanceNotFound where RunPod has none, by two answers: of the pod, and of all pods.
+    Raises InstanceNotFound only if both the call for the pod and the listing say so.
     """
     if not ID.fullmatch(id_):
         message = f"{id_!r} is not the id of a pod."
@@ -57,41 +60,41 @@ def read_pod(runpod: Runpod, id_: str) -> Pod:
     except InstanceNotFound as error:
         if all(pod["id"] != id_ for pod in runpod.pods()):
             raise
-        message = f"RunPod says that it has no pod {id_!r}, and lists it."
+        message = f"RunPod says that it has no pod {id_!r}, but lists it."
         raise ProviderUnavailable(message, field="id", value=id_, next="Try again in a minute.") from error
 
 
 def listed(runpod: Runpod) -> Listing:
     """Return every pod with our tags, of any ledger: one call.
 
-    One that is named like ours, and whose tags somebody has taken, is named as unanswered: it may be a machine of ours.
+    A pod with a name of ours but without tags is in `unanswered`: it may be a machine of ours.
     """
-    found, silent = [], []
+    instances, unanswered = [], []
     for pod in runpod.pods():
         if tags(pod):
-            found.append(instance(runpod, pod))
-        elif OURS.fullmatch(pod["name"]):
-            silent.append(Unanswered(pod["id"], f"the pod {pod['name']} has lost its variable {TAGS}"))
-    return Listing(tuple(found), tuple(silent))
+            instances.append(instance(runpod, pod))
+        elif OWN_NAME.fullmatch(pod["name"]):
+            unanswered.append(Unanswered(pod["id"], f"the pod {pod['name']} has lost its variable {TAGS}"))
+    return Listing(tuple(instances), tuple(unanswered))
 
 
 def tags(pod: Pod) -> Mapping[str, str]:
-    """Return a pod's tags, from its environment; none where it is none of ours."""
+    """Return a pod's tags, from its environment; empty if the pod is not ours."""
     try:
-        found = json.loads(pod["env"].get(TAGS) or "{}")
+        values = json.loads(pod["env"].get(TAGS) or "{}")
     except (ValueError, TypeError):
         return {}
-    is_ours = isinstance(found, dict) and TAG_ID in found
-    return {str(key): str(text) for key, text in found.items()} if is_ours else {}
+    is_ours = isinstance(values, dict) and TAG_ID in values
+    return {str(key): str(text) for key, text in values.items()} if is_ours else {}
 
 
 def instance(runpod: Runpod, pod: Pod) -> Instance:
     """Return a pod as a machine."""
     env, gpu, status = pod["env"] or {}, pod["gpu"], pod["status"]
     state = STATES.get(status, State.UNKNOWN)
-    where = COMMUNITY if pod["cloud"] == COMMUNITY else (env.get(PLACE) or pod["dataCenterId"] or "")
-    made, started = _time(pod["createdAt"]), _time(pod["startedAt"])
-    memory = env.get(MEMORY, "")
+    region = COMMUNITY if pod["cloud"] == COMMUNITY else (env.get(REGION_VARIABLE) or pod["dataCenterId"] or "")
+    created_at, started_at = _time(pod["createdAt"]), _time(pod["startedAt"])
+    memory_gb = env.get(MEMORY_VARIABLE, "")
     return Instance(
         provider=KIND,
         account=runpod.account,
@@ -99,29 +102,29 @@ def instance(runpod: Runpod, pod: Pod) -> Instance:
         state=state,
         billed=status not in _FREE or (pod["cost"] or 0) > 0,
         tags=tags(pod),
-        region=where,
-        zone=where,
+        region=region,
+        zone=region,
         instance_type=gpus.type_name(gpu["id"], gpu["count"]),
         market=Market.ON_DEMAND,
-        launched_at=made,
-        since=_since(state, made, started),
+        launched_at=created_at,
+        since=_since(state, created_at, started_at),
         address=_address(pod),
-        accelerators=(gpus.accelerator(gpu["id"], float(memory) if memory.isdigit() else None, gpu["count"]),),
+        accelerators=(gpus.accelerator(gpu["id"], float(memory_gb) if memory_gb.isdigit() else None, gpu["count"]),),
         reason="died" if status == "ERROR" else None,
-        per_hour=_costs(runpod, pod),
+        per_hour=_hourly_cost(runpod, pod),
     )
 
 
-def _costs(runpod: Runpod, pod: Pod) -> Money | None:
-    """Return what a pod costs an hour, None for one that costs nothing now; and remember that."""
-    runpod.paid[pod["id"]] = Decimal(str(pod["cost"] or 0))
-    return Money.usd(runpod.paid[pod["id"]]) if runpod.paid[pod["id"]] > 0 else None
+def _hourly_cost(runpod: Runpod, pod: Pod) -> Money | None:
+    """Return a pod's price an hour, None for 0; stores it in `hourly_costs`."""
+    runpod.hourly_costs[pod["id"]] = Decimal(str(pod["cost"] or 0))
+    return Money.usd(runpod.hourly_costs[pod["id"]]) if runpod.hourly_costs[pod["id"]] > 0 else None
 
 
-def _since(state: State, made: datetime | None, started: datetime | None) -> datetime | None:
-    """Return since when it is so; RunPod does not say when a pod stopped."""
+def _since(state: State, created_at: datetime | None, started_at: datetime | None) -> datetime | None:
+    """Return since when the pod is in this state; None if stopped, which RunPod does not report."""
     if state is State.RUNNING:
-        return started if started is None or made is None else max(made, started)
+        return started_at if started_at is None or created_at is None else max(created_at, started_at)
     return None
 
 
@@ -129,14 +132,14 @@ def _time(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _address(pod: Pod) -> Address | None:
-    """Return where its SSH answers now: the port is another one after each start, and the proxy forwards nothing."""
+    """Return its direct SSH address, not RunPod's SSH proxy; the port changes at each start."""
     direct = (pod["ssh"] or {}).get("direct")
     if not isinstance(direct, dict):
         return None
@@ -144,9 +147,9 @@ def _address(pod: Pod) -> Address | None:
 
 
 def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
-    """Return the host key that the pod's start script has written into its log; none while it has not.
+    """Return the host key that the pod's start script wrote to its log; empty before that.
 
-    The log comes over TLS from RunPod, to whoever has the account's key. Raises InstanceNotFound.
+    The log is read from RunPod over TLS, with the account's key. Raises InstanceNotFound.
     """
     pod = read_pod(runpod, id_)
     log = runpod.log(id_)
@@ -155,7 +158,7 @@ def host_keys(runpod: Runpod, id_: str) -> tuple[str, ...]:
 
 
 def terminate(runpod: Runpod, id_: str) -> None:
-    """Ask to end a pod with its /workspace; an unknown id is no error. Raises EndRefused for a locked pod."""
+    """Request the end of a pod with its /workspace; an unknown id is no error. Raises EndRefused for a locked pod."""
     if not ID.fullmatch(id_):
         return
     try:
@@ -168,7 +171,7 @@ def terminate(runpod: Runpod, id_: str) -> None:
 
 
 def stop(runpod: Runpod, id_: str) -> None:
-    """Ask to stop a pod: its GPUs are released, /workspace stays and costs twice as much. Raises InstanceNotFound."""
+    """Stop a pod: its GPUs are released, /workspace stays at twice the price. Raises InstanceNotFound."""
     if _is_stopped(read_pod(runpod, id_)):
         return
     try:
@@ -182,7 +185,7 @@ def stop(runpod: Runpod, id_: str) -> None:
 
 
 def start(runpod: Runpod, id_: str) -> None:
-    """Ask to start a stopped pod; one that runs is left alone. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
+    """Start a stopped pod, unless it runs. Raises InstanceNotFound, NoCapacity, InvalidRequest."""
     if read_pod(runpod, id_)["status"] in BILLED:
         return
     try:
@@ -197,7 +200,7 @@ def _is_stopped(pod: Pod) -> bool:
 
 
 def _check_lock(runpod: Runpod, id_: str, error: CloudgpuError) -> None:
-    """Raise EndRefused where somebody has locked the pod. Raises InstanceNotFound where it is gone."""
+    """Raise EndRefused if the pod is locked. Raises InstanceNotFound if it is gone."""
     if read_pod(runpod, id_)["locked"]:
         remedy = f"Unlock it at https://console.runpod.io/pods?id={id_}, then do the same again."
         raise EndRefused(

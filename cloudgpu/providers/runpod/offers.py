@@ -1,4 +1,4 @@
-"""What RunPod offers, with its own prices: its catalogue, one call for each cloud and number of GPUs."""
+"""RunPod's offers and prices from its catalogue: one call for each cloud and number of GPUs."""
 
 from __future__ import annotations
 
@@ -20,53 +20,57 @@ from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.options import CLOUD, COMMUNITY, KIND
 
 SECURE = "SECURE"
-OWN_SOURCE = "RunPod's own word of this pod (cost)"
+OWN_SOURCE = "RunPod, price of this pod (cost)"
 SOURCE = "RunPod catalogue (GET /v2/catalog/gpus)"
 MAX = 8  # GPUs of one pod
 HTTPS = 443
-STOP_MEANS = (
+STOP_EFFECT = (
     "a stop releases the GPU and erases all but /workspace, whose disk then costs 0.20 instead of 0.10 USD a GB-month; "
     "a start needs a free GPU on that very host, so it may fail, then or for good"
 )
 
 
 def available(runpod: Runpod, requirements: Requirements) -> Availability:
-    """Return what could be launched: SECURE by data centre, and the community's computers where they are accepted.
+    """Return what can be launched now: SECURE by data centre, and community computers if they are accepted.
 
-    SECURE is shown to whoever accepts a cloud's own computers alone, too: control says then that it is not trusted.
+    SECURE is also returned if only a cloud's own computers are accepted: control then says that it is not trusted.
     """
     if Market.ON_DEMAND not in allowed_markets(requirements):
         return Availability(())
-    least = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.position)
-    found = [
+    min_trust = max(requirements.trust, Trust.DATACENTER, key=lambda trust: trust.position)
+    offers = [
         item
         for cloud in _clouds(requirements)
         for count in _counts(requirements)
         for item in _items(runpod, cloud, count)
-        if fits(item, replace(requirements, trust=least))
+        if fits(item, replace(requirements, trust=min_trust))
     ]
-    return Availability(tuple(found))
+    return Availability(tuple(offers))
 
 
 def regions(runpod: Runpod) -> list[Region]:
-    """Return the data centres that RunPod's catalogue names, of those that this account uses. One address for all."""
-    wanted, host = runpod.options.data_centers, str(urlsplit(CLOUD).hostname)
-    found = {str(one["id"]) for gpu in runpod.stock(SECURE, 1) for one in gpu.get("dataCenters") or ()}
-    return [Region(name, host, HTTPS) for name in sorted(found) if not wanted or name in wanted]
+    """Return the data centres in RunPod's catalogue that this account uses; all have one address."""
+    data_centers, host = runpod.options.data_centers, str(urlsplit(CLOUD).hostname)
+    names = {
+        str(data_center["id"])
+        for gpu in runpod.cached_catalogue(SECURE, 1)
+        for data_center in gpu.get("dataCenters") or ()
+    }
+    return [Region(name, host, HTTPS) for name in sorted(names) if not data_centers or name in data_centers]
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
-    """Return RunPod's prices of now for pods with one GPU, on both of its clouds: one has one price everywhere."""
+    """Return RunPod's current prices for pods with one GPU, in both of its clouds; the same in all data centres."""
     runpod = Runpod(settings)
     return PriceList(KIND, tuple(_prices_of(runpod, cloud) for cloud in (SECURE, COMMUNITY)))
 
 
 def _prices_of(runpod: Runpod, cloud: str) -> PricePart:
-    stock = runpod.stock(cloud, 1)
-    rows = PartBuilder(cloud, runpod.stocked_at(cloud, 1))
+    stock = runpod.cached_catalogue(cloud, 1)
+    rows = PartBuilder(cloud, runpod.catalogue_time(cloud, 1))
     for gpu in stock:
         usd, name = (gpu.get("price") or {}).get(cloud.lower()), gpus.type_name(gpu["id"], 1)
-        if usd and gpu.get("manufacturer") == "NVIDIA":  # 0 is the price of what that cloud does not have
+        if usd and gpu.get("manufacturer") == "NVIDIA":  # 0: the cloud does not have it
             rows.add(RowKey(name, cloud, Market.ON_DEMAND), PER_HOUR, usd, source=SOURCE, name=f"{name} {cloud}")
     return rows.part()
 
@@ -76,58 +80,60 @@ def _clouds(requirements: Requirements) -> tuple[str, ...]:
 
 
 def _counts(requirements: Requirements) -> tuple[int, ...]:
-    """Return for how many GPUs the catalogue is asked: by the type's name, else as many as are wanted."""
+    """Return the number of GPUs to query the catalogue for: by the type's name, else as required."""
     if requirements.instance_type is not None:
-        found = gpus.count_in(requirements.instance_type)
-        return () if found is None or found > MAX else (found,)
-    wanted = requirements.gpu_count if requirements.gpu is not None else 1
-    return (wanted,) if 1 <= wanted <= MAX else ()
+        count = gpus.count_in(requirements.instance_type)
+        return () if count is None or count > MAX else (count,)
+    gpu_count = requirements.gpu_count if requirements.gpu is not None else 1
+    return (gpu_count,) if 1 <= gpu_count <= MAX else ()
 
 
 def _items(runpod: Runpod, cloud: str, count: int) -> Iterator[Available]:
-    for gpu in runpod.stock(cloud, count):
-        for where in _data_centres(runpod, cloud, gpu):
-            yield _item(runpod, cloud, count, gpu, where)
+    for gpu in runpod.cached_catalogue(cloud, count):
+        for region in _data_centres(runpod, cloud, gpu):
+            yield _item(runpod, cloud, count, gpu, region)
 
 
 def _data_centres(runpod: Runpod, cloud: str, gpu: Mapping[str, Any]) -> Sequence[str]:
-    """Return the data centres that have it now. The image is NVIDIA's, so is the GPU."""
+    """Return the data centres that have the GPU now; none for other than NVIDIA's, because the image is NVIDIA's."""
     if gpu.get("manufacturer") != "NVIDIA" or gpu.get("availability", "NONE") == "NONE":
         return ()
     if cloud == COMMUNITY:
         return (COMMUNITY,)
-    wanted = runpod.options.data_centers
-    stocked = [one["id"] for one in gpu.get("dataCenters") or () if one.get("availability") != "NONE"]
-    return [one for one in stocked if not wanted or one in wanted]
+    chosen = runpod.options.data_centers
+    in_stock = [
+        data_center["id"] for data_center in gpu.get("dataCenters") or () if data_center.get("availability") != "NONE"
+    ]
+    return [data_center for data_center in in_stock if not chosen or data_center in chosen]
 
 
-def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], where: str) -> Available:
+def _item(runpod: Runpod, cloud: str, count: int, gpu: Mapping[str, Any], region: str) -> Available:
     return Available(
         provider=KIND,
         account=runpod.account,
-        region=where,
-        zone=where,
+        region=region,
+        zone=region,
         instance_type=gpus.type_name(gpu["id"], count),
         market=Market.ON_DEMAND,
         accelerators=(gpus.accelerator(gpu["id"], gpu.get("memory"), count),),
-        stop_effect=STOP_MEANS,
+        stop_effect=STOP_EFFECT,
         trust=Trust.COMMUNITY if cloud == COMMUNITY else Trust.DATACENTER,
     )
 
 
 def prices(runpod: Runpod, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per item, in order: of a pod that runs its own, else the list price of a GPU times their number.
+    """Return one price per item, in order: a running pod's own price, else the list price of its GPUs; None for none.
 
-    None where there is none. One call for the pods that were not looked at yet.
+    One call if a pod's price is not known yet.
     """
-    if any(item.machine is not None and item.machine not in runpod.paid for item in offers):
-        runpod.paid |= {pod["id"]: Decimal(str(pod["cost"] or 0)) for pod in runpod.pods()}
+    if any(item.machine is not None and item.machine not in runpod.hourly_costs for item in offers):
+        runpod.hourly_costs |= {pod["id"]: Decimal(str(pod["cost"] or 0)) for pod in runpod.pods()}
     return [_own_price(runpod, item) or _price(runpod, item) for item in offers]
 
 
 def _own_price(runpod: Runpod, item: Available) -> Price | None:
-    """Return what a pod was seen to cost; None for an offer, and for a pod that costs nothing now."""
-    usd = runpod.paid.get(item.machine or "")
+    """Return a pod's own price; None for an offer, and for a pod that costs nothing now."""
+    usd = runpod.hourly_costs.get(item.machine or "")
     return Price(Money.usd(usd), OWN_SOURCE, runpod.clock(), Basis.ASKED) if usd else None
 
 
@@ -136,24 +142,24 @@ def _price(runpod: Runpod, item: Available) -> Price | None:
     if item.provider != KIND or count is None or count > MAX:
         return None
     cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
-    gpu = _of_type(runpod.stock(cloud, count), item.instance_type, count)
+    gpu = _gpu_of_type(runpod.cached_catalogue(cloud, count), item.instance_type, count)
     usd = None if gpu is None else gpu["price"].get(cloud.lower())
-    if not usd:  # 0 is the price of what that cloud does not have
+    if not usd:  # 0: the cloud does not have it
         return None
     per_hour = Money.usd(str(Decimal(str(usd)) * count))
-    return Price(per_hour, SOURCE, runpod.stocked_at(cloud, count), Basis.ASKED)
+    return Price(per_hour, SOURCE, runpod.catalogue_time(cloud, count), Basis.ASKED)
 
 
-def _of_type(stock: Sequence[Mapping[str, Any]], type_: str, count: int) -> Mapping[str, Any] | None:
+def _gpu_of_type(stock: Sequence[Mapping[str, Any]], type_: str, count: int) -> Mapping[str, Any] | None:
     return next((gpu for gpu in stock if gpus.type_name(gpu["id"], count) == type_), None)
 
 
-def sold(runpod: Runpod, item: Available) -> Mapping[str, Any]:
-    """Return what the catalogue says of an offer's GPU. Raises NoCapacity where it does not have it there now."""
+def gpu_of_offer(runpod: Runpod, item: Available) -> Mapping[str, Any]:
+    """Return the catalogue's entry of an offer's GPU. Raises NoCapacity if it is not available now."""
     count = gpus.count_in(item.instance_type)
     cloud = COMMUNITY if item.zone == COMMUNITY else SECURE
-    stock = runpod.stock(cloud, count) if count is not None and count <= MAX else ()
-    gpu = _of_type(stock, item.instance_type, count or 0)
+    stock = runpod.cached_catalogue(cloud, count) if count is not None and count <= MAX else ()
+    gpu = _gpu_of_type(stock, item.instance_type, count or 0)
     if gpu is not None and item.zone in _data_centres(runpod, cloud, gpu):
         return gpu
     message = f"RunPod has no {item.instance_type} in {item.zone} now."

@@ -1,4 +1,4 @@
-"""The table of a runpod account in config.toml, the address that calls go to, and the key that they bear."""
+"""The options of a runpod account in config.toml, the API's address, and the API key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgpu.providers.shared.options import fault, matching, read_table, sever
 KIND = "runpod"
 ENDPOINT, KEY = "CLOUDGPU_RUNPOD_ENDPOINT", "RUNPOD_API_KEY"
 CLOUD = "https://api.runpod.io"
-COMMUNITY = "COMMUNITY"  # the region and zone of a pod on somebody's own computer: RunPod names no place of it
+COMMUNITY = "COMMUNITY"  # region and zone of a pod in the community cloud, whose location RunPod does not report
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"  # of RunPod's own examples, 2026-08-20
 DATA_CENTER = re.compile(r"[A-Z]{2,4}(?:-[A-Z0-9]{1,6}){1,3}")
 IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,199}(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|@sha256:[0-9a-f]{64})")
@@ -26,7 +26,7 @@ KEYS = "Make a key at https://console.runpod.io/user/settings and set RUNPOD_API
 
 @dataclass(frozen=True, slots=True)
 class RunpodOptions:
-    """What an account's table says. `data_centers` empty: all.
+    """The options of an account. `data_centers` empty: all.
 
     `container_gb` is the disk of the container, which every stop erases.
     """
@@ -37,42 +37,42 @@ class RunpodOptions:
 
 
 def runpod_options(account: str, table: Mapping[str, Any]) -> RunpodOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
     return RunpodOptions(**read_table(KIND, account, table, _READERS))
 
 
 def is_image(text: str) -> bool:
-    """Say whether a text names a container image by its tag or digest."""
+    """Tell whether a text names a container image with its tag or digest."""
     return IMAGE_NAME.fullmatch(text) is not None
 
 
 def endpoint() -> str:
-    """Return where calls go: CLOUDGPU_RUNPOD_ENDPOINT, else RunPod itself."""
+    """Return the API's address: CLOUDGPU_RUNPOD_ENDPOINT, else RunPod's."""
     return (os.environ.get(ENDPOINT) or CLOUD).rstrip("/")
 
 
 def login() -> Mapping[str, str]:
-    """Return the header that carries the key. Raises AuthFailed where there is none."""
+    """Return the header with the key. Raises AuthFailed without a key."""
     key = _key()
     if key is None:
         raise AuthFailed("No key of RunPod is set on this computer.", field=KEY, next=KEYS)
     return {"Authorization": f"Bearer {key}"}
 
 
-def key_from() -> str | None:
-    """Return where the key is from, in words: never the key itself; None for no key."""
+def key_location() -> str | None:
+    """Return the variable or file that has the key, for messages; None without a key."""
     if os.environ.get(KEY):
         return KEY
-    return str(_file()) if _key() else None
+    return str(_key_file()) if _key() else None
 
 
 def _key() -> str | None:
-    """Return the key of the environment, else that of runpodctl: not for a server of somebody else's."""
-    named = (os.environ.get(KEY) or "").strip()
-    if named or os.environ.get(ENDPOINT):
-        return _checked(named) if named else None
-    found = _in_file()
-    return None if found is None else _checked(found)
+    """Return the key of the environment, else that of runpodctl, which is never sent to another endpoint."""
+    from_environment = (os.environ.get(KEY) or "").strip()
+    if from_environment or os.environ.get(ENDPOINT):
+        return _checked(from_environment) if from_environment else None
+    from_file = _key_in_file()
+    return None if from_file is None else _checked(from_file)
 
 
 def _checked(key: str) -> str:
@@ -81,23 +81,23 @@ def _checked(key: str) -> str:
     raise AuthFailed("The key of RunPod has characters that no key has, or too few.", field=KEY, next=KEYS)
 
 
-def _file() -> Path:
+def _key_file() -> Path:
     return Path(os.environ.get("HOME") or Path.home()) / ".runpod" / "config.toml"
 
 
-def _in_file() -> str | None:
-    """Return the key that runpodctl (`apikey`) or RunPod's SDK (`[default] api_key`) has written; None for none."""
+def _key_in_file() -> str | None:
+    """Return the key in the file of runpodctl (`apikey`) or RunPod's SDK (`[default] api_key`); None for none."""
     try:
-        table = tomllib.loads(_file().read_text(encoding="utf-8"))
+        table = tomllib.loads(_key_file().read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        message = f"{_file()} cannot be read: {type(error).__name__}."
-        raise AuthFailed(message, field=str(_file()), next=KEYS) from None
-    usual = table.get("default")
-    of_sdk = usual.get("api_key") if isinstance(usual, dict) else None
-    found = table.get("apikey") or table.get("apiKey") or of_sdk
-    return found.strip() if isinstance(found, str) and found.strip() else None
+        message = f"{_key_file()} cannot be read: {type(error).__name__}."
+        raise AuthFailed(message, field=str(_key_file()), next=KEYS) from None
+    default_table = table.get("default")
+    sdk_key = default_table.get("api_key") if isinstance(default_table, dict) else None
+    key = table.get("apikey") or table.get("apiKey") or sdk_key
+    return key.strip() if isinstance(key, str) and key.strip() else None
 
 
 def _gb(account: str, key: str, value: object) -> int:
@@ -114,7 +114,7 @@ def _image(account: str, key: str, value: object) -> str:
     raise fault(account, key, value, says, f'Write it like {key} = "{IMAGE}".')
 
 
-def image_fault(image: str) -> InvalidRequest:
+def image_error(image: str) -> InvalidRequest:
     """Return the error for an `--image` that names no container image."""
     message = f"{image!r} is not a container image with its tag; RunPod runs containers."
     return InvalidRequest(message, field="--image", value=image, next=f"Write it like --image {IMAGE}.")

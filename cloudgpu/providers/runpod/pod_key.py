@@ -1,9 +1,9 @@
-"""The key that RunPod puts into each pod, and what it may do: with it, a pod can stop itself.
+"""The API key that RunPod puts into each pod, with which a pod can stop itself.
 
-RunPod's documents say that the key is for its pod alone. That it reads no other pod is our belief until a pod of this
-account has tried: at its start it asks with its own key for itself, for all pods and for the account, and writes the
-answers' statuses into its log. Whoever reads the host key there takes that down. Until then the key is no layer that
-ends a machine. Only a pod in a data centre is believed.
+RunPod's documents say that this key is for its own pod only. cloudgpu uses it only after a pod of the account has shown
+that it reads no other pod: at its start the pod requests itself, all pods and the account with its key, and writes the
+statuses to its log. Reading the host key from the log records them. Only a pod in a data centre is trusted with this
+check.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from cloudgpu.providers.runpod.client import Pod, Runpod
 from cloudgpu.providers.runpod.options import COMMUNITY
 from cloudgpu.providers.shared.account import write_file
 
-TIMED_BY = "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
+OWN_TIMER = (
+    "the agent on the pod (idle time, lease; it renews while somebody works), which stops the pod by its own key"
+)
 UNPROVED_TEXT = (
     "the agent on the pod reports how it is used, and cannot stop it: no pod of this account has shown yet that its "
     "own key reads no other pod"
 )
-CHECK = "CLOUDGPU_KEY_CHECK"  # in a pod's environment: the program that asks
+CHECK = "CLOUDGPU_KEY_CHECK"  # variable in a pod's environment: the program of the check
 OK, REFUSED = 200, (401, 403)
 _FILE = "pod-key.json"
 _LINE = re.compile(r"^cloudgpu-pod-key: own=(\d+) list=(\d+) others=(\d+) account=(\d+)\s*$", re.MULTILINE)
@@ -31,7 +33,7 @@ base = os.environ.get("CLOUDGPU_RUNPOD_ENDPOINT") or "https://api.runpod.io"
 pod, key = os.environ.get("RUNPOD_POD_ID", ""), os.environ.get("RUNPOD_API_KEY", "")
 head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
 """
-# Runs once at the start of a pod. It prints statuses and a number, nothing of what it was answered.
+# Runs once at the start of a pod. It prints statuses and a number, and no data of the answers.
 CHECK_PROGRAM = (
     _HEAD
     + """def ask(path):
@@ -57,21 +59,21 @@ END"""
 
 
 def is_proved(runpod: Runpod) -> bool:
-    """Say whether a pod of the account that is meant now has shown that its key reads itself and no other pod."""
+    """Tell whether a pod of this account has shown that its key reads only itself."""
     try:
-        found = json.loads((runpod.home / _FILE).read_text(encoding="ascii"))
-        return bool(found["account"] == runpod.identity().id and found["reads_no_other"])
+        record = json.loads((runpod.home / _FILE).read_text(encoding="ascii"))
+        return bool(record["account"] == runpod.identity().id and record["reads_no_other"])
     except (OSError, ValueError, KeyError, TypeError, CloudgpuError):
         return False
 
 
 def account(runpod: Runpod) -> Finding:
-    """Return whose the user's key is, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
+    """Return the account of the user's key, for `doctor` and `init`. Raises AuthFailed, ProviderUnavailable."""
     return Finding("RunPod account", good=True, says=runpod.identity().words)
 
 
 def finding(runpod: Runpod) -> Finding:
-    """Return what is known of the key, for `doctor`."""
+    """Return whether the pod's own key is proved, for `doctor`."""
     what = "the pod's own key"
     if is_proved(runpod):
         return Finding(what, good=True, says="it reads no other pod, so that pods stop themselves at their lease")
@@ -79,22 +81,22 @@ def finding(runpod: Runpod) -> Finding:
 
 
 def record_check(runpod: Runpod, pod: Pod, log: str) -> None:
-    """Write down what a pod's log says of its key, where that is new. A full disk, say, is no reason to fail."""
+    """Record the check in a pod's log, if it is new. Errors of writing are only notified."""
     counts = _LINE.findall(log)
     if not counts or pod["cloud"] == COMMUNITY:
         return
     own, listed, others, account = (int(number) for number in counts[-1])
-    good = own == OK and account in REFUSED
-    if good and listed not in REFUSED:  # it was shown a list: of itself alone, though there are others?
-        good = listed == OK and others == 0 and len(runpod.pods()) > 1
-        if not good and others == 0:
-            return  # nothing follows from a list of the only pod there is
-    if good != is_proved(runpod) or not good:
-        write_record(runpod, reads_no_other=good)
+    is_isolated = own == OK and account in REFUSED
+    if is_isolated and listed not in REFUSED:  # it could list pods: only itself, although there are others?
+        is_isolated = listed == OK and others == 0 and len(runpod.pods()) > 1
+        if not is_isolated and others == 0:
+            return  # with a single pod the list proves nothing
+    if is_isolated != is_proved(runpod) or not is_isolated:
+        write_record(runpod, reads_no_other=is_isolated)
 
 
 def write_record(runpod: Runpod, *, reads_no_other: bool) -> None:
-    """Write down what a look from a pod has shown; for whoever comes later."""
+    """Store the result of the check."""
     record = {"account": runpod.identity().id, "reads_no_other": reads_no_other, "at": runpod.clock().isoformat()}
     try:
         write_file(runpod.home / _FILE, json.dumps(record))

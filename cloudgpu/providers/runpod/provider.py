@@ -114,7 +114,7 @@ class RunpodProvider:
     def login(self) -> Login:
         """Return where the key is from. Asks nobody; raises AuthFailed for none."""
         options.login()
-        return Login(f"the API key of {options.key_from()}", None, lasts=True)
+        return Login(f"the API key of {options.key_location()}", None, lasts=True)
 
     def credit(self) -> PrepaidCredit | None:
         """Return what is left of what was paid in, None for an account that is invoiced: one call."""

@@ -1,9 +1,8 @@
-"""What a contract's container is given: the body of the call that rents it, and what it does about its own end.
+"""The call that rents an offer, and the commands with which its container reads its tags and stops itself.
 
 `CONTAINER_API_KEY` and `CONTAINER_ID` are in every container, and that key can stop this one contract (OpenAPI files of
-vast.ai). That it can read its own label as well is our belief, and none of it was tried: so nothing relies on it. Where
-it cannot, nobody tells the container that its lease was extended: then only its renew-until ends it. The user's own key
-never goes there.
+vast.ai). That it can also read its own label is unverified, so nothing relies on it: a container that cannot read its
+label does not see an extended lease, and then only its renew-until ends it. The user's own key is never sent there.
 """
 
 from __future__ import annotations
@@ -39,12 +38,14 @@ if found:
 
 
 def body(attempt: Attempt) -> dict[str, Any]:
-    """Return the body of the call that rents the offer of an attempt: the same for the same attempt.
+    """Return the body of the call that rents the offer of an attempt; deterministic.
 
-    Raises InvalidRequest where the template is too large for a container's environment.
+    Raises InvalidRequest if the template is too large for a container's environment.
     """
     call = Call(**attempt.call)
-    container = ContainerSpec(end=own_end(call.base), ask=tags_now(call.base), keep=request.KEEP, port=request.SSH_PORT)
+    container = ContainerSpec(
+        end=stop_command(call.base), ask=tags_command(call.base), keep=request.KEEP, port=request.SSH_PORT
+    )
     script = packed(attempt, container)
     env = {
         f"-p {request.SSH_PORT}:{request.SSH_PORT}": "1",
@@ -56,33 +57,33 @@ def body(attempt: Attempt) -> dict[str, Any]:
         message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
         remedy = "Take a smaller template, and copy the rest with cloudgpu cp."
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
-    made: dict[str, Any] = {
+    request_body: dict[str, Any] = {
         "client_id": "me",
         "image": image_of(attempt, call.image),
         "disk": call.disk_gb,
         "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
         "runtype": "args",
-        "onstart": "/bin/sh",  # with `args`, what begins in place of the image's own program (as dstack does)
+        "onstart": "/bin/sh",  # with `args`, this replaces the entrypoint of the image (as dstack does)
         "args": ["-c", script.command],
         "env": env,
         "target_state": "running",
         "cancel_unavail": True,
     }
-    return made if call.bid is None else {**made, "price": float(call.bid)}
+    return request_body if call.bid is None else {**request_body, "price": float(call.bid)}
 
 
-def own_end(base: str) -> str:
-    """Return a command for sh that stops this container's contract: its disk stays, and costs on."""
+def stop_command(base: str) -> str:
+    """Return a shell command that stops this container's contract; its disk stays and is billed."""
     return _shell(_program(base, "PUT", b'{"state": "stopped"}'))
 
 
-def tags_now(base: str) -> str:
-    """Return a command for sh that prints the machine's tags as they are now, as a JSON object; nothing on a fault."""
+def tags_command(base: str) -> str:
+    """Return a shell command that prints the machine's current tags as a JSON object; nothing on an error."""
     return _shell(_program(base, "GET", None) + _TAGS)
 
 
-def _program(base: str, method: str, sent: bytes | None) -> str:
-    return _CALL.replace("BASE", repr(base)).replace("METHOD", repr(method)).replace("BODY", repr(sent))
+def _program(base: str, method: str, request_body: bytes | None) -> str:
+    return _CALL.replace("BASE", repr(base)).replace("METHOD", repr(method)).replace("BODY", repr(request_body))
 
 
 def _shell(program: str) -> str:

@@ -1,4 +1,4 @@
-"""What vast.ai calls GPUs, and what the catalogue calls them. Pure."""
+"""Translates vast.ai's names of GPUs to the catalogue's, and back. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cloudgpu.core.model.offers import Accelerator, same_gpu
 
 MIB_PER_GIB = 1024
 LARGE_A100_GIB, LARGE_V100_GIB = 60, 24
-# Names of vast.ai's whose catalogue name is not the same without blanks. Memory decides where two stand there.
-_OTHERS: Mapping[str, str] = {
+# Names of vast.ai that are different in the catalogue. Where the catalogue has two, the memory decides.
+_CATALOGUE_NAMES: Mapping[str, str] = {
     "A100 PCIE": "A100-80GB-PCIe",
     "A100 SXM4": "A100-80GB",
     "A100X": "A100-80GB-PCIe",
@@ -27,18 +27,18 @@ _OTHERS: Mapping[str, str] = {
     "RTX PRO 6000 WS": "RTXPRO6000",
     "V100": "V100-16GB",
 }
-_PLAIN = (
+_SAME_NAMES = (
     "A10, A30, A40, B200, B300, GH200, GTX 1080 Ti, H200, L4, L40, L40S, P100, P4, K80, M60, RTX 2080 Ti, RTX 3060, "
     "RTX 3070, RTX 3080, RTX 3080 Ti, RTX 3090, RTX 3090 Ti, RTX 4070 Ti, RTX 4080, RTX 4090, RTX 5080, RTX 5090, "
     "RTX 6000Ada, T4"
 ).split(", ")
-OLD = "Tesla "  # what the names of older cards begin with
+TESLA = "Tesla "  # prefix of the names of older cards
 
 
 def gpu_name(name: str, memory_mb: float | None) -> str:
-    """Return the catalogue's name of a GPU, of which vast.ai says so many MB; a new one without blanks."""
-    plain = " ".join(name.removeprefix(OLD).split())
-    found = _OTHERS.get(plain, plain.replace(" ", ""))
+    """Return the catalogue's name of a GPU with this memory; for an unknown GPU, its name without spaces."""
+    plain = " ".join(name.removeprefix(TESLA).split())
+    found = _CATALOGUE_NAMES.get(plain, plain.replace(" ", ""))
     gib = (memory_mb or 0) / MIB_PER_GIB
     if found.startswith("A100") and 0 < gib < LARGE_A100_GIB:
         return "A100-40GB"
@@ -54,24 +54,24 @@ def accelerator(raw: Mapping[str, Any]) -> Accelerator:
 
 
 def type_name(raw: Mapping[str, Any]) -> str:
-    """Return what the type of an offer or a contract is called here: `1x-rtx4090`."""
+    """Return the machine type of an offer or a contract: `1x-rtx4090`."""
     found = accelerator(raw)
     return f"{found.count}x-{found.name.lower()}"
 
 
-def names_of(wanted: str) -> Sequence[str]:
-    """Return vast.ai's names of GPUs that are meant by `wanted`, old spellings too; none for one that we do not know.
+def names_of(gpu: str) -> Sequence[str]:
+    """Return vast.ai's names of a catalogue GPU, old spellings too; none for an unknown GPU.
 
-    That of a memory that only the offer tells (an A100 of 40 GB) is among them.
+    Includes names that do not tell the memory (an A100 of 40 GB), which only the offer has.
     """
-    known: list[tuple[str, tuple[str, ...]]] = [
-        (name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _OTHERS.items()
+    candidates: list[tuple[str, tuple[str, ...]]] = [
+        (name, (ours, "A100-40GB", "V100-32GB")) for name, ours in _CATALOGUE_NAMES.items()
     ]
-    known += [(name, (name.replace(" ", ""),)) for name in _PLAIN]
-    found = [name for name, ours in known if any(same_gpu(one, wanted) and _alike(name, one) for one in ours)]
-    return sorted({*found, *(f"{OLD}{name}" for name in found)})
+    candidates += [(name, (name.replace(" ", ""),)) for name in _SAME_NAMES]
+    matches = [name for name, ours in candidates if any(same_gpu(one, gpu) and _may_be(name, one) for one in ours)]
+    return sorted({*matches, *(f"{TESLA}{name}" for name in matches)})
 
 
-def _alike(name: str, ours: str) -> bool:
-    """Say whether a name of vast.ai's can be of this GPU: the sizes of A100 and V100 are not in it."""
-    return ours.split("-", maxsplit=1)[0] in _OTHERS.get(name, name.replace(" ", ""))
+def _may_be(name: str, ours: str) -> bool:
+    """Tell whether a name of vast.ai can be this GPU; it does not contain the memory of A100 and V100."""
+    return ours.split("-", maxsplit=1)[0] in _CATALOGUE_NAMES.get(name, name.replace(" ", ""))

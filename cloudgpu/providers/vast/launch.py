@@ -1,7 +1,7 @@
-"""Launches: one call that rents an offer, sent once; whoever comes later looks for its label.
+"""Launches: the call that rents an offer is sent once; later tries only look for its label.
 
-A refusal that names a contract has made one all the same: it is destroyed, and proved gone, before the refusal counts.
-So is what a refusal left whose answer was lost: a contract that never ran.
+A refusal may have created a contract: it is destroyed, and its end is proved, before the refusal counts. So is a
+contract that never ran, of a refusal whose answer was lost.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ from cloudgpu.parallel import beat
 from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
-from cloudgpu.providers.vast.client import CLOUD, KIND, Paid, Vast
+from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast
 from cloudgpu.providers.vast.container import body
-from cloudgpu.providers.vast.errors import LeftContract, contract_of
+from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
 from cloudgpu.providers.vast.request import Call
 
-LOOKS = 3  # for the label of a call that was sent by somebody else, or not answered
-PAUSE_S = 1.0  # between two looks
-PROVED_WITHIN = timedelta(seconds=60)  # that a contract of a refusal is gone
+LISTINGS = 3  # listings after a call that was sent before or not answered
+PAUSE_S = 1.0  # between two listings
+PROOF_TIMEOUT = timedelta(seconds=60)  # the proof that a refused contract is gone
 
 
 def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
-    """Rent the offer of an attempt, or return the machine that its token has made already.
+    """Rent the offer of an attempt, or return the machine that the attempt has created already.
 
-    Raises NoCapacity, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or another
-    ProviderUnavailable when that is not known.
+    Raises NoCapacity, AuthFailed, InvalidRequest if none was created; LaunchUncertain or another ProviderUnavailable if
+    that is unknown.
     """
-    sent = body(attempt)  # a fault in it is said before anything is sent
+    request_body = body(attempt)  # raises for an invalid attempt before any call
     call = Call(**attempt.call)
     _check_price(attempt, call)
-    with vast.only(attempt.token):
-        if not vast.once.may_send(attempt):
+    with vast.token_lock(attempt.token):
+        if not vast.launch_records.may_send(attempt):
             return _find_launched(vast, attempt, deadline)
         try:
-            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=sent, again=False)
-        except LeftContract as left:
-            return _ended(vast, attempt, left, deadline)
-        except (NotSent, RateLimited):  # vast.ai refuses what comes too often before it looks at it
-            vast.once.refused(attempt)
+            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, again=False)
+        except RefusedWithContract as left:
+            return _destroy(vast, attempt, left, deadline)
+        except (NotSent, RateLimited):  # vast.ai throttles calls before it handles them
+            vast.launch_records.refused(attempt)
             raise
-        except (ProviderUnavailable, InstanceNotFound) as error:  # the latter says nothing of a launch
+        except (ProviderUnavailable, InstanceNotFound) as error:  # the latter proves nothing about a launch
             return _find_launched(vast, attempt, deadline, error)
         except NoCapacity:
             return _rented_before(vast, attempt, deadline)
         except CloudgpuError:
-            vast.once.refused(attempt)
+            vast.launch_records.refused(attempt)
             raise
         contract = contract_of(answer)
         if contract is None:
             why = ProviderUnavailable(f"{CLOUD} did not say which contract it has made.", field="provider", value=KIND)
             return _find_launched(vast, attempt, deadline, why)
-        return _made(vast, attempt, call, contract)
+        return _new_machine(vast, attempt, call, contract)
 
 
 def _check_price(attempt: Attempt, call: Call) -> None:
-    """Raise NoCapacity where an offer costs more than what was agreed to: nothing was sent."""
+    """Raise NoCapacity if an offer costs more now than in the plan; nothing was sent."""
     price = attempt.offer.price
     if price.basis is Basis.ASKED and Money.usd(Decimal(call.per_hour)) > price.per_hour:
         message = f"{attempt.offer.available.zone} costs ${call.per_hour} an hour now, more than in the plan."
@@ -80,44 +80,46 @@ def _check_price(attempt: Attempt, call: Call) -> None:
 
 
 def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance:
-    """Return the machine of a call whose offer is gone because this very call took it: sent from another home, say.
+    """Return the machine if the offer is gone because this same call rented it before, for example from another home.
 
-    To be called for a NoCapacity, which is raised again where no contract bears the label.
+    Called while handling NoCapacity, which is raised again if no contract has the label.
     """
-    found = machines.labelled(vast, attempt.token)
+    found = machines.find_by_label(vast, attempt.token)
     if found is None:
-        vast.once.refused(attempt)
-        raise  # noqa: PLE0704  (called where it is handled)
-    return _found(vast, attempt, found, deadline)
+        vast.launch_records.refused(attempt)
+        raise  # noqa: PLE0704  (called in its handler)
+    return _check_found(vast, attempt, found, deadline)
 
 
-def _found(
+def _check_found(
     vast: Vast, attempt: Attempt, raw: Mapping[str, Any], deadline: datetime, *, just_sent: bool = False
 ) -> Instance:
-    """Return the machine of a call that was found by its label; what a refusal left, once it has ended.
+    """Return the machine of a contract found by its label; destroy a contract that a refusal left.
 
-    That is a stopped contract which never ran. Of a call that was sent just now, any stopped one is: that asked for it
-    to run, and nobody was given it. Any other may be the user's, who has stopped it.
+    A stopped contract that never ran was left by a refusal, and so was any stopped contract of a call sent just now,
+    which asked for a running one. Any other may have been stopped by the user.
     """
-    shown = machines.instance(vast, raw)
-    stops = just_sent and raw.get("intended_status") == "stopped"
-    if shown.state is not State.STOPPED or not (stops or shown.reason == NEVER_RAN):
-        return shown
-    left = LeftContract(shown.id, NoCapacity(f"{CLOUD} refused {attempt.offer.available.zone}.", field="offer"))
-    return _ended(vast, attempt, left, deadline)
+    machine = machines.instance(vast, raw)
+    is_stopping = just_sent and raw.get("intended_status") == "stopped"
+    if machine.state is not State.STOPPED or not (is_stopping or machine.reason == NEVER_RAN):
+        return machine
+    refused = RefusedWithContract(
+        machine.id, NoCapacity(f"{CLOUD} refused {attempt.offer.available.zone}.", field="offer")
+    )
+    return _destroy(vast, attempt, refused, deadline)
 
 
-def _made(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
-    """Return the machine of a contract that was just made: as vast.ai shows it, else as it was asked for."""
+def _new_machine(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
+    """Return the machine of a new contract: as vast.ai shows it, else as requested."""
     try:
         return machines.get(vast, contract)
-    except CloudgpuError:  # not shown yet, no answer, or a key that may not look: it is made all the same
-        return _as_asked(vast, attempt, call, contract)
+    except CloudgpuError:  # not listed yet, no answer, or no right to read: it exists nevertheless
+        return _as_requested(vast, attempt, call, contract)
 
 
-def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
+def _as_requested(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instance:
     item = attempt.offer.available
-    vast.paid[contract] = Paid(item.market, call.per_hour)
+    vast.contract_prices[contract] = ContractPrice(item.market, call.per_hour)
     return Instance(
         provider=KIND,
         account=vast.account,
@@ -134,25 +136,25 @@ def _as_asked(vast: Vast, attempt: Attempt, call: Call, contract: str) -> Instan
 
 
 def _find_launched(vast: Vast, attempt: Attempt, deadline: datetime, why: CloudgpuError | None = None) -> Instance:
-    """Return the machine of a call that may have been taken; raise LaunchUncertain while no listing shows it.
+    """Return the machine of a call that may have succeeded; raise LaunchUncertain while no listing shows it.
 
-    `why` is what became of a call that was sent just now: a look that is refused does not say that it made nothing.
+    `why` is the error of a call that was sent just now. A refused listing does not prove that there is no machine.
     """
-    for _ in _times(vast, deadline):
+    for _ in _listing_tries(vast, deadline):
         try:
-            found = machines.made_by(vast, attempt.token)
+            found = machines.find_by_token(vast, attempt.token)
         except CloudgpuError as error:
             if why is None or isinstance(error, ProviderUnavailable):
                 raise
             raise not_known_yet(CLOUD, attempt, error) from why
         if found is not None:
-            return _found(vast, attempt, found, deadline, just_sent=why is not None)
+            return _check_found(vast, attempt, found, deadline, just_sent=why is not None)
     raise not_known_yet(CLOUD, attempt) from why
 
 
-def _times(vast: Vast, deadline: datetime) -> Iterator[int]:
-    """Yield as often as is looked, with a pause in between, until the deadline."""
-    for number in range(LOOKS):
+def _listing_tries(vast: Vast, deadline: datetime) -> Iterator[int]:
+    """Yield LISTINGS times, with pauses, until the deadline."""
+    for number in range(LISTINGS):
         if number:
             if vast.clock() + timedelta(seconds=PAUSE_S) > deadline:
                 return
@@ -161,21 +163,21 @@ def _times(vast: Vast, deadline: datetime) -> Iterator[int]:
         yield number
 
 
-def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime) -> Instance:
-    """Destroy the contract of a refusal, prove it gone, and return it as ended: what it cost is written down.
+def _destroy(vast: Vast, attempt: Attempt, left: RefusedWithContract, deadline: datetime) -> Instance:
+    """Destroy the contract of a refusal, prove its end, and return it as terminated, so that its cost is recorded.
 
-    Raises LaunchUncertain, with its number, where the proof does not come.
+    Raises LaunchUncertain, with its id, if its end cannot be proved.
     """
     vast.notify(f"{left.message} It is destroyed.")
-    last = _shown(vast, left.contract) or _as_asked(vast, attempt, Call(**attempt.call), left.contract)
-    until = min(deadline, vast.clock() + PROVED_WITHIN)
+    last = _read(vast, left.contract) or _as_requested(vast, attempt, Call(**attempt.call), left.contract)
+    until = min(deadline, vast.clock() + PROOF_TIMEOUT)
     fault: CloudgpuError = left
     while True:
         try:
             machines.terminate(vast, left.contract)
             machines.raw(vast, left.contract)
         except InstanceNotFound:
-            return _gone(vast, attempt, last, left)
+            return _terminated(vast, attempt, last, left)
         except CloudgpuError as error:
             fault = error
         if vast.clock() + timedelta(seconds=PAUSE_S) > until:
@@ -187,18 +189,20 @@ def _ended(vast: Vast, attempt: Attempt, left: LeftContract, deadline: datetime)
     raise LaunchUncertain(message, field="instance", value=left.contract, next=remedy) from left
 
 
-def _gone(vast: Vast, attempt: Attempt, last: Instance, left: LeftContract) -> Instance:
-    """Return the contract of a refusal as ended: one that was not billed when it was seen has never run.
+def _terminated(vast: Vast, attempt: Attempt, last_state: Instance, refused: RefusedWithContract) -> Instance:
+    """Return the contract of a refusal as terminated; one that was not billed when it was read has never run.
 
-    Its disk is billed from when it was made; from the call that made it, where vast.ai does not say.
+    Its disk is billed from its creation, or from the call that created it if vast.ai does not tell.
     """
-    made = last.launched_at or vast.once.sent_at(attempt.token) or attempt.made_at
-    since = None if last.billed else made
-    why = f"{REFUSED_PREFIX}{left.why.message}"
-    return replace(last, state=State.TERMINATED, billed=False, address=None, launched_at=made, since=since, reason=why)
+    created_at = last_state.launched_at or vast.launch_records.sent_at(attempt.token) or attempt.made_at
+    since = None if last_state.billed else created_at
+    why = f"{REFUSED_PREFIX}{refused.why.message}"
+    return replace(
+        last_state, state=State.TERMINATED, billed=False, address=None, launched_at=created_at, since=since, reason=why
+    )
 
 
-def _shown(vast: Vast, contract: str) -> Instance | None:
+def _read(vast: Vast, contract: str) -> Instance | None:
     try:
         return machines.get(vast, contract)
     except CloudgpuError:

@@ -1,7 +1,8 @@
-"""Finds offers on vast.ai's market, and what they cost. Each search is one call, whose limit is always set.
+"""Finds offers on vast.ai's market, and their prices. Each search is one call with a limit.
 
-Only offers of hosts that can be reached directly (`direct_port_count`), whose driver has CUDA 12.4 and whose contract
-with vast.ai goes on for an hour at least are seen. Names of fields are those of vast.ai's OpenAPI files.
+Only hosts that can be reached directly (`direct_port_count`), have a driver for CUDA 12.4, and whose contract with
+vast.ai lasts an hour or more are returned. Field names are those of vast.ai's OpenAPI files. In vast.ai's words, an
+offer is an `ask`.
 """
 
 from __future__ import annotations
@@ -28,37 +29,37 @@ from cloudgpu.providers.vast.options import API, COUNTRY
 Ask = Mapping[str, Any]
 LIMIT = 1000  # offers of one search: the market has a few thousand
 HTTPS = 443
-VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # the regions of the catalogue: hosts wherever they are
+VERIFIED, DATACENTER = "VERIFIED", "DATACENTER"  # regions in the catalogue: hosts in all countries
 LIST_SOURCE = "vast.ai's offers (POST /api/v0/bundles/, dph_base), the median"
 MIN_CUDA = 12.4
-MIN_SPAN = timedelta(hours=1)  # that an offer has to go on for to be shown; a launch asks for its whole lease
-BID_OVER_LEAST = Decimal("1.25")  # of the least bid, so that the next bidder does not take it at once; our choice
-STOPS = "keeps its disk on the host, which costs its storage on; its GPUs go to whoever rents them next"
-SPOT_STOPS = f"{STOPS}; a higher bid stops it, too, without notice"
-NOWHERE = "??"  # the country of a host that does not say it
+MIN_REMAINING = timedelta(hours=1)  # of an offer, to be listed; a launch requires its whole lease
+BID_FACTOR = Decimal("1.25")  # times the minimum bid, so that the next bidder does not win at once; our choice
+STOP_EFFECT = "keeps its disk on the host, whose storage is billed further; its GPUs go to whoever rents them next"
+SPOT_STOP_EFFECT = f"{STOP_EFFECT}; a higher bid stops it, too, without notice"
+UNKNOWN_COUNTRY = "??"  # the country of a host that does not report it
 _TYPES = {Market.ON_DEMAND: "ondemand", Market.SPOT: "bid"}
 ZONE_LIKE = "It looks like m40001: the number of a machine on vast.ai."
 
 
 def available(vast: Vast, requirements: Requirements) -> Availability:
-    """Return the offers that fit, one for each machine and number of GPUs: the cheapest. A call per market."""
+    """Return the fitting offers: the cheapest for each machine and number of GPUs. One call per market."""
     machine = None if requirements.zone is None else machine_of(requirements.zone)
     if requirements.region is not None and not COUNTRY.fullmatch(requirements.region):
         message = f"{requirements.region!r} is not a region of {CLOUD}: a region is a country's code."
         raise InvalidRequest(message, field="--region", value=requirements.region, next="Write it like NO.")
-    found = []
+    offers = []
     for market in allowed_markets(requirements):
         filters = _filters(vast, requirements)
         if machine is not None:
             filters["machine_id"] = {"eq": machine}
-        found += [item_of(vast, ask, market) for ask in search(vast, market, filters)]
-    return Availability(tuple(item for item in _first_of_each(found) if _is_meant(vast, item, requirements)))
+        offers += [item_of(vast, ask, market) for ask in search(vast, market, filters)]
+    return Availability(tuple(item for item in _cheapest_of_each(offers) if _is_suitable(vast, item, requirements)))
 
 
 def regions(vast: Vast) -> list[Region]:
-    """Return the countries in which something is offered now, of those that this account uses. One call.
+    """Return the countries with offers now that this account uses; all have one address. One call.
 
-    vast.ai has one address for all of them. Of more than `LIMIT` offers, the cheapest are seen.
+    Of more than `LIMIT` offers, only the cheapest count.
     """
     parts = urlsplit(API)
     found = {country_of(ask) for ask in search(vast, Market.ON_DEMAND, _rentable_filter(vast))}
@@ -66,9 +67,9 @@ def regions(vast: Vast) -> list[Region]:
 
 
 def price_list(settings: ProviderSettings) -> PriceList:
-    """Return the median of what verified hosts ask now, of each type that the catalogue knows. A call for each GPU.
+    """Return the median price of verified hosts now, for each type of the catalogue. One call per GPU.
 
-    Apart for all of them, and for those in data centres. Raises what the calls raise.
+    One price for all hosts, and one for those in data centres. Raises as the calls.
     """
     from cloudgpu.catalog import types
 
@@ -89,39 +90,39 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
 
 def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: int = 0) -> list[Ask]:
-    """Return the offers of a market, the cheapest first, and remember what each costs. One call."""
+    """Return the offers of a market, the cheapest first, and cache their prices. One call."""
     body = {**filters, "type": _TYPES[market], "order": [["dph_total", "asc"]], "limit": LIMIT}
     body["allocated_storage"] = storage_gb
     found = vast.ask("POST", "/api/v0/bundles/", "search", body=body, again=True)
-    asks = [ask for ask in found.get("offers") or () if _is_whole(ask)]
-    for ask in reversed(asks):  # the cheapest last: that is what is shown
-        vast.asked[key_of(ask, market)] = str(per_hour(ask, market))
+    asks = [ask for ask in found.get("offers") or () if _is_complete(ask)]
+    for ask in reversed(asks):  # the cheapest last, so that its price is cached
+        vast.offer_prices[key_of(ask, market)] = str(per_hour(ask, market))
     return asks
 
 
 def offer_of(vast: Vast, item: Available, storage_gb: int) -> Ask | None:
-    """Return what this item is offered as now: the cheapest of its machine; None where it is gone. One call."""
+    """Return the cheapest offer of this item's machine now; None if it is gone. One call."""
     filters = {**_rentable_filter(vast), "machine_id": {"eq": machine_of(item.zone)}}
     asks = search(vast, item.market, filters, storage_gb)
     return next((ask for ask in asks if (type_name(ask), country_of(ask)) == (item.instance_type, item.region)), None)
 
 
 def per_hour(ask: Ask, market: Market) -> Decimal:
-    """Return what an offer costs an hour: its GPUs on demand, or what is bid for them, never more than that."""
-    full = Decimal(str(ask["dph_base"]))
+    """Return an offer's hourly price in USD: its on-demand price, or our bid, which is never higher."""
+    on_demand = Decimal(str(ask["dph_base"]))
     if market is Market.ON_DEMAND:
-        return full
-    bid = (Decimal(str(ask["min_bid"])) * BID_OVER_LEAST).quantize(Decimal("0.0001"))
-    return max(min(bid, full), Decimal(str(ask["min_bid"])))
+        return on_demand
+    bid = (Decimal(str(ask["min_bid"])) * BID_FACTOR).quantize(Decimal("0.0001"))
+    return max(min(bid, on_demand), Decimal(str(ask["min_bid"])))
 
 
 def key_of(ask: Ask, market: Market) -> Key:
-    """Return what the price of an offer is remembered under."""
+    """Return the key of an offer's cached price."""
     return zone_of(ask), type_name(ask), str(market)
 
 
 def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
-    """Return an offer as what is available."""
+    """Return an offer as an `Available`."""
     memory = ask.get("cpu_ram")
     cores = ask.get("cpu_cores_effective")
     return Available(
@@ -134,7 +135,7 @@ def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
         accelerators=(accelerator(ask),),
         vcpus=None if not cores else max(1, int(cores)),
         memory_gib=None if not memory else round(float(memory) / 1024, 1),
-        stop_effect=SPOT_STOPS if market is Market.SPOT else STOPS,
+        stop_effect=SPOT_STOP_EFFECT if market is Market.SPOT else STOP_EFFECT,
         parkable=False,
         trust=trust_of(ask),
         traffic=traffic_of(ask),
@@ -142,7 +143,7 @@ def item_of(vast: Vast, ask: Ask, market: Market) -> Available:
 
 
 def traffic_of(ask: Ask) -> TrafficPrices | None:
-    """Return what an offer's host asks for a GB that the machine sends and receives; None where it does not say."""
+    """Return the host's price of a GB sent and received; None if it is not known."""
     up, down = (ask.get(name) for name in ("inet_up_cost", "inet_down_cost"))
     if not isinstance(up, int | float) or not isinstance(down, int | float):
         return None
@@ -150,10 +151,10 @@ def traffic_of(ask: Ask) -> TrafficPrices | None:
 
 
 def trust_of(ask: Ask) -> Trust:
-    """Return who owns the host: a data centre that vast.ai has examined, else anybody.
+    """Return how far the host is trusted: a verified data centre, else community.
 
-    `hosting_type` 1 is what vast.ai's console calls secure cloud (field of the OpenAPI files; that it means so is our
-    belief).
+    `hosting_type` 1 is what vast.ai's console calls secure cloud (field of the OpenAPI files; its meaning is
+    unverified).
     """
     verified = ask.get("verification") == "verified"
     return Trust.DATACENTER if verified and ask.get("hosting_type") == 1 else Trust.COMMUNITY
@@ -165,7 +166,7 @@ def zone_of(raw: Ask) -> str:
 
 
 def machine_of(zone: str) -> int:
-    """Return the number of a machine; raise InvalidRequest for what is no zone."""
+    """Return the number of a machine; raise InvalidRequest for an invalid zone."""
     digits = zone.removeprefix("m")
     if zone.startswith("m") and digits.isdecimal() and digits.isascii() and len(digits) < 19:  # noqa: PLR2004  (64 bits)
         return int(digits)
@@ -173,42 +174,42 @@ def machine_of(zone: str) -> int:
 
 
 def country_of(raw: Ask) -> str:
-    """Return the code of the country that a host says it is in; `??` for none."""
-    found = str(raw.get("geolocation") or "").rpartition(",")[2].strip().upper()
-    return found if COUNTRY.fullmatch(found) else NOWHERE
+    """Return the country code that a host reports; `??` for none."""
+    code = str(raw.get("geolocation") or "").rpartition(",")[2].strip().upper()
+    return code if COUNTRY.fullmatch(code) else UNKNOWN_COUNTRY
 
 
-def ends(raw: Ask) -> datetime | None:
-    """Return when the host's contract with vast.ai ends, aware UTC; None where nobody says."""
-    found = raw.get("end_date")
-    return datetime.fromtimestamp(float(found), UTC) if isinstance(found, int | float) and found > 0 else None
+def host_end(raw: Ask) -> datetime | None:
+    """Return when the host's contract with vast.ai ends, aware UTC; None if not known."""
+    epoch = raw.get("end_date")
+    return datetime.fromtimestamp(float(epoch), UTC) if isinstance(epoch, int | float) and epoch > 0 else None
 
 
 def _rentable_filter(vast: Vast) -> dict[str, Any]:
-    """Return what holds of every offer that is rented."""
-    found: dict[str, Any] = {
+    """Return the search filter for offers that can be rented."""
+    filters: dict[str, Any] = {
         "rentable": {"eq": True},
         "direct_port_count": {"gte": 1},
         "cuda_max_good": {"gte": MIN_CUDA},
         "reliability2": {"gte": vast.options.reliability},
-        "end_date": {"gt": (vast.clock() + MIN_SPAN).timestamp()},
+        "end_date": {"gt": (vast.clock() + MIN_REMAINING).timestamp()},
     }
     if not vast.options.unverified:
-        found["verification"] = {"eq": "verified"}
-    return found
+        filters["verification"] = {"eq": "verified"}
+    return filters
 
 
 def _filters(vast: Vast, needs: Requirements) -> dict[str, Any]:
-    found = _rentable_filter(vast)
+    filters = _rentable_filter(vast)
     if needs.gpu is not None:
-        found["num_gpus"] = {"eq": needs.gpu_count}
+        filters["num_gpus"] = {"eq": needs.gpu_count}
         names = names_of(needs.gpu)
-        if names:  # one that we do not know is found by its name in the answer
-            found["gpu_name"] = {"in": list(names)}
-    return found
+        if names:  # an unknown GPU is matched by its name in the answer
+            filters["gpu_name"] = {"in": list(names)}
+    return filters
 
 
-def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
+def _cheapest_of_each(items: Sequence[Available]) -> Iterator[Available]:
     """Yield the first, the cheapest, of each machine, type and market."""
     seen = set()
     for item in items:
@@ -218,12 +219,12 @@ def _first_of_each(items: Sequence[Available]) -> Iterator[Available]:
             yield item
 
 
-def _is_meant(vast: Vast, item: Available, needs: Requirements) -> bool:
-    """Say whether an offer fits, whoever owns its host: of less trust than is wanted, control only speaks."""
+def _is_suitable(vast: Vast, item: Available, needs: Requirements) -> bool:
+    """Tell whether an offer fits, whatever its trust, which control checks."""
     return vast.options.uses(item.region) and fits(item, replace(needs, trust=Trust.COMMUNITY))
 
 
-def _is_whole(ask: Ask) -> bool:
-    """Say whether an offer says what is needed to rent it."""
+def _is_complete(ask: Ask) -> bool:
+    """Tell whether an offer has all fields that renting needs."""
     numbers = ("id", "machine_id", "dph_base", "min_bid", "storage_cost")
     return all(isinstance(ask.get(name), int | float) for name in numbers) and bool(ask.get("gpu_name"))

@@ -1,4 +1,4 @@
-"""The table of a vast account in config.toml, and where its key is found: never in the table itself."""
+"""The options of a vast account in config.toml, and the file or variable with its API key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgpu.providers.shared.options import Reader, fault, flag, matching, rea
 ENDPOINT = "CLOUDGPU_VAST_ENDPOINT"
 API = "https://console.vast.ai"
 VARIABLE = "VAST_API_KEY"
-KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")  # vast.ai's own command line: its place, its older one
+KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")  # of vast.ai's own command line, now and before
 DEFAULT_RELIABILITY = 0.95
 LARGEST_KEY = 4096  # characters
 COUNTRY = re.compile(r"[A-Z]{2}")
@@ -25,10 +25,10 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class VastOptions:
-    """What an account's table says. `regions` empty: all.
+    """The options of an account. `regions` empty: all.
 
-    `reliability` is the least that a host may have (vast.ai's `reliability2`, 0 to 1). `unverified`: hosts that vast.ai
-    has not verified are shown, too. `image` is what containers run (None: NVIDIA's CUDA). `key_file` has the API key.
+    `reliability` is the minimum for hosts (vast.ai's `reliability2`, 0 to 1). `unverified`: include hosts that vast.ai
+    has not verified. `image` is the container image (None: NVIDIA's CUDA). `key_file` has the API key.
     """
 
     regions: tuple[str, ...] = ()
@@ -39,27 +39,27 @@ class VastOptions:
     key_file: str | None = None
 
     def uses(self, country: str) -> bool:
-        """Say whether machines are launched in a country."""
+        """Tell whether the account uses a country."""
         return country not in self.exclude_regions and (not self.regions or country in self.regions)
 
 
 def vast_options(account: str, table: Mapping[str, Any]) -> VastOptions:
-    """Return the options of an account's table; raise InvalidRequest for the first that is none or cannot be."""
+    """Return the options of an account's table; raise InvalidRequest for the first unknown or invalid one."""
     return VastOptions(**read_table("vast", account, table, _READERS))
 
 
 def endpoint() -> str:
-    """Return the address of the interface: that of a server of one's own, where CLOUDGPU_VAST_ENDPOINT names one."""
+    """Return the address of the API: CLOUDGPU_VAST_ENDPOINT, else vast.ai's."""
     return os.environ.get(ENDPOINT) or API
 
 
 def key_location(options: VastOptions) -> str:
-    """Return where the account's key is, in words; empty where there is none. Reads no file."""
+    """Return the file or variable with the account's key, for messages; empty for none. Reads no file."""
     if options.key_file is not None:
         return options.key_file
     if os.environ.get(VARIABLE):
         return VARIABLE
-    files = () if os.environ.get(ENDPOINT) else KEY_FILES  # nothing that lies about is sent to a server of one's own
+    files = () if os.environ.get(ENDPOINT) else KEY_FILES  # a key in the default files is not sent to another endpoint
     return next((name for name in files if Path(name).expanduser().is_file()), "")
 
 

@@ -34,18 +34,18 @@ def make(settings: ProviderSettings) -> VastProvider:
 class VastProvider:
     """Implements Provider, and the abilities of providers/abilities.py that fit a market of containers.
 
-    No timer (that of a host's contract is not ours to set), no volumes, no images, no rehearsed interruption; who may
-    connect is nobody's to say: the port is open, to keys alone.
+    No timer (the end of a host's contract cannot be set), no volumes, no images, no rehearsed interruption, and no
+    firewall: the SSH port is open, and accepts only keys.
     """
 
     kind = KIND
     supported_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
-    spot_for_jobs = True  # a higher bid stops it without notice: only `cloudgpu run` begins again by itself
-    guards = Safeguards(Agent.TELLS)  # that it can stop itself was never seen: see container.own_end
+    spot_for_jobs = True  # a higher bid stops it without notice, and only `cloudgpu run` restarts by itself
+    guards = Safeguards(Agent.TELLS)  # that it can stop itself is unverified: see container.stop_command
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
         listing_proves_after=timedelta(minutes=10),
-        gone_proves_after=timedelta(minutes=1),  # a new one may not be found by its id at once
+        gone_proves_after=timedelta(minutes=1),  # a new contract may not be found by its id at once
         source="vast.ai knows no tokens: the call is sent once, and its label names the launch. That a listing shows a "
         "contract within ten minutes, and that null in place of one that was seen proves its end, is unverified",
     )
@@ -55,11 +55,11 @@ class VastProvider:
         self._vast = Vast(settings)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its hosts)
-        """Return the user's number at vast.ai. Asked once, and kept."""
+        """Return the account, by the user id at vast.ai; cached."""
         return account.identity(self._vast)
 
     def available(self, requirements: Requirements) -> Availability:
-        """Return what hosts offer now of what fits, the cheapest of each machine and number of GPUs."""
+        """Return the fitting offers now, the cheapest of each machine and number of GPUs."""
         return market.available(self._vast, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
@@ -67,7 +67,7 @@ class VastProvider:
         return machines.prices(self._vast, offers)
 
     def leaves_at(self, id: str) -> datetime | None:  # noqa: A002
-        """Return when the contract's host leaves vast.ai, by the last look at it."""
+        """Return when the contract's host leaves vast.ai, by the last call."""
         return machines.leaves_at(self._vast, id)
 
     def regions(self) -> Sequence[Region]:
@@ -75,15 +75,15 @@ class VastProvider:
         return market.regions(self._vast)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return that nothing ties a launch to a place; refuse an image without its tag, and volumes."""
+        """Return an empty constraint. Raises InvalidRequest for an image without its tag, and for volumes."""
         return calls.constraint(self._vast, setup, requirements)
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
-        """Look up the offer again: its number, its prices, when it ends. Reads only."""
+        """Read the offer again, with its price and end, and return the exact launch call. Reads only."""
         return calls.resolve(self._vast, request, item)
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
-        """Rent the offer of an attempt, or return the machine that its token has made already."""
+        """Rent the offer of an attempt, or return the machine that the attempt has created already."""
         return launch.launch(self._vast, attempt, deadline=deadline)
 
     def get(self, id: str) -> Instance:  # noqa: A002
@@ -95,33 +95,33 @@ class VastProvider:
         return machines.listed(self._vast)
 
     def terminate(self, id: str) -> None:  # noqa: A002
-        """Ask to destroy the contract and its disk; an unknown id is no error."""
+        """Request the end of the contract and its disk; an unknown id is no error."""
         machines.terminate(self._vast, id)
 
     def stop(self, id: str) -> None:  # noqa: A002
-        """Ask to stop the container; its disk stays on its host, and costs on."""
+        """Stop the container; its disk stays on its host, and is billed."""
         machines.stop(self._vast, id)
 
     def start(self, id: str) -> None:  # noqa: A002
-        """Ask to start a stopped container, which waits until GPUs of its host are free."""
+        """Start a stopped container, which waits until GPUs of its host are free."""
         machines.start(self._vast, id)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
-        """Set these tags in the contract's label; leave every other alone."""
+        """Set tags in the contract's label; others stay."""
         machines.tag(self._vast, id, tags)
 
     def host_keys(self, id: str) -> Sequence[str]:  # noqa: A002
-        """Return the host key that the container has said in its log; none yet while it starts."""
+        """Return the host key in the container's log; none while it starts."""
         return account.host_keys(self._vast, id)
 
     def login(self) -> Login:
-        """Return what the credential is: an API key, which lasts until it is taken back. Asks nobody."""
+        """Return what the credential is: an API key, valid until it is revoked. Makes no call."""
         return account.login(self._vast)
 
     def credit(self) -> PrepaidCredit:
-        """Return what is left of what was paid in."""
+        """Return the remaining prepaid credit."""
         return account.credit(self._vast)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (one account, all its hosts)
-        """Return what was looked at in the account: whose the key is."""
+        """Return the findings about the account."""
         return account.findings(self._vast)

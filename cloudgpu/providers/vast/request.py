@@ -1,4 +1,4 @@
-"""Makes a request at one offer exact, and the body of the call that rents it."""
+"""Turns a request and an offer into the exact launch call, with attached costs and remarks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD, Vast
 from cloudgpu.providers.vast.options import IMAGE
 
-DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk: fixed for its life
-# Tags of NVIDIA's repository on Docker Hub, recalled and not looked up; the second is for Blackwell.
+DEFAULT_GB, MIN_GB, MAX_GB = 40, 8, 4000  # of a container's disk, which cannot be resized
+# Tags of NVIDIA's repository on Docker Hub, unverified; the second is for Blackwell.
 DEFAULT_IMAGE, NEW_IMAGE = ("nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04", "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04")
 NEW_CUDA = 12.8
 BLACKWELL = ("B200", "B300", "RTX5080", "RTX5090", "RTXPRO6000")
-LABEL = "cg-"  # begins the label of every contract of ours; the launch's token follows
-STORED_AS = "vast_disk"
-KEEP, SSH_PORT, USER = "/workspace", 22, "root"  # of a container: where its files are, and how it is logged in to
+LABEL = "cg-"  # prefix of the labels of our contracts, before the launch's token
+DISK_KIND = "vast_disk"
+KEEP, SSH_PORT, USER = (
+    "/workspace",
+    22,
+    "root",
+)  # of a container: directory of the files that a stop keeps, SSH port and user
 OWNER_READS = "the owner of that computer can read everything in the container, its memory and its disk"
 
 OWN_END = (
@@ -38,11 +42,11 @@ OWN_END = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a launch says, as it is saved: plain JSON values.
+    """The exact launch call, saved with the attempt as JSON.
 
-    `offer` is the ask that is rented, `per_hour` its price in USD when it was looked up, `bid` what is bid an hour for
-    an interruptible one. `ends` is when the host's contract ends, in epoch seconds (None: nobody says). `base` is the
-    address of the interface, which the container itself is told.
+    `offer` is the id of the ask, `per_hour` its price in USD when it was read, `bid` the bid in USD an hour for spot.
+    `ends` is when the host's contract ends, in epoch seconds (None: not known). `base` is the address of the API, which
+    the container uses too.
     """
 
     offer: int
@@ -56,7 +60,7 @@ class Call:
 
 
 def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-    """Return that a setup pins a launch to no place. Raises InvalidRequest for what vast.ai does not have."""
+    """Return an empty constraint: no setup limits the zone. Raises InvalidRequest for what vast.ai does not have."""
     del vast, requirements
     if setup.image is not None and not IMAGE.fullmatch(setup.image):
         message = f"{setup.image!r} is not an image with its tag."
@@ -69,15 +73,15 @@ def constraint(vast: Vast, setup: Setup, requirements: Requirements) -> Placemen
 
 
 def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
-    """Return the exact call of an offer, with what it costs beside and what has to be said of it. One call.
+    """Return the exact launch call of an offer, its attached costs and remarks. One call.
 
-    Raises NoCapacity where the offer is gone, has become dearer, or ends before the lease does.
+    Raises NoCapacity if the offer is gone, has become more expensive, or ends before the lease.
     """
     notes = _cluster_remarks(request)
     setup = request.setup
     constraint(vast, setup, request.want)
     _check_container_limits(request)
-    disk, seen = _disk_gb(setup.disk_gb), vast.asked.get((item.zone, item.instance_type, str(item.market)))
+    disk, seen = _disk_gb(setup.disk_gb), vast.offer_prices.get((item.zone, item.instance_type, str(item.market)))
     ask = market.offer_of(vast, item, disk)
     if ask is None:
         raise NoCapacity(f"{CLOUD} does not offer {item.instance_type} on {item.zone} now.", field="offer")
@@ -92,11 +96,11 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
         disk_gb=disk,
         per_hour=str(now_costs),
         bid=str(now_costs) if item.market is Market.SPOT else None,
-        ends=None if (end := market.ends(ask)) is None else end.timestamp(),
+        ends=None if (end := market.host_end(ask)) is None else end.timestamp(),
         base=vast.base,
     )
     stored = AttachedResource(
-        f"disk of {disk} GB on its host", STORED_AS, disk, while_stopped=True, rate=_rate(vast, ask, disk)
+        f"disk of {disk} GB on its host", DISK_KIND, disk, while_stopped=True, rate=_rate(vast, ask, disk)
     )
     return Resolved(asdict(call), (stored,), (), (*notes, *_remarks(vast, request, item, ask)))
 
@@ -104,13 +108,13 @@ def resolve(vast: Vast, request: LaunchRequest, item: Available) -> Resolved:
 def _check_container_limits(request: LaunchRequest) -> None:
     """Raise InvalidRequest for what a container on somebody's host cannot have."""
     setup, network = request.setup, request.setup.network
-    wrong = (
+    unsupported = (
         ("--volume", setup.volume, "keeps no volumes"),
         ("--subnet", network.subnet, "has no subnets"),
         ("--security-group", network.security_group, "has no security groups"),
         ("--jump", network.jump, "takes no jump host"),
     )
-    for option, value, why in wrong:
+    for option, value, why in unsupported:
         if value is not None:
             raise InvalidRequest(
                 f"{option} means nothing on {CLOUD}, which {why}.", field=option, next=f"Leave {option} out."
@@ -118,9 +122,9 @@ def _check_container_limits(request: LaunchRequest) -> None:
 
 
 def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
-    """Return what the plan of a cluster says: its containers have no network of their own. Nothing for one.
+    """Return the remarks on a cluster, whose containers have no common network; none for a single machine.
 
-    Raises InvalidRequest for one with an engine, whose daemons could not reach each other.
+    Raises InvalidRequest for a cluster with an engine, whose daemons could not reach each other.
     """
     cluster = request.cluster
     if cluster is None or cluster.nodes == 1:
@@ -137,12 +141,12 @@ def _disk_gb(requested: int | None) -> int:
         return DEFAULT_GB
     if MIN_GB <= requested <= MAX_GB:
         return requested
-    message = f"A disk of {requested:,} GB cannot be on {CLOUD}."
+    message = f"A disk of {requested:,} GB is not possible on {CLOUD}."
     raise InvalidRequest(message, field="--disk", value=str(requested), next=f"Ask for {MIN_GB} to {MAX_GB} GB.")
 
 
 def _check_end(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> None:
-    end = market.ends(ask)
+    end = market.host_end(ask)
     if end is not None and end < vast.clock() + timedelta(seconds=request.lease_s):
         message = f"The host of {item.zone} leaves {CLOUD} at {minute_text(iso(end))}, before the lease ends."
         raise NoCapacity(message, field="offer", value=item.zone, next="Ask for a shorter --lease, or another --gpu.")
@@ -158,19 +162,19 @@ def _default_image(item: Available, ask: Mapping[str, Any]) -> str:
 
 
 def _rate(vast: Vast, ask: Mapping[str, Any], disk: int) -> Rate:
-    """Return what the container's disk costs: the host's own price, per GB and month, by the second."""
+    """Return the rate of the container's disk: the host's price per GB and month, billed by the second."""
     price = Money.usd(Decimal(str(ask["storage_cost"])))
     source = "vast.ai's own offer (storage_cost)"
-    return Rate(Resource.DISK, STORED_AS, disk, Per.MONTH, price, source, vast.clock(), Basis.ASKED)
+    return Rate(Resource.DISK, DISK_KIND, disk, Per.MONTH, price, source, vast.clock(), Basis.ASKED)
 
 
 def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[str, Any]) -> Iterator[str]:
-    if item.trust is not Trust.COMMUNITY:  # of a stranger's computer, every plan says so
+    if item.trust is not Trust.COMMUNITY:  # every plan says it of community hosts
         yield Note(OWNER_READS, NoteKind.ACCESS)
-    if item.traffic is None:  # else every plan says what it costs
+    if item.traffic is None:  # else the plan has the price
         yield Note("what its traffic costs is not known", NoteKind.MONEY)
     yield Note("what it costs stopped is its disk, until it is destroyed", NoteKind.MONEY)
-    end = market.ends(ask)
+    end = market.host_end(ask)
     if end is None:
         yield "when its host leaves vast.ai is not known"
     elif end < vast.clock() + timedelta(seconds=request.renew_s):

@@ -326,9 +326,9 @@ def test_a_listing_that_comes_too_often_is_sent_again(runpod, provider):
 
 def test_credit_is_read_to_the_cent_and_an_account_that_is_invoiced_has_none(runpod, provider):
     runpod.model.balance = Fraction("42.18")
-    assert provider.credit().left == Money.usd("42.18")
+    assert provider.credit().remaining == Money.usd("42.18")
     runpod.model.balance = Fraction("-0.01")
-    assert provider.credit().left == Money.usd("-0.01")
+    assert provider.credit().remaining == Money.usd("-0.01")
     runpod.model.mode = "POSTPAID"
     assert provider.credit() is None
     runpod.faults.deny("billing.balance", times=1)

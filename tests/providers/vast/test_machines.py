@@ -67,7 +67,7 @@ def test_credit_that_is_gone_stops_machines(vast, lab):
     lab.get(made.id)
     vast.run_dry()
     assert look(lab, made) == (State.STOPPED, False, None)
-    assert lab.credit().left.dollars <= 0
+    assert lab.credit().remaining.dollars <= 0
 
 
 def test_null_with_200_is_not_found_and_silence_is_not(vast, lab):
