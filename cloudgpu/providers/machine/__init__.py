@@ -1,4 +1,4 @@
-"""What runs on a cloud machine in addition to the agent: sent there as text in its boot data."""
+"""Programs that run on a cloud machine in addition to the agent, sent as text in its user data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def source(name: str) -> str:
-    """Return a program's text as it travels: a shell script without its comments, since EC2 takes 16 kB in all."""
+    """Return a program's text as it is sent: shell scripts without comments, because EC2 accepts 16 kB of user data."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     if not name.endswith(".sh"):
         return text

@@ -1,4 +1,4 @@
-"""The script that begins each boot: the timer that ends the machine first, then all else is told to start. Pure."""
+"""The boot hook: writes and starts the systemd units, the lease's timer first. Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, BootOptions, File, container, is_watched, pip
 
-FIRST = "cloudgpu-lease.timer"
-_END = "CLOUDGPU-END"
-# What else on an image makes host keys: Google's guest agent would replace cloud-init's at the first boot unless it is
-# told not to (the last file that it reads; guest-agent, cfg.go); Azure's waits half an hour for an RSA key that
-# cloud-init does not make, and says so long that the machine is not ready (WALinuxAgent, pa/provision/cloudinit.py).
+LEASE_TIMER = "cloudgpu-lease.timer"
+_HEREDOC_END = "CLOUDGPU-END"
+# Keeps other agents from making host keys. Google's would replace cloud-init's at the first boot (guest-agent, cfg.go:
+# this is the last file that it reads). Azure's waits half an hour for an RSA key that cloud-init does not make, and
+# reports the machine as not ready meanwhile (WALinuxAgent, pa/provision/cloudinit.py).
 _GOOGLES, _AZURES = "/etc/default/instance_configs.cfg.template", "/etc/waagent.conf"
 _OUR_HOST_KEY = {
     "gcp": f"grep -qs set_host_keys {_GOOGLES} || printf '[InstanceSetup]\\nset_host_keys = false\\n' >>{_GOOGLES}",
     "azure": f"sed -i 's/^\\(Provisioning.SshHostKeyPairType\\)=.*/\\1=ed25519/' {_AZURES}",
 }
-# Lambda's image runs a JupyterLab of its own, with root's rights, and a tunnel that makes it public: off before all
-# else, and at each boot. The units are those that public set-up scripts for these machines switch off.
-_PUBLIC = "lambda-jupyter.service cloudflared.service cloudflared-update.service cloudflared-update.timer"
-_OFF = {"lambda": f"for unit in {_PUBLIC}; do systemctl mask --now $unit >/dev/null 2>&1; done"}
-# cloud-init's stage in which users and files are made bears another name since 24.3.
+# Lambda's image runs a JupyterLab as root, and a tunnel that makes it public: masked first, at each boot. Public set-up
+# scripts for these machines mask the same units.
+_PUBLIC_UNITS = "lambda-jupyter.service cloudflared.service cloudflared-update.service cloudflared-update.timer"
+_MASK_UNITS = {"lambda": f"for unit in {_PUBLIC_UNITS}; do systemctl mask --now $unit >/dev/null 2>&1; done"}
+# cloud-init's stage that creates users and files has another name since 24.3.
 _AFTER_USERS = "After=cloud-init.service cloud-init-network.service\n"
 _LEASE = (
     "[Unit]\nDescription=cloudgpu: end of the lease\n"
     f"[Service]\nType=oneshot\nTimeoutStartSec=55\nExecStart={HERE}/lease\n"
 )
 _REPORT = f"ExecStartPost=-{HERE}/lease report\n"
-_REPORT_OF_AWS = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
-# Half a minute of notice is over before the lease's timer would look again, and half of two minutes.
+_REPORT_AWS = f"ExecStartPost=-/usr/bin/python3 {HERE}/report.py\n"
+# The lease's timer runs once a minute, which is too seldom for a notice of 30 seconds or two minutes.
 _WATCH = (
     "[Unit]\nDescription=cloudgpu: the notice of a spot machine\n"
     f"[Service]\nExecStart={HERE}/lease watch\nRestart=on-failure\nRestartSec=5\n"
@@ -67,45 +67,51 @@ _CONTAINER = (
 
 
 def boot_hook(attempt: Attempt, options: BootOptions) -> str:
-    """Return the hook as cloud-init takes it, at each boot, before it does anything else."""
+    """Return the boot hook, which cloud-init runs first at each boot."""
     lines = [
         "#cloud-boothook",
-        *beginning(attempt, options),
-        *filter(None, [_OUR_HOST_KEY.get(options.cloud), _OFF.get(options.cloud)]),
+        *setup_lines(attempt, options),
+        *filter(None, [_OUR_HOST_KEY.get(options.cloud), _MASK_UNITS.get(options.cloud)]),
         "touch /run/cloudgpu/began",
-        *starting(*wanted(attempt, options)),
+        *start_lines(*boot_units(attempt, options)),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def beginning(attempt: Attempt, options: BootOptions) -> list[str]:
-    """Return the lines of a shell script that put the lease and all units in their places."""
+def setup_lines(attempt: Attempt, options: BootOptions) -> list[str]:
+    """Return the first lines of a shell script: they write the lease's files and all units."""
     files = [
         File(f"{HERE}/launch", _launch_file(attempt, options), "644"),
         File(f"{HERE}/cloud", source(f"cloud_{options.cloud}.sh"), "644"),
         File(f"{HERE}/lease", source("lease.sh"), "755"),
         *(File(f"/etc/systemd/system/{name}", text, "644") for name, text in _units(attempt, options).items()),
     ]
-    return ["#!/bin/sh", "umask 022", f"mkdir -p {HERE} /run/cloudgpu", *written(files), *_other_port(options.ssh_port)]
+    return [
+        "#!/bin/sh",
+        "umask 022",
+        f"mkdir -p {HERE} /run/cloudgpu",
+        *write_lines(files),
+        *_other_port(options.ssh_port),
+    ]
 
 
-def wanted(attempt: Attempt, options: BootOptions) -> list[str]:
-    """Return the units that start by themselves, the one that ends the machine first."""
+def boot_units(attempt: Attempt, options: BootOptions) -> list[str]:
+    """Return the units that start at boot, the lease's timer first."""
     units = _units(attempt, options)
-    return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != FIRST)
+    return sorted((name for name, text in units.items() if "[Install]" in text), key=lambda name: name != LEASE_TIMER)
 
 
-def starting(*units: str) -> list[str]:
-    """Return the lines that start units, and see to it that systemd starts them by itself later."""
+def start_lines(*units: str) -> list[str]:
+    """Return the lines that enable and start units."""
     names = " ".join(units)
     return ["systemctl daemon-reload", f"systemctl enable {names}", f"systemctl start --no-block {names}"]
 
 
-def written(files: list[File]) -> list[str]:
-    """Return the lines that write files, each of which ends with a newline then."""
+def write_lines(files: list[File]) -> list[str]:
+    """Return the lines that write files, each with a final newline."""
     lines = []
     for path, text, mode in files:
-        end = _END
+        end = _HEREDOC_END
         while end in text:
             end += "-"
         lines += [f"cat >{path} <<'{end}'", text.rstrip("\n"), end, f"chmod {mode} {path}"]
@@ -113,7 +119,7 @@ def written(files: list[File]) -> list[str]:
 
 
 def _launch_file(attempt: Attempt, options: BootOptions) -> str:
-    """Return what the scripts know of the launch, as assignments of a shell."""
+    """Return the launch's values for the scripts, as shell assignments."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     spot = attempt.offer.available.market is Market.SPOT
     facts = {
@@ -131,7 +137,7 @@ def _launch_file(attempt: Attempt, options: BootOptions) -> str:
 
 
 def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
-    report = _REPORT_OF_AWS if options.cloud == "aws" else _REPORT
+    report = _REPORT_AWS if options.cloud == "aws" else _REPORT
     units = {
         "cloudgpu-lease.service": _LEASE + (report if options.reports else ""),
         "cloudgpu-lease.timer": _TIMER,
@@ -148,7 +154,7 @@ def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
 
 
 def _other_port(port: int) -> list[str]:
-    """Return what makes SSH listen on another port, before it is started; newer Ubuntus start it by a socket."""
+    """Return the lines that set another SSH port, before SSH starts; newer Ubuntu versions use socket activation."""
     if port == DEFAULT_PORT:
         return []
     own = "/etc/ssh/sshd_config.d/10-cloudgpu.conf"

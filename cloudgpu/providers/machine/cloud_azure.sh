@@ -1,14 +1,14 @@
 #!/bin/sh
-# What Azure tells a machine, what the machine does under its own identity, and how its disks are called.
+# Azure's metadata service, calls with the machine's managed identity, and the device names of its disks.
 #
-# A shutdown from inside leaves a machine allocated and billed: release has Azure take it back first.
+# A shutdown from inside leaves a machine allocated and billed: release deallocates it first.
 # Sources: Microsoft's pages "Azure Instance Metadata Service", "Scheduled Events", "Managed identities: use a token",
 # "Virtual Machines - Deallocate", "Tags - Update At Scope"; 66-azure-storage.rules of WALinuxAgent; 80-azure-disk.rules
 # of azure-vm-utils (data disk N is NVMe namespace N + 2).
 : "${IMDS:=http://169.254.169.254/metadata}" "${ARM:=https://management.azure.com}" "${SYS:=/sys}"
 AGAIN=30
 
-get() { ask -H 'Metadata: true' --noproxy '*' "$IMDS/$1"; }
+get() { fetch -H 'Metadata: true' --noproxy '*' "$IMDS/$1"; }
 
 begin() {
   get 'instance/compute/tagsList?api-version=2021-02-01'
@@ -21,25 +21,25 @@ tag() {
   if [ "$code" = 200 ] && [ -z "$said" ]; then code=404; fi
 }
 
-planned() { # The first question switches the service on; its answer may take two minutes, and later ones do not wait
+events() { # The first request enables the service and may take two minutes
   get 'scheduledevents?api-version=2020-07-01'
   [ "$code" = 200 ] || return 0
   events="$(printf %s "$said" | tr -d '\r\n' | sed -n 's/.*"Events" *: *\(\[.*\]\).*/\1/p')"
   case "$events" in
-    *[!\[\]\ ]*) keep events.json "{\"events\": $events}" ;;
+    *[!\[\]\ ]*) store events.json "{\"events\": $events}" ;;
     *) rm -f "$RUN/events.json" ;;
   esac
 }
 
-notice() { # By what planned has just written; NotBefore is empty once it has begun
+notice() { # By what events has just written; NotBefore is empty once it has begun
   [ ! -e "$RUN/notice.json" ] && [ -e "$RUN/events.json" ] || return 0
   preempt="$(tr '}' '\n' <"$RUN/events.json" | grep '"EventType" *: *"Preempt"' | head -n 1)"
   [ -n "$preempt" ] || return 0
   at="$(printf %s "$preempt" | sed -n 's/.*"NotBefore" *: *"\([^"]*\)".*/\1/p')"
-  keep notice.json "{\"action\": \"stop\", \"time\": \"$(date -u -d "${at:-@$NOW}" +%Y-%m-%dT%H:%M:%SZ)\"}"
+  store notice.json "{\"action\": \"stop\", \"time\": \"$(date -u -d "${at:-@$NOW}" +%Y-%m-%dT%H:%M:%SZ)\"}"
 }
 
-as_itself() { # WORDS of curl's, PATH below this machine: by its own token, which no process list shows
+call_azure() { # PATH CURL-ARGUMENTS: call this machine's resource with its own token, which no process list shows
   get 'identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F'
   token="$(printf %s "$said" | sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')"
   get 'instance/compute/resourceId?api-version=2021-02-01&format=text'
@@ -49,26 +49,26 @@ as_itself() { # WORDS of curl's, PATH below this machine: by its own token, whic
     return
   fi
   shift
-  ask -m 20 "$@" -H 'Content-Type: application/json' --config - "$ARM$here/$below" <<TOKEN
+  fetch -m 20 "$@" -H 'Content-Type: application/json' --config - "$ARM$here/$below" <<TOKEN
 header = "Authorization: Bearer $token"
 TOKEN
 }
 
 report() {
   merge="{\"operation\": \"Merge\", \"properties\": {\"tags\": {\"cloudgpu-last-active\": \"$1\"}}}"
-  as_itself 'providers/Microsoft.Resources/tags/default?api-version=2021-04-01' -X PATCH --data "$merge"
+  call_azure 'providers/Microsoft.Resources/tags/default?api-version=2021-04-01' -X PATCH --data "$merge"
 }
 
-release() { # Tried again each minute; after AGAIN times the machine is powered off all the same, for others to release
+release() { # Retried each minute; after AGAIN tries the machine is powered off without, for others to deallocate
   [ -n "$deallocates" ] || return 0
-  as_itself 'deallocate?api-version=2024-07-01' -X POST --data ''
+  call_azure 'deallocate?api-version=2024-07-01' -X POST --data ''
   case "$code" in 20[0-9]) return 0 ;; esac
   logger -t cloudgpu "Azure did not deallocate this machine: $code" 2>/dev/null
-  times="$(counted releases)" || return 0
+  times="$(count_try releases)" || return 0
   [ "$times" -gt "$AGAIN" ]
 }
 
-namespace() { # Where no rules name it: namespace N + 2 of the controller for remote disks
+namespace() { # Without udev rules: namespace N + 2 of the controller for remote disks
   for one in "$SYS"/class/nvme/nvme*; do
     grep -qs 'MSFT NVMe Accelerator' "$one/model" && echo "$DEV/${one##*/}n$((volume + 2))" && return
   done

@@ -1,14 +1,13 @@
 #!/bin/sh
-# What Lambda tells a machine: nothing. It has no metadata that could be changed, no notice and no identity.
+# Lambda has no changeable metadata, no spot notice and no identity of machines.
 #
-# A shutdown from inside goes on being billed (Lambda's documentation, billing of on-demand instances), and would hide
-# the machine from whoever comes to end it. So release says no: nothing is shut down here, and a pass from outside ends
-# the machine.
+# A machine that is shut down from inside is still billed (Lambda's documentation, billing of on-demand instances), and
+# would seem ended. So release fails: nothing is shut down here, and a run of the reaper ends the machine.
 begin() { :; }
 
 tag() { code=000 said=''; }
 
-planned() { :; }
+events() { :; }
 
 notice() { :; }
 

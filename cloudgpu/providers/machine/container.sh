@@ -1,11 +1,11 @@
 #!/bin/sh
 # Starts cloudgpu in a rented container: it has no systemd and no cloud-init, it runs as root, and only $keep lasts.
-# First the end of the lease, then the host key and SSH, then the agent, and last what the template asks for.
+# First the lease's end is watched, then host key and SSH, then the agent, last the template's packages and on_start.
 #
-# Above this stand the facts of the launch: machine token made expires renew_until keep port packages jupyter, and two
-# commands for sh: $end ends the container's bill, $ask prints its tags as they are now. Either may be empty.
-# What is to be found again after a stop lies in $base. The host key is copied to the container's own disk, since sshd
-# refuses a key that others may read, and a network volume may know no modes.
+# Assignments above this text: machine token made expires renew_until keep port packages jupyter, and two shell commands:
+# $end ends the container's billing, $ask prints its current tags. Either may be empty. $base holds what a stop retains.
+# The host key is copied to the container's own disk, since sshd refuses a key that others can read, and a network volume
+# may have no file modes.
 set -u
 umask 022
 : "${CLOUDGPU_HOME:=/root}" "${CLOUDGPU_ETC:=/etc}" "${CLOUDGPU_RUN:=/run/cloudgpu}" "${CLOUDGPU_LOG=/proc/1/fd/1}"
@@ -14,7 +14,7 @@ GRACE=300
 HOME="$CLOUDGPU_HOME" CLOUDGPU_MACHINE="$machine" CLOUDGPU_ENVIRONMENTS="$base/environments"
 export HOME CLOUDGPU_MACHINE CLOUDGPU_ENVIRONMENTS
 
-say() { # LINE: into the container's log, also where somebody else has the number 1 here
+say() { # LINE: write to the container's log, also if this is not process 1
   echo "$1"
   if [ $$ != 1 ] && [ -n "$CLOUDGPU_LOG" ]; then echo "$1" 2>/dev/null >>"$CLOUDGPU_LOG"; fi
 }
@@ -24,7 +24,7 @@ pause() {
   wait $!
 }
 
-limited() { # COMMAND: what hangs keeps nobody from the next look at the clock
+with_timeout() { # COMMAND: run it with a timeout, so that the lease is checked in time
   if command -v timeout >/dev/null; then timeout 50 "$@"; else "$@"; fi
 }
 
@@ -32,7 +32,7 @@ number() {
   case "$1" in '' | *[!0-9]*) echo 0 ;; *) if [ ${#1} -lt 12 ]; then echo "$1"; else echo 0; fi ;; esac
 }
 
-later() { # TIMES: the latest of them
+later() { # TIMES: print the latest
   last=0
   for one in "$@"; do
     one="$(number "$one")"
@@ -43,44 +43,44 @@ later() { # TIMES: the latest of them
 
 tag() { sed -n "s/.*\"cloudgpu-$1\" *: *\"\{0,1\}\([0-9]*\).*/\1/p" "$base/tags.json" 2>/dev/null | head -n 1; }
 
-keep_tags() { # JSON: whole or not at all; fails where it is none
+store_tags() { # JSON: replace tags.json atomically; fails for anything else
   case "$1" in
     '{'*'"cloudgpu-'*'}') printf '%s\n' "$1" >"$base/tags.json.new" && mv "$base/tags.json.new" "$base/tags.json" ;;
     *) return 1 ;;
   esac
 }
 
-ends_at() { # EXPIRES RENEW_UNTIL: into the tags, for the agent, too
+set_lease() { # EXPIRES RENEW_UNTIL: write both into tags.json
   if [ -n "$(tag expires)" ] && [ -n "$(tag renew-until)" ]; then
     sed -i "s/\(\"cloudgpu-expires\" *: *\"\{0,1\}\)[0-9]*/\1$1/; \
       s/\(\"cloudgpu-renew-until\" *: *\"\{0,1\}\)[0-9]*/\1$2/" "$base/tags.json"
   else
-    keep_tags "{\"cloudgpu-expires\": \"$1\", \"cloudgpu-renew-until\": \"$2\"}"
+    store_tags "{\"cloudgpu-expires\": \"$1\", \"cloudgpu-renew-until\": \"$2\"}"
   fi
 }
 
-until_last() { # The renew-until that was read last, else that of the launch
+read_renew_until() { # Set $until to the last renew-until, else that of the launch
   until="$(number "$(tag renew-until)")"
   if [ "$until" = 0 ]; then until="$renew_until"; fi
 }
 
-asked_tags() { # While nobody tells the tags, the lease may be longer than it was: only renew-until ends it then
-  keep_tags "$(limited sh -c "$ask" 2>/dev/null | tr -d '\n')" && return
-  until_last
-  if [ "$(number "$(tag expires)")" -lt "$until" ]; then ends_at "$until" "$until"; fi
+ask_for_tags() { # Read the tags with $ask; without an answer the lease may have been extended, so only renew-until counts
+  store_tags "$(with_timeout sh -c "$ask" 2>/dev/null | tr -d '\n')" && return
+  read_renew_until
+  if [ "$(number "$(tag expires)")" -lt "$until" ]; then set_lease "$until" "$until"; fi
   return 1
 }
 
-first_tags() { # What the place was given beside the container wins once: later words are newer than it
+take_given_tags() { # Take the tags of the environment at a start, but each value only once: later changes are newer
   given="${CLOUDGPU_TAGS:-}"
   [ "$(cat "$base/tags.given" 2>/dev/null)" != "$given" ] || return 0
-  keep_tags "$given"
+  store_tags "$given"
   printf '%s\n' "$given" >"$base/tags.given"
 }
 
-over() { # Says why the machine is to end now; nothing where it may go on
+end_reason() { # Print the reason why the machine has to end now; nothing if it may run
   now="$(later "$(date +%s)" "$made")"
-  until_last
+  read_renew_until
   if [ "$now" -ge "$until" ]; then
     echo renew-until
     return
@@ -93,25 +93,25 @@ over() { # Says why the machine is to end now; nothing where it may go on
   echo lease
 }
 
-renewed() { # Started again after its end, and nobody tells it another one: it has the span of its launch anew
-  [ "$(cat "$base/launch" 2>/dev/null)" = "$token" ] && [ -n "$(over)" ] || return 0
-  if [ -n "$ask" ] && { asked_tags || [ -z "$(over)" ]; }; then return; fi
+restart_lease() { # Started again after its end without new tags: the lease of the launch begins again
+  [ "$(cat "$base/launch" 2>/dev/null)" = "$token" ] && [ -n "$(end_reason)" ] || return 0
+  if [ -n "$ask" ] && { ask_for_tags || [ -z "$(end_reason)" ]; }; then return; fi
   now="$(later "$(date +%s)" "$made")"
   expires=$((now + expires - made)) renew_until=$((now + renew_until - made))
-  ends_at "$expires" "$renew_until"
+  set_lease "$expires" "$renew_until"
   rm -f "$base/state.json" "$base/heartbeat.json" "$base/expires"
 }
 
-watch() { # The agent ends the lease; what it has not done is done here, and tried again until it is done
+watch_lease() { # End the container when the lease is over and the agent has not, repeatedly
   while :; do
-    if [ -n "$ask" ]; then asked_tags; fi
-    why="$(over)"
-    if [ -n "$why" ] && [ -n "$end" ]; then limited sh -c "$end" cloudgpu "$why" >>"$base/end.log" 2>&1; fi
+    if [ -n "$ask" ]; then ask_for_tags; fi
+    why="$(end_reason)"
+    if [ -n "$why" ] && [ -n "$end" ]; then with_timeout sh -c "$end" cloudgpu "$why" >>"$base/end.log" 2>&1; fi
     pause "$CLOUDGPU_EVERY"
   done
 }
 
-keep_running() { # NAME COMMAND: again whenever it ends
+keep_running() { # NAME COMMAND: restart it whenever it ends
   name="$1"
   shift
   while :; do
@@ -120,7 +120,7 @@ keep_running() { # NAME COMMAND: again whenever it ends
   done
 }
 
-install_all() { # NAMES: by the package manager that the image has
+install_all() { # PACKAGES: with the image's package manager
   apt='apt-get -q -o DPkg::Lock::Timeout=600'
   export DEBIAN_FRONTEND=noninteractive
   if command -v apt-get; then
@@ -144,13 +144,13 @@ install_all() { # NAMES: by the package manager that the image has
 
 server() { PATH="$PATH:/usr/sbin:/usr/local/sbin:/sbin" command -v sshd; }
 
-made_key() { # Once per machine: it is pinned, and holds over a stop
+make_host_key() { # Create the host key once per machine: clients have pinned it
   [ ! -s "$base/host_key" ] || return 0
   rm -f "$base/new_key" "$base/new_key.pub"
   ssh-keygen -q -t ed25519 -N '' -C '' -f "$base/new_key" && mv "$base/new_key" "$base/host_key"
 }
 
-let_in() { # The keys of the launch once, so that one that was taken out stays out; and whom the image lets in
+write_authorized_keys() { # Add the launch's keys once, so that a removed key stays removed; and the image's own keys
   file="$HOME/.ssh/authorized_keys"
   mkdir -p "$HOME/.ssh" && chmod 700 "$HOME/.ssh"
   (
@@ -165,7 +165,7 @@ let_in() { # The keys of the launch once, so that one that was taken out stays o
   ln -sfn "$base/authorized_keys" "$file"
 }
 
-session_words() { # What the image sets for its programs, for those who log in: but nothing that may be secret
+session_environment() { # Print the image's environment for SSH sessions, without possible secrets
   for name in $(env | sed -n 's/^\([A-Za-z_][A-Za-z0-9_]*\)=.*/\1/p'); do
     case "$name" in
       *KEY* | *TOKEN* | *SECRET* | *PASS* | *CREDENTIAL*) continue ;;
@@ -180,7 +180,7 @@ session_words() { # What the image sets for its programs, for those who log in: 
   done
 }
 
-configure() { # Keys only. Older servers than 7.8 know no SetEnv: there, who logs in does without
+configure() { # Write sshd_config: keys only. Servers before 7.8 have no SetEnv
   config="$CLOUDGPU_RUN/sshd_config"
   cat >"$config" <<CONFIG
 Port $port
@@ -203,7 +203,7 @@ PrintMotd no
 Subsystem sftp internal-sftp
 CONFIG
   sed -i 's/^root:!/root:*/' "$CLOUDGPU_ETC/shadow" 2>/dev/null
-  echo "SetEnv$(session_words)" >"$config.more"
+  echo "SetEnv$(session_environment)" >"$config.more"
   cp "$config" "$config.all" && cat "$config.more" >>"$config.all"
   if "$(server)" -t -f "$config.all" 2>/dev/null; then mv "$config.all" "$config"; fi
   case "$PATH" in *\'*) return ;; esac
@@ -212,14 +212,14 @@ CONFIG
 
 serve() {
   server >/dev/null && command -v ssh-keygen >/dev/null || install_all openssh-server || install_all openssh
-  if ! server >/dev/null || ! made_key; then
+  if ! server >/dev/null || ! make_host_key; then
     say "cloudgpu-error: no SSH server: this image has none, and none could be installed"
     tail -n 5 "$CLOUDGPU_RUN/install.log" 2>/dev/null
     return 1
   fi
   mkdir -p /run/sshd && chmod 755 /run/sshd
   (umask 077 && cat "$base/host_key" >"$CLOUDGPU_RUN/host_key")
-  let_in
+  write_authorized_keys
   configure
   say "cloudgpu-host-key: $(ssh-keygen -y -f "$CLOUDGPU_RUN/host_key" | cut -d' ' -f1,2)"
   keep_running sshd "$(server)" -D -e -f "$config" &
@@ -227,7 +227,7 @@ serve() {
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; }
 
-find_python() { # The first that the agent can run with
+find_python() { # Print the first Python that can run the agent
   for one in python3 /opt/conda/bin/python3 /usr/bin/python3 python3.12 python3.11 python3.10 python3.9 python3.8; do
     if new_enough "$one"; then
       command -v "$one"
@@ -237,7 +237,7 @@ find_python() { # The first that the agent can run with
   return 1
 }
 
-watch_over() { # The agent, by whatever Python can run it
+start_agent() { # Run the agent
   python="$(find_python)" || { install_all python3 && python="$(find_python)"; }
   if [ -z "$python" ]; then
     say "cloudgpu-error: no agent: this image has no Python 3.8 or newer, and none could be installed"
@@ -249,7 +249,7 @@ watch_over() { # The agent, by whatever Python can run it
 
 has_lab() { "$1" -c 'import sys, importlib.util as u; sys.exit(u.find_spec("jupyterlab") is None)' 2>/dev/null; }
 
-lab() { # Where the image has no JupyterLab, it gets one of its own that sees what the image's Python has
+prepare_jupyter() { # Install JupyterLab if the image has none, in an environment that sees the image's packages
   if has_lab "$python"; then
     echo "$python" >"$base/jupyter.python"
     return
@@ -265,7 +265,7 @@ lab() { # Where the image has no JupyterLab, it gets one of its own that sees wh
 
 prepare() {
   if [ -n "$packages" ]; then install_all $packages || say "cloudgpu-error: not installed: $packages"; fi
-  if [ -n "$jupyter" ] && [ -n "$python" ]; then lab; fi
+  if [ -n "$jupyter" ] && [ -n "$python" ]; then prepare_jupyter; fi
   [ -s "$base/on_start.sh" ] || return 0
   (cd "$keep" && exec sh -e "$base/on_start.sh") >"$base/on_start.log" 2>&1
   echo $? >"$base/on_start.status"
@@ -280,12 +280,12 @@ rm -f "$base/jupyter/server.json" "$base/jupyter.python" "$base/jupyter.failed"
 if [ -s "$base/on_start.sh" ]; then echo running >"$base/on_start.status"; fi
 if [ -d "$HOME/.cloudgpu" ] && [ ! -L "$HOME/.cloudgpu" ]; then mv "$HOME/.cloudgpu" "$HOME/.cloudgpu.image"; fi
 ln -sfn "$base" "$HOME/.cloudgpu"
-first_tags
-renewed
-watch &
+take_given_tags
+restart_lease
+watch_lease &
 python=''
 if serve; then printf '%s\n' "$token" >"$base/launch"; fi
-watch_over
+start_agent
 prepare &
 if [ $$ = 1 ]; then trap 'trap "" TERM; kill -TERM -1; sleep 5; exit 0' TERM; fi
 while :; do wait; pause 3600; done

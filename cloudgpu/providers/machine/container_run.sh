@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs the template's container on this machine: at each start, by root. ~/.cloudgpu/container.log says how far it is.
+# Starts the template's container at each start of the machine, as root. Its log is ~/.cloudgpu/container.log.
 #
-# The container is a place to work in, not a service: it sleeps, and `inside` runs commands in it as the machine's user.
-# It has the machine's network, so no port is published and Docker opens nothing in the firewall; its processes are
-# those of the machine, so the agent sees them and jobs can be ended; it does not get docker.sock.
+# The container only sleeps, and `inside` runs commands in it as the machine's user. It shares the machine's network, so no
+# port is published and Docker opens nothing in the firewall. It shares the machine's process ids, so the agent sees its
+# processes and jobs can be ended. It has no access to docker.sock.
 # Sources: NVIDIA's installation guide of the container toolkit; the images' release notes (--ipc and ulimits).
 set -u
 : "${HERE:=/usr/local/lib/cloudgpu}" "${HOMES:=/home}" "${DATA:=/data}" "${ETC:=/etc}" "${KEYS:=/usr/share/keyrings}"
@@ -19,7 +19,7 @@ exec >>"$base/container.log" 2>&1
 apt() { env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 "$@"; }
 has_gpu() { ls "$DEV"/nvidia[0-9]* >/dev/null 2>&1 || command -v nvidia-smi >/dev/null; }
 
-with_docker() {
+install_docker() {
   command -v docker >/dev/null || { apt update && apt install -y docker.io; } || return 1
   has_gpu || return 0
   if ! command -v nvidia-ctk >/dev/null; then
@@ -33,7 +33,7 @@ with_docker() {
   fi
 }
 
-tried() { # COMMAND: a registry or a mirror may be silent for a while
+retry() { # COMMAND: retry, because a registry or a mirror may not answer for a while
   for _ in 1 2 3 4 5; do
     "$@" && return
     sleep "$PAUSE"
@@ -41,12 +41,12 @@ tried() { # COMMAND: a registry or a mirror may be silent for a while
   return 1
 }
 
-pulled() { docker image inspect "$container" >/dev/null 2>&1 || tried docker pull --quiet "$container"; }
+pull() { docker image inspect "$container" >/dev/null 2>&1 || retry docker pull --quiet "$container"; }
 
-runs() { [ "$(docker inspect -f '{{.Config.Image}} {{.State.Running}}' cloudgpu 2>/dev/null)" = "$container true" ]; }
+running() { [ "$(docker inspect -f '{{.Config.Image}} {{.State.Running}}' cloudgpu 2>/dev/null)" = "$container true" ]; }
 
-started() {
-  runs && return
+start() {
+  running && return
   docker rm -f cloudgpu >/dev/null 2>&1
   mkdir -p "$DATA"
   gpus=''
@@ -57,7 +57,7 @@ started() {
     -v "$ETC/passwd:/etc/passwd:ro" -v "$ETC/group:/etc/group:ro" -w "$home" --entrypoint sleep "$container" infinity
 }
 
-kernel() { # JupyterLab is the machine's own; its usual kernel is the container's Python
+add_kernel() { # JupyterLab runs on the machine; its default kernel is the container's Python
   docker exec cloudgpu python3 -c 'import ipykernel' ||
     docker exec -e PIP_BREAK_SYSTEM_PACKAGES=1 cloudgpu python3 -m pip install --user --quiet ipykernel || return
   place="$home/.local/share/jupyter/kernels/python3"
@@ -72,8 +72,8 @@ KERNEL
 date
 ln -sf "$HERE/inside" "$BIN/inside"
 rm -f "$RUN"/container.*
-if tried with_docker && pulled && tried started; then
-  if [ -n "$jupyter" ]; then kernel || echo "no kernel of $container: without python3, or ipykernel"; fi
+if retry install_docker && pull && retry start; then
+  if [ -n "$jupyter" ]; then add_kernel || echo "no kernel of $container: without python3, or ipykernel"; fi
   touch "$RUN/container.ready"
 else
   touch "$RUN/container.failed"

@@ -1,8 +1,8 @@
-"""The start script of a rented container: a place without systemd and cloud-init, where the image is the machine. Pure.
+"""The start script of a rented container, which has no systemd and no cloud-init. Pure.
 
-`container_start` makes the script; `packed` makes it fit through an interface that takes few characters of arguments:
-a line for sh that unpacks the script from the container's environment. Nothing in either is secret: whoever may read
-the interface may read the environment. `host_keys_in` reads the public host key from the container's log.
+`container_start` makes the script; `packed` makes a short command that unpacks it from the container's environment,
+because APIs limit the length of arguments. Neither contains a secret: the environment can be read through the API.
+`host_keys_in` reads the public host key from the container's log.
 Sources: notes on RunPod and vast.ai (both give root, a process namespace and /workspace); sshd_config(5).
 """
 
@@ -21,11 +21,11 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.boot_script import written
+from cloudgpu.providers.machine.boot_script import write_lines
 from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, File, jupyter_command, on_start, packages, pip
 
-MARK = "CLOUDGPU_MACHINE"  # in the environment of every process there: what is the machine's own
-TAGS = "CLOUDGPU_TAGS"  # where a place keeps a machine's tags, as one JSON object; read at each start
+MARK = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
+TAGS = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
 HOST_KEY_LINE = "cloudgpu-host-key: "
 ERROR_LINE = "cloudgpu-error: "
 AGENT_INTERVAL_S = 10
@@ -36,14 +36,13 @@ _KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULT
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """What a provider says of its containers.
+    """A provider's settings for its containers.
 
-    `end` is a command for sh that ends this container's bill: the agent runs it with the reason as `$1`, again each
-    minute until the container is gone. It uses a key that the provider itself puts into the container's environment
-    and that can end this container alone, never the user's own; empty: nothing in there can end it. `ask` is a command
-    for sh that prints the machine's tags as they are now, as a JSON object, each minute; while it prints none, only
-    renew-until ends the machine, for its lease may have been extended. Empty: it is told otherwise (`TAGS` at a start,
-    or `~/.cloudgpu/tags.json` over SSH). `keep` is the directory that a stop leaves.
+    `end` is a shell command that ends this container's billing: the agent runs it with the reason as `$1`, each minute
+    until the container is gone. It uses a key from the provider that can end only this container, never the user's own;
+    empty: nothing inside can end it. `ask` is a shell command that prints the machine's current tags as a JSON object;
+    while it prints none, only renew-until ends the machine, because its lease may have been extended. Empty: tags come
+    from `TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH. `keep` is the directory that survives a stop.
     """
 
     end: str = ""
@@ -56,42 +55,39 @@ _DEFAULT = ContainerSpec()
 
 
 class Packed(NamedTuple):
-    """A start script in two parts: `command` is for `sh -c`, `env` goes into the container's environment."""
+    """A packed start script: `command` is for `sh -c`, `env` for the container's environment."""
 
     command: str
     env: Mapping[str, str]
 
 
 def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
-    """Return the script as text for sh, the same for the same attempt.
+    """Return the script as text for sh; deterministic.
 
-    It makes a host key once below `container.keep`, says its public half in the container's log, starts SSH for the
-    launch's keys, keeps the agent running, and then runs the template's `packages` and `on_start`. It never returns.
+    It creates a host key once below `container.keep`, prints its public half to the container's log, starts SSH with
+    the launch's keys, keeps the agent running, installs the template's `packages` and runs `on_start`. It never ends.
     """
     base = base_of(attempt, container)
     lines = [
         "#!/bin/sh",
         *_facts(attempt, container, base),
         'mkdir -p "$base" && chmod 700 "$base"',
-        *written(_files(attempt, container, base)),
+        *write_lines(_files(attempt, container, base)),
         *source("container.sh").splitlines()[1:],
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
 def base_of(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
-    """Return the directory that is ~/.cloudgpu there: the machine's own, since a volume may be in several at once."""
+    """Return the directory for ~/.cloudgpu: one per machine, because several may share a volume."""
     return f"{container.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
 
 
 def packed(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> Packed:
-    """Return the script as a short command and the variables that it is unpacked from, with the machine's mark.
-
-    The image needs sh, base64 and gzip for it, no Python.
-    """
+    """Return the script as a short command and the variables that it unpacks; the image needs sh, base64 and gzip."""
     text = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
-    letters = base64.b64encode(text).decode("ascii")
-    chunks = [letters[at : at + CHUNK] for at in range(0, len(letters), CHUNK)]
+    encoded = base64.b64encode(text).decode("ascii")
+    chunks = [encoded[at : at + CHUNK] for at in range(0, len(encoded), CHUNK)]
     env = {f"{_PART}{number}": chunk for number, chunk in enumerate(chunks)}
     parts = "".join(f"${{{name}}}" for name in env)
     unpack = f'file="$(mktemp)" && printf %s "{parts}" | base64 -d | gzip -dc >"$file"'
@@ -100,18 +96,18 @@ def packed(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> Packed:
 
 
 def host_keys_in(log: str) -> tuple[str, ...]:
-    """Return the public host key (type and key) that a container's log says last; nothing while it says none."""
+    """Return the last public host key (type and key) in a container's log; empty for none."""
     return tuple(_KEY.findall(log)[-1:])
 
 
 def fault_in(log: str) -> str | None:
-    """Return the last sentence in which the start script says what it could not do, None for none."""
+    """Return the last error of the start script in a log, None for none."""
     said = [line.partition(ERROR_LINE)[2].strip() for line in log.splitlines() if line.startswith(ERROR_LINE)]
     return said[-1] if said else None
 
 
 def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
-    """Return what the script knows of the launch, as assignments of a shell."""
+    """Return the launch's values for the script, as shell assignments."""
     tags = Lease(attempt.expires, attempt.renew_until).tags()
     facts = {
         "machine": attempt.machine,
@@ -131,7 +127,7 @@ def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
 
 
 def _files(attempt: Attempt, container: ContainerSpec, base: str) -> list[File]:
-    """Return the files of the machine's directory, written anew at each start."""
+    """Return the files of the machine's directory, which each start writes."""
     boot = attempt.boot
     keys = "".join(f"{line.strip()}\n" for line in boot.client_public_keys)
     found = {
@@ -152,7 +148,7 @@ def _files(attempt: Attempt, container: ContainerSpec, base: str) -> list[File]:
 
 
 def _jupyter_run(base: str) -> str:
-    """Return what runs a module of Jupyter's, once the start of the container has found or installed it."""
+    """Return the script that runs a module of Jupyter, after the start has found or installed it."""
     ready, failed = shlex.quote(f"{base}/jupyter.python"), shlex.quote(f"{base}/jupyter.failed")
     return (
         f"#!/bin/sh\nuntil [ -e {ready} ]; do\n"
@@ -168,10 +164,10 @@ def _jupyter_command(attempt: Attempt, base: str) -> list[str]:
 
 
 def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> dict[str, Any]:
-    """Return what the agent is told: it counts the machine's own processes, for /proc/stat there is its host's."""
+    """Return agent.json. The agent counts the machine's own processes, because /proc/stat is that of the host."""
     return {
         "id": attempt.machine,
-        "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+        "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
         "jupyter": _jupyter_command(attempt, base),
         "root": container.keep,
@@ -186,9 +182,9 @@ def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> di
 
 
 def image_of(attempt: Attempt, chosen: str) -> str:
-    """Return the image of a container that is a machine: a template's `container`, unless `--image` names another one.
+    """Return the image of a rented container: a template's `container`, unless `--image` names one.
 
-    `chosen` is what the call has: the one that was named, or the usual one.
+    `chosen` is the image of the launch call: the one of `--image`, or the default.
     """
     if attempt.request.setup.image is not None:
         return chosen

@@ -1,7 +1,7 @@
-"""Lists the files that a machine gets, and what a cloud says of it to those who write its boot data.
+"""The files that user data writes on a machine, and the options that depend on its cloud.
 
-Below HERE are the agent with its settings, and the programs beside it. A template's Jupyter command runs by the
-environment that the first start makes.
+HERE holds the agent, its settings, and the other programs. A template's Jupyter command runs in an environment that the
+first start creates.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cloudgpu.providers.machine import source
 
 HERE = "/usr/local/lib/cloudgpu"
 DEFAULT_PORT = 22
-USER = "cloudgpu"  # whom the boot data make on every machine, whatever its image
+USER = "cloudgpu"  # created by the user data on every machine
 
 
 @dataclass(frozen=True, slots=True)
 class BootOptions:
-    """What the boot data of a machine depend on, except its launch attempt.
+    """What the user data of a machine depend on, except its launch attempt.
 
-    `reports`: it may say when it was last in use (a role, an identity, guest attributes). `can_deallocate`: it may end
-    its own billing, where a shutdown from inside does not (Azure). `volume` is how the data disk is known on the
-    machine: AWS the volume's id, empty for a new one; Google the device's name; Azure its LUN.
+    `reports`: it can report its last activity (by a role, an identity, guest attributes). `can_deallocate`: it can
+    deallocate itself, where a shutdown does not end billing (Azure). `volume` identifies the data disk on the machine:
+    AWS's volume id, empty for a new one; Google's device name; Azure's LUN.
     """
 
     cloud: Literal["aws", "gcp", "azure", "lambda"]
@@ -39,7 +39,7 @@ class BootOptions:
 
 
 def is_watched(attempt: Attempt) -> bool:
-    """Say whether a spot notice is looked out for all the time: AWS gives two minutes, the others half a minute."""
+    """Tell whether a service checks for spot notices: AWS gives two minutes, the others half a minute."""
     return attempt.offer.available.market is Market.SPOT
 
 
@@ -48,13 +48,13 @@ _MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_serv
 
 
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
-    """Return a template's Jupyter command as it runs there; any other command as it is."""
+    """Return a template's Jupyter command as it runs on the machine; any other command as it is."""
     module, rest = _module(command)
     return [f"{HERE}/jupyter", module, *rest] if module else list(command)
 
 
 def pip(command: tuple[str, ...]) -> str:
-    """Return what pip installs for a Jupyter command: names without spaces, separated by one."""
+    """Return the packages that pip installs for a Jupyter command, separated by spaces."""
     module, _ = _module(command)
     return "" if not module else f"{_PIP} notebook" if module == "notebook" else _PIP
 
@@ -71,13 +71,13 @@ def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return "jupyter", tuple(rest)
 
 
-AGENT_INTERVAL_S = 10  # what a driver tells of its GPU reaches back 14; after a spot notice a hook has to run yet
+AGENT_INTERVAL_S = 10  # the driver's GPU samples reach back 14 s, and a hook has to run after a spot notice
 _AGENT = '#!/bin/sh\nexec /usr/bin/python3 "$HOME/.cloudgpu/agent.py" "$@"\n'
 _INSIDE = 'install -m 755 "$here/inside" "$base/inside"\n'
 
 
 class File(NamedTuple):
-    """A file as it is to be there: its path, its text, and its mode in octal digits."""
+    """A file on the machine: its path, its text, and its mode in octal digits."""
 
     path: str
     text: str
@@ -85,7 +85,7 @@ class File(NamedTuple):
 
 
 def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
-    """Yield what comes after the lease, whose own files are the boot hook's."""
+    """Yield the files that cloud-init writes; the lease's own files are written by the boot hook."""
     boot = attempt.boot
     yield _here("agent.py", boot.agent_source, "0644")
     yield _here("agent.json", json.dumps(_agent_settings(attempt, options)), "0644")
@@ -107,7 +107,7 @@ def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
 
 
 def _settle(attempt: Attempt) -> str:
-    """Return what prepares the home; the way into a container is there before the agent, through which jobs begin."""
+    """Return the script that prepares the home; `inside` is installed before the agent, which starts jobs."""
     before, agent, after = source("settle.sh").partition("install -m 600")
     return before + (_INSIDE if container(attempt) else "") + agent + after
 
@@ -123,7 +123,7 @@ def container(attempt: Attempt) -> str:
 
 
 def packages(attempt: Attempt) -> list[str]:
-    """Return the system's packages that the template wants, each once."""
+    """Return the system packages of the template, each once."""
     named = (part.text.split() for part in attempt.boot.parts if part.kind == "packages")
     return list(dict.fromkeys(name for names in named for name in names))
 
@@ -133,11 +133,11 @@ def _here(name: str, text: str, mode: str) -> File:
 
 
 def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
-    """Return what the agent is told. Its lease and notices are those that the lease timer reads from the metadata."""
+    """Return agent.json. The agent reads the lease and notices from files that the lease's timer writes."""
     policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
     return {
         "id": attempt.machine,
-        "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+        "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the metadata can be read
         "jupyter": jupyter_command(attempt.boot.jupyter),
         "root": f"/home/{options.user}",

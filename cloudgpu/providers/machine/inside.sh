@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs a command in this machine's container: in the same directory, with the same variables, as the same user.
-# Values of variables are in no argument: secrets may be among them. Without a command it is a shell.
+# Runs a command in this machine's container, with the same directory, environment and user; a shell without a command.
+# Values of variables are in no argument, because they may be secret.
 #
-# Docker hands no signal on to what it runs there. A job is ended by its mark, which only what runs inside bears. What
-# is no job is told by its number, and is ended when whoever asked for it is gone.
+# docker exec forwards no signals. A job's processes are ended by the variable CLOUDGPU_ATTEMPT in their environment. Other
+# commands write their process id to a file, and end when the caller has ended.
 set -u
 base="$HOME/.cloudgpu" told='' mark="${CLOUDGPU_ATTEMPT-}" state="${CLOUDGPU_RUN:-/run/cloudgpu}/container"
 until [ -e "$state.ready" ]; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a module of Jupyter's, once the first start of the machine has installed it.
+# Runs a module of Jupyter, after the first start of the machine has installed it.
 place=/opt/cloudgpu/jupyter
 until [ -e "$place/ready" ]; do
   if [ -e "$HOME/.cloudgpu/jupyter.failed" ]; then

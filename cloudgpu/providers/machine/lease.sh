@@ -1,15 +1,14 @@
 #!/bin/sh
 # Powers this machine off when its lease is over, whatever else has failed: cloudgpu-lease.timer runs it each minute.
-# Beside that: `lease end REASON` powers it off now, `lease report` tells the outside when it was last in use, and
-# `lease watch` looks for a spot notice every few seconds: the sooner it is seen, the more is copied before the end.
+# Also: `lease end REASON` powers it off now, `lease report` reports to the cloud when it was last in use, and
+# `lease watch` checks for a spot notice every few seconds: the earlier it is seen, the more can be copied.
 #
-# Over is: renew-until has passed; or the lease has passed (the tag's, or what the agent has renewed it to), and the
-# hold, too. The lease is the agent's to judge while it lives, since it knows whether anybody works here: it renews
-# or ends within two minutes. What it has not done after GRACE seconds is done here.
+# The lease is over when renew-until has passed, or when both the lease (the tag, or the agent's renewal) and the hold
+# have passed. While the agent lives it decides about the lease, because it knows the activity: it renews or ends within
+# two minutes. If it has not after GRACE seconds, this script ends the machine.
 #
-# The tags are read from the cloud's metadata service, as $HERE/cloud knows it. What cannot be read is as it was last
-# read; what was never read is as it was at the launch ($HERE/launch). A clock that is set back during a boot prolongs
-# nothing, nor does one that shows a time before the launch.
+# Tags are read from the cloud's metadata service ($HERE/cloud). A tag that cannot be read keeps its last value, else that
+# of the launch ($HERE/launch). A clock that is set back during a boot, or is before the launch, prolongs nothing.
 set -u
 : "${HERE:=/usr/local/lib/cloudgpu}" "${STATE:=/var/lib/cloudgpu}" "${RUN:=/run/cloudgpu}" "${UPTIME:=/proc/uptime}"
 : "${NOW:=$(date +%s)}"
@@ -28,26 +27,26 @@ is_time() {
   [ ${#1} -lt 12 ]
 }
 
-later() { # A B: the later of two times; what is none counts as 0
+later() { # A B: the later of two times; an invalid one counts as 0
   is_time "$1" || set -- 0 "$2"
   is_time "$2" || set -- "$1" 0
   if [ "$1" -gt "$2" ]; then echo "$1"; else echo "$2"; fi
 }
 
-counted() { # FILE: how often it was tried, this time included; fails where that cannot be written down
+count_try() { # FILE: increment and print the count of tries in FILE; fails if it cannot be written
   tries=$(($(later "$(cat "$RUN/$1" 2>/dev/null)" 0) + 1))
   echo "$tries" && echo "$tries" 2>/dev/null >"$RUN/$1"
 }
 
-off() { # REASON: a shutdown that hangs is tried again each minute, and from the sixth time on without asking anybody
+power_off() { # REASON: a shutdown that hangs is tried again each minute, and forced from the sixth time on
   logger -t cloudgpu "ending: $1" 2>/dev/null
   release || exit 0
-  if [ "$(counted tries)" -gt 5 ]; then systemctl poweroff --force --force; fi
+  if [ "$(count_try tries)" -gt 5 ]; then systemctl poweroff --force --force; fi
   shutdown -h now || systemctl poweroff --force || poweroff -f
   exit 0
 }
 
-ask() { # WORDS of curl's: what the metadata service says; $code is the status, 000 for silence
+fetch() { # CURL-ARGUMENTS: sets $said to the body and $code to the HTTP status, 000 without an answer
   answer="$(curl -s -m 5 -w '\n%{http_code}' "$@" 2>/dev/null)"
   code="${answer##*
 }"
@@ -55,11 +54,11 @@ ask() { # WORDS of curl's: what the metadata service says; $code is the status, 
 *}"
 }
 
-keep() { # FILE TEXT: whole or not at all
+store() { # FILE TEXT: replace FILE in $RUN atomically
   echo "$2" >"$RUN/$1.$$" && mv "$RUN/$1.$$" "$RUN/$1"
 }
 
-remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last read, else as it was at the launch
+read_tag() { # NAME AT_LAUNCH: sets $value to the current tag, else its last value, else that of the launch
   tag "cloudgpu-$1"
   if [ "$code" = 200 ] && is_time "$said"; then
     fresh=yes value="$said"
@@ -71,7 +70,7 @@ remembered() { # NAME AT_LAUNCH: sets $value to the tag now, else as it was last
   is_time "$value" || value="$2"
 }
 
-reported() { # The agent writes its time seldom; what was sent is not sent again
+send_report() { # Report the time of the last activity, unless it was reported before
   last="$(later "$(cat "$AGENT/last-active" 2>/dev/null)" 0)"
   [ "$last" -gt "$(later "$(cat "$RUN/reported" 2>/dev/null)" 0)" ] || exit 0
   report "$last"
@@ -79,16 +78,16 @@ reported() { # The agent writes its time seldom; what was sent is not sent again
 }
 
 case "${1:-}" in
-  end) off "${2:-asked}" ;;
+  end) power_off "${2:-asked}" ;;
   report)
-    reported
+    send_report
     exit
     ;;
   watch)
     until [ -e "$RUN/notice.json" ]; do
       NOW="$(date +%s)"
       begin
-      planned
+      events
       notice
       sleep 5
     done
@@ -96,7 +95,7 @@ case "${1:-}" in
     ;;
 esac
 
-# What was read before belongs to another launch where this disk came from an image.
+# Tags stored by another launch are removed: this disk was made from an image.
 if [ "$(cat "$STATE/launch" 2>/dev/null)" != "$token" ]; then
   rm -f "$STATE/expires" "$STATE/renew-until" "$STATE/hold-until"
   echo "$token" >"$STATE/launch"
@@ -104,15 +103,15 @@ fi
 
 begin
 fresh=''
-remembered expires "$expires"
+read_tag expires "$expires"
 expires="$value"
-remembered renew-until "$renew_until"
+read_tag renew-until "$renew_until"
 renew_until="$value"
-remembered hold-until 0
+read_tag hold-until 0
 hold_until="$value"
 json="{\"cloudgpu-expires\": \"$expires\", \"cloudgpu-renew-until\": \"$renew_until\", "
-keep tags.json "$json\"cloudgpu-hold-until\": \"$hold_until\"}"
-planned
+store tags.json "$json\"cloudgpu-hold-until\": \"$hold_until\"}"
+events
 if [ -n "$spot" ]; then notice; fi
 
 up="$(cut -d. -f1 <"$UPTIME")"
@@ -124,12 +123,12 @@ else
 fi
 NOW="$(later "$NOW" $((made + up)))"
 
-# Started from an image, and this boot's own data are not here yet: only what is read now is about this machine.
+# First boot from an image, before cloud-init has written this launch's files: only tags read now are valid.
 if [ -z "$fresh" ] && [ ! -e "$RUN/began" ] && [ "$up" -lt 900 ]; then exit 0; fi
 
-[ "$NOW" -lt "$(later "$renew_until" 0)" ] || off renew-until
+[ "$NOW" -lt "$(later "$renew_until" 0)" ] || power_off renew-until
 ends="$(later "$expires" "$(cat "$AGENT/expires" 2>/dev/null)")"
 ends="$(later "$ends" "$hold_until")"
 [ "$NOW" -ge "$ends" ] || exit 0
 if [ -n "$(find "$AGENT/heartbeat.json" -mmin -2 2>/dev/null)" ] && [ "$NOW" -lt $((ends + GRACE)) ]; then exit 0; fi
-off lease
+power_off lease

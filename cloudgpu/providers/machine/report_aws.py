@@ -1,6 +1,6 @@
-"""Writes when somebody last worked here into this machine's own tag, where it can be read without SSH.
+"""Writes the time of the last activity into this machine's own tag, where it can be read without SSH.
 
-Run by root each minute; sends one CreateTags when the agent's `last-active` is later than what was sent last. The
+Root runs it each minute; it sends one CreateTags if the agent's `last-active` is later than the one sent last. The
 instance profile allows that one key on this one machine. Standard library only, Python 3.8+. The signature is AWS
 Signature Version 4 (IAM user guide, "Create a signed AWS API request").
 """
@@ -24,23 +24,23 @@ TAG = "cloudgpu-last-active"
 WAIT_S = 5
 
 
-def number(path: Path) -> int:
-    """Return the time in a file, 0 for none."""
+def epoch(path: Path) -> int:
+    """Return the epoch in a file, 0 for none."""
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
 
 
-def fetched(url: str, headers: dict[str, str], method: str = "GET", body: bytes | None = None) -> str:
+def fetch(url: str, headers: dict[str, str], method: str = "GET", body: bytes | None = None) -> str:
     """Return an answer's text. Raises OSError."""
     asked = urllib.request.Request(url, data=body, method=method, headers=headers)  # noqa: S310
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=WAIT_S) as answer:
         return str(answer.read().decode())
 
 
-def signed(url: str, region: str, body: str, key: dict[str, str], now: float) -> dict[str, str]:
-    """Return the headers that prove who asks."""
+def sign(url: str, region: str, body: str, key: dict[str, str], now: float) -> dict[str, str]:
+    """Return the headers of a signed request."""
     stamp, host = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)), urlsplit(url).netloc
     scope = "/".join((stamp[:8], region, "ec2", "aws4_request"))
     headers = {"host": host, "x-amz-date": stamp, "x-amz-security-token": key["Token"]}
@@ -59,10 +59,10 @@ def signed(url: str, region: str, body: str, key: dict[str, str], now: float) ->
 
 def send(last: int) -> None:
     """Set the tag. Raises OSError, KeyError, ValueError."""
-    session = fetched(f"{IMDS}/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
+    session = fetch(f"{IMDS}/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
 
     def ask(path: str) -> str:
-        return fetched(f"{IMDS}/meta-data/{path}", {"X-aws-ec2-metadata-token": session}).strip()
+        return fetch(f"{IMDS}/meta-data/{path}", {"X-aws-ec2-metadata-token": session}).strip()
 
     role = ask("iam/security-credentials/").split()[0]
     key = json.loads(ask(f"iam/security-credentials/{role}"))
@@ -71,13 +71,13 @@ def send(last: int) -> None:
     asked = {"Action": "CreateTags", "Version": "2016-11-15", "ResourceId.1": ask("instance-id")}
     body = urlencode({**asked, "Tag.1.Key": TAG, "Tag.1.Value": last})
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    fetched(url, {**form, **signed(url, region, body, key, time.time())}, "POST", body.encode())
+    fetch(url, {**form, **sign(url, region, body, key, time.time())}, "POST", body.encode())
 
 
 def main() -> int:
-    """Report once; silence is tried again a minute later."""
-    last = number(AGENT / "last-active")
-    if last <= number(SENT):
+    """Report once; the next run retries errors."""
+    last = epoch(AGENT / "last-active")
+    if last <= epoch(SENT):
         return 0
     try:
         send(last)

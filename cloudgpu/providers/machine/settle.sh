@@ -1,12 +1,12 @@
 #!/bin/sh
-# Gives the user's home what the agent needs, before each start of the agent. Run as root.
+# Installs the agent's files in the user's home before each start of the agent. Runs as root.
 set -eu
 here=/usr/local/lib/cloudgpu user=cloudgpu
 . "$here/launch"
 base="$(getent passwd "$user" | cut -d: -f6)/.cloudgpu"
 group="$(id -gn "$user")"
 install -d -m 700 -o "$user" -g "$group" "$base"
-# From an image: what another machine knew of its lease and its activity is not this one's.
+# From an image: remove the state of another machine's lease and activity.
 if [ "$(cat "$base/launch" 2>/dev/null)" != "$token" ]; then
   rm -f "$base/state.json" "$base/heartbeat.json" "$base/expires" "$base/last-active" "$base/notice" \
     "$base/samples" "$base/samples.old" "$base/sample" "$base/jupyter/server.json" "$base/on_start.status" \

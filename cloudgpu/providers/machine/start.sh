@@ -8,7 +8,7 @@ cd "$HOME" || exit
 PATH="$place/bin:/usr/local/cuda/bin:$PATH"
 export PATH
 
-environment() { # Debian's Python needs a package more to make one
+environment() { # Debian's Python needs another package for venv
   /usr/bin/python3 -m venv --clear "$place" && return
   for verb in update "install -y python3-venv"; do
     sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600 $verb

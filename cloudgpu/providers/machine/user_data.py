@@ -1,15 +1,13 @@
-"""The boot data of a machine: a MIME multipart for cloud-init, made of an attempt and of what its cloud says. Pure.
+"""User data: a MIME multipart for cloud-init, or a startup script for images without cloud-init. Pure.
 
-The first part is a boot hook: it runs before everything else of cloud-init, at each boot, and starts the timer that
-ends the machine, so that nothing that fails later can keep a machine on. The second is the cloud-config of ours:
-user, keys, host key, files. Parts of the template follow; lists of theirs are added to ours, keys of ours stay.
+The first part is a boot hook: cloud-init runs it first at each boot, and it starts the timer that ends the machine, so
+that no later failure can keep a machine running. The second is our cloud-config: user, keys, host key, files. Parts of
+the template follow; their lists are appended to ours, our keys stay.
 Source: cloud-init's documentation, "User data formats" and "Merging user data sections".
 
-The boot data of an image without cloud-init: a script that Google's guest agent runs as root at each boot. Pure.
-
-It does what the multipart has cloud-init do, in the same order: the lease's timer first. It brings no host key: such an
-image makes its own at its first boot, before this runs, and tells it by guest attributes. Parts of a template that only
-cloud-init understands are left out by whoever resolves the launch.
+The startup script is run by Google's guest agent as root at each boot, and does the same in the same order. It sets no
+host key: such an image makes its own at its first boot, and publishes it by guest attributes. Parts of a template that
+need cloud-init are left out when the launch is resolved.
 Source: Compute Engine's page "Use startup scripts on Linux VMs".
 """
 
@@ -24,18 +22,25 @@ from typing import Any
 
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.machine.boot_script import FIRST, beginning, boot_hook, starting, wanted, written
+from cloudgpu.providers.machine.boot_script import (
+    LEASE_TIMER,
+    boot_hook,
+    boot_units,
+    setup_lines,
+    start_lines,
+    write_lines,
+)
 from cloudgpu.providers.machine.files import HERE, BootOptions, files, jupyter_command, packages
 
 __all__ = ["HERE", "BootOptions", "boot_hook", "jupyter_command", "startup_script", "too_large", "user_data"]
 
-_LAST_OF_FOUR = 0xFFFF
+_MAX_FOUR_DIGITS = 0xFFFF
 _BOUNDARY = "=-cloudgpu-part-="
 _MERGE = "list(append)+dict(no_replace,recurse_list)+str()"
 
 
 def user_data(attempt: Attempt, options: BootOptions) -> str:
-    """Return the user data as ASCII text, the same for the same attempt; how it is packed is the cloud's matter."""
+    """Return the user data as ASCII text, deterministic; the provider may compress it."""
     templates = [part.text for part in attempt.boot.parts if part.kind == "cloud_init"]
     configs = [_config(attempt, options), *templates]
     return _multipart(
@@ -44,7 +49,7 @@ def user_data(attempt: Attempt, options: BootOptions) -> str:
 
 
 def too_large(attempt: Attempt, size: int, limit: int, who: str) -> InvalidRequest:
-    """Return the refusal of boot data of `size` bytes where `who` takes `limit`."""
+    """Return the error for user data of `size` bytes where `who` accepts `limit`."""
     return InvalidRequest(
         f"The template {attempt.boot.template} makes {size:,} bytes of boot data; {who} takes {limit:,}.",
         field="template",
@@ -54,9 +59,9 @@ def too_large(attempt: Attempt, size: int, limit: int, who: str) -> InvalidReque
 
 
 def _multipart(parts: Iterable[tuple[str, str]]) -> str:
-    """Return a MIME message by hand: its boundary and order are always the same.
+    """Return a MIME message with a fixed boundary and order.
 
-    It is ASCII: cloud-init loses every other character that is not encoded (read in its source, and tried).
+    It is ASCII: cloud-init loses other characters that are not encoded (by its source, and tested).
     """
     lines = [f'Content-Type: multipart/mixed; boundary="{_BOUNDARY}"\nMIME-Version: 1.0\n\n']
     for number, (kind, text) in enumerate(parts):
@@ -69,7 +74,7 @@ def _multipart(parts: Iterable[tuple[str, str]]) -> str:
 
 
 def _config(attempt: Attempt, options: BootOptions) -> str:
-    """Return our cloud-config. JSON is YAML: nothing in it has to be quoted by hand."""
+    """Return our cloud-config, as JSON, which is YAML."""
     boot = attempt.boot
     user = {
         "name": options.user,
@@ -97,35 +102,35 @@ def _config(attempt: Attempt, options: BootOptions) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """Return a character as YAML escapes it; JSON's pairs of surrogates mean nothing there."""
+    """Return a character as YAML escapes it, without JSON's surrogate pairs."""
     code = ord(found[0])
-    return f"\\u{code:04x}" if code <= _LAST_OF_FOUR else f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code <= _MAX_FOUR_DIGITS else f"\\U{code:08x}"
 
 
-_LAST = "cloudgpu-start.service"
+_START_UNIT = "cloudgpu-start.service"
 _STATE = "/var/lib/cloudgpu"
 _APT = "env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600"
 
 
 def startup_script(attempt: Attempt, options: BootOptions) -> str:
-    """Return the script as text, the same for the same attempt."""
-    rest = [unit for unit in wanted(attempt, options) if unit not in (FIRST, _LAST)]
+    """Return the startup script; deterministic."""
+    rest = [unit for unit in boot_units(attempt, options) if unit not in (LEASE_TIMER, _START_UNIT)]
     lines = [
-        *beginning(attempt, options),
+        *setup_lines(attempt, options),
         "touch /run/cloudgpu/began",
-        *starting(FIRST),
-        *_user(attempt, options.user),
-        *written(list(files(attempt, options))),
-        *starting(*rest),
-        *_installed(attempt),
-        # On such an image nobody else starts this one: it is wanted by a target of cloud-init's.
-        f"systemctl start --no-block {_LAST}",
+        *start_lines(LEASE_TIMER),
+        *_user_lines(attempt, options.user),
+        *write_lines(list(files(attempt, options))),
+        *start_lines(*rest),
+        *_install_lines(attempt),
+        # Without cloud-init nothing else starts this unit, which is wanted by a target of cloud-init.
+        f"systemctl start --no-block {_START_UNIT}",
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _user(attempt: Attempt, user: str) -> list[str]:
-    """Return the lines that make the user; keys are written once per launch, and those added later stay."""
+def _user_lines(attempt: Attempt, user: str) -> list[str]:
+    """Return the lines that create the user; keys are written once per launch, so keys added later stay."""
     keys = shlex.quote("".join(f"{line.strip()}\n" for line in attempt.boot.client_public_keys))
     ssh = f"/home/{user}/.ssh"
     return [
@@ -140,8 +145,8 @@ def _user(attempt: Attempt, user: str) -> list[str]:
     ]
 
 
-def _installed(attempt: Attempt) -> list[str]:
-    """Return the lines that install the template's packages: once, and at the next boot again where that failed."""
+def _install_lines(attempt: Attempt) -> list[str]:
+    """Return the lines that install the template's packages: once, and again at the next boot after a failure."""
     names = packages(attempt)
     if not names:
         return []

@@ -2,7 +2,7 @@
 # Mounts the data volume at /data: waits until it is attached, makes a file system only on a disk that is blank.
 set -u
 : "${HERE:=/usr/local/lib/cloudgpu}" "${DEV:=/dev}" "${MOUNT:=/data}" "${FSTAB:=/etc/fstab}" "${TRIES:=900}" "${IS_DISK:=-b}"
-volume="${1:-}" # as its cloud calls it; empty: AWS's, where that is not known yet
+volume="${1:-}" # the cloud's name of it; empty: a new volume on AWS, whose id is not known yet
 options=defaults,nofail,x-systemd.device-timeout=30s
 user=cloudgpu
 . "$HERE/launch"
@@ -18,7 +18,7 @@ first_disk() { # PATHS: the first of them that is a disk
   return 1
 }
 
-is_blank() { # No signature of anything, and the first MiB is zero
+is_blank() { # No signature, and the first MiB is zero
   signatures="$(wipefs --noheadings --no-act "$1")" || return 1
   [ -z "$signatures" ] && cmp -s -n 1048576 "$1" /dev/zero
 }

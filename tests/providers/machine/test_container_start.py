@@ -283,7 +283,7 @@ def without_a_server(root, manager):
     head, _, _ = container_start(make_attempt(ITEM), ContainerSpec(keep=str(root))).partition(
         'mkdir -p "$CLOUDGPU_RUN"'
     )
-    there = f"server() {{ [ -e {root}/installed ]; }}\nmade_key() {{ exit 0; }}\nserve\n"
+    there = f"server() {{ [ -e {root}/installed ]; }}\nmake_host_key() {{ exit 0; }}\nserve\n"
     env = {"PATH": str(programs), "CLOUDGPU_LOG": "", "CLOUDGPU_RUN": str(root / "run")}
     command = ["/bin/sh", "-c", head + there]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30).stdout
@@ -328,7 +328,7 @@ def test_a_start_after_the_end_gives_it_the_span_of_its_launch_only_where_nobody
     base.mkdir()
     (base / "tags.json").write_text(over)
     (base / "launch").write_text(attempt.token if made == "now" else "another")
-    looked(tmp_path, ask=f"echo '{over}'" if ask == "told" else ask, once="renewed\n")
+    looked(tmp_path, ask=f"echo '{over}'" if ask == "told" else ask, once="restart_lease\n")
     tags = json.loads((base / "tags.json").read_text())
     new = int(tags["cloudgpu-renew-until"])
     assert (new != now + until) == renews
@@ -340,7 +340,7 @@ def kept(root):
     return Path(base_of(make_attempt(ITEM), ContainerSpec(keep=str(root))))
 
 
-LOOKS = 'first_tags\nif [ -n "$ask" ]; then asked_tags; fi\nover\n'
+LOOKS = 'take_given_tags\nif [ -n "$ask" ]; then ask_for_tags; fi\nend_reason\n'
 
 
 def looked(root, ask="", once=LOOKS, **environ):

@@ -62,7 +62,7 @@ def test_the_signature_is_the_one_that_the_sdk_makes(monkeypatch):
     asked = AWSRequest("POST", url, data=body.encode())
     signer = SigV4Auth(Credentials(KEY["AccessKeyId"], KEY["SecretAccessKey"], KEY["Token"]), "ec2", "eu-west-1")
     signer.add_auth(asked)
-    signed = report_aws.signed(url, "eu-west-1", body, KEY, now.timestamp())
+    signed = report_aws.sign(url, "eu-west-1", body, KEY, now.timestamp())
     assert signed["Authorization"] == asked.headers["Authorization"]
 
 
