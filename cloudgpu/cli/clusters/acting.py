@@ -98,11 +98,11 @@ _WHY = "asked by the user"
 def stop(session: Session, machines: Sequence[Machine], *, yes: bool, output: Format) -> None:
     """Ask, stop all nodes, and say which of them are confirmed as not billed."""
     from cloudgpu.control.clusters.power import check_stop_all, stop_all
-    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
 
     others_text = others_note(session, machines[0], "stop")
     check_stop_all(machines)
-    for line in running_lines(still_running(session, machines)):
+    for line in running_lines(machines_with_processes(session, machines)):
         tell(line)
     value = cluster(session, machines)
     about = stop_question(cluster_as_machine(value), machines[0].stop_effect or "", others_text)

@@ -48,7 +48,7 @@ def command(
     from cloudgpu.cli.machine_text import account_lines
     from cloudgpu.cli.storage.retained import monthly
     from cloudgpu.control.api.down import end_machines, machines_to_end
-    from cloudgpu.control.lifecycle.termination_summary import still_running, termination_sentences
+    from cloudgpu.control.lifecycle.termination_summary import machines_with_processes, termination_sentences
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.model.machine import command_name
     from cloudgpu.views.machines import named_volume_costs
@@ -61,7 +61,7 @@ def command(
         _record_as_gone(session, names or [], lost, all_=all_, yes=yes, output=output)
         return
     end = machines_to_end(session, names or [], all_=all_)
-    running = still_running(session, end.machines)
+    running = machines_with_processes(session, end.machines)
     for line in running_lines(running):
         tell(line)
     if end.machines:

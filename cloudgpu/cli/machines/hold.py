@@ -26,7 +26,7 @@ def command(
     """
     from cloudgpu.cli.render import when
     from cloudgpu.control.inputs.launch_request import moment
-    from cloudgpu.control.lifecycle.lease import check_hold, hold_caveat, set_hold
+    from cloudgpu.control.lifecycle.lease import check_hold_options, hold_caveat, set_hold
     from cloudgpu.control.policies.resolve import limits_of
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.launch.limit_checks import check_hold_length
@@ -38,7 +38,7 @@ def command(
         name, until = None, name
     session = open_session()
     machine, *others = session.find_all_nodes(name, "hold")
-    check_hold(command_name(machine), until, release=release)
+    check_hold_options(command_name(machine), until, release=release)
     if machine.gang:
         from cloudgpu.cli.clusters.acting import hold as hold_cluster
 

@@ -21,7 +21,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     A cluster is stopped as a whole, its node 0 last; it is proved when every node is.
     """
     from cloudgpu.control.lifecycle.lifecycle import stop
-    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
     from cloudgpu.control.outage.outage import find_to_stop
     from cloudgpu.control.team.authorization import others_note
     from cloudgpu.core.policies.guards import check_stop
@@ -36,7 +36,7 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
         return
     others_text = others_note(session, machine, "stop")
     check_stop(machine)
-    for line in running_lines(still_running(session, [machine])):
+    for line in running_lines(machines_with_processes(session, [machine])):
         tell(line)
     about = stop_question(machine_value(machine, session.clock()), machine.stop_effect or "", others_text)
     confirm(f"Stop {machine.name}?", yes=yes, about=about)

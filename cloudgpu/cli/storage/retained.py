@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def listing(session: Session, kind_name: str, output: Format) -> None:
     """Print the images or volumes of this ledger; exit with 8 if an account or region did not answer."""
-    from cloudgpu.control.resources.named import images_value, leftover_value, named, volumes_value
+    from cloudgpu.control.resources.named import images_value, named_resource_value, named, volumes_value
 
     found = named(session, Kind(kind_name))
     document = images_value(found) if Kind(kind_name) is Kind.IMAGE else volumes_value(found)
-    emit(output, document, _table([leftover_value(resource) for resource in found.items], kind_name, session))
+    emit(output, document, _table([named_resource_value(resource) for resource in found.items], kind_name, session))
     exit_if_unanswered(document["unanswered"])
 
 
@@ -30,18 +30,18 @@ def removal(
     session: Session, kind_name: str, name: str | None, region: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
-    from cloudgpu.control.resources.named import leftover_value, remove, the_one
+    from cloudgpu.control.resources.named import find_named, named_resource_value, remove
     from cloudgpu.control.team.authorization import others_note, ownership_of_named
 
     if name is None:
         raise InvalidRequest(f"Which {kind_name}?", field="NAME", value=None, next=f"See them: cloudgpu {kind_name} ls")
-    resource = the_one(session, Kind(kind_name), name, region)
+    resource = find_named(session, Kind(kind_name), name, region)
     others_text = others_note(session, ownership_of_named(resource), "remove")
     confirm(
         f"Remove the {kind_name} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{others_text}", yes=yes
     )
     remove(session, resource)
-    emit(output, {"removed": leftover_value(resource)}, f"The {kind_name} {resource.name} is gone.")
+    emit(output, {"removed": named_resource_value(resource)}, f"The {kind_name} {resource.name} is gone.")
 
 
 def monthly(value: NamedResource) -> str:

@@ -13,7 +13,7 @@ from cloudgpu.control.access.reach import reached
 from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import address_label
 from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
-from cloudgpu.control.team.authorization import by, check_may
+from cloudgpu.control.team.authorization import check_may, requested_by
 from cloudgpu.core.events.machine_lines import machine_shared, machine_unshared
 from cloudgpu.core.model.machine import Machine, is_inside_network, not_none
 from cloudgpu.core.values.network import parse_cidr
@@ -94,7 +94,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):
             now = session.clock()
-            who = by(session, machine, "share")
+            who = requested_by(session, machine, "share")
             session.ledger.append([machine_unshared(machine.id, fingerprint, now, host=platform.node(), who=who)])
     return {
         "name": machine.name,
@@ -121,7 +121,7 @@ def _record_sharing(
             network=network,
             host_key=host_key,
             host=platform.node(),
-            who=by(session, machine, "share"),
+            who=requested_by(session, machine, "share"),
         )
         session.ledger.append([line])
 

@@ -169,10 +169,10 @@ def end_machines(
 
     `running` is what is still in progress on them (None: not asked yet).
     """
-    from cloudgpu.control.lifecycle.termination_summary import still_running
+    from cloudgpu.control.lifecycle.termination_summary import machines_with_processes
 
     machines = to_end.machines
-    running = still_running(session, machines) if running is None else running
+    running = machines_with_processes(session, machines) if running is None else running
     outcomes = _end_parallel(session, _group_by_cluster(machines))
     ended = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
     errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.gaps]
@@ -181,7 +181,7 @@ def end_machines(
         "terminated": [machine_value(one.machine, now) for one in ended],
         "running": list(running),
         "retained": _named_resources(ended),
-        "kept_files": [_retained_files(one.machine, one.remains) for one in ended if one.remains],
+        "kept_files": [_retained_files(one.machine, one.remaining_files) for one in ended if one.remaining_files],
         "failed": [error.as_dict() for error in errors],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
         **queried_accounts_value(to_end.queried, to_end.not_queried),
@@ -195,12 +195,12 @@ def _retained_files(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
 
 def _named_resources(ended: Sequence[Termination]) -> list[NamedResource]:
     """Return the named volumes and images of these machines that stay, each once."""
-    resources = {resource.id: resource for one in ended for resource in one.on_purpose}
+    resources = {resource.id: resource for one in ended for resource in one.named_resources}
     if not resources:
         return []
-    from cloudgpu.control.resources.named import leftover_value
+    from cloudgpu.control.resources.named import named_resource_value
 
-    return [leftover_value(resource) for resource in resources.values()]
+    return [named_resource_value(resource) for resource in resources.values()]
 
 
 def _group_by_cluster(machines: Sequence[Machine]) -> list[list[Machine]]:

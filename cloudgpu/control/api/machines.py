@@ -264,13 +264,13 @@ class Machines(Capability):
 
         If something else would end it earlier, that is reported through `tell` of `connect`.
         """
-        from cloudgpu.control.lifecycle.lease import check_hold, hold_caveat, set_hold
+        from cloudgpu.control.lifecycle.lease import check_hold_options, hold_caveat, set_hold
         from cloudgpu.control.team.authorization import check_may
 
         session = self._session
         machine, *others = session.find_all_nodes(name, "hold")
         check_may(session, machine, "hold")
-        check_hold(command_name(machine), until, release=release)
+        check_hold_options(command_name(machine), until, release=release)
         end = None if until is None else moment(until, "UNTIL", session.clock())
         caveat = end and hold_caveat(session, machine, end)
         if caveat:
@@ -323,15 +323,15 @@ class Machines(Capability):
 
         A running machine is restarted for it unless `restart` is false: files being written may then be incomplete.
         """
-        from cloudgpu.control.resources.named import leftover_value, save
+        from cloudgpu.control.resources.named import named_resource_value, save_image
 
-        return leftover_value(save(self._session, self._session.find(name), image, restart=restart))
+        return named_resource_value(save_image(self._session, self._session.find(name), image, restart=restart))
 
     def images(self) -> ImagesDocument:
         """Return the named images, with what they cost; accounts that did not answer are under `unanswered`."""
-        from cloudgpu.control.resources.named import images_value, named
+        from cloudgpu.control.resources.named import images_value, list_named
 
-        return images_value(named(self._session, Kind.IMAGE))
+        return images_value(list_named(self._session, Kind.IMAGE))
 
     def remove_image(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove an image, and confirm that it is gone."""
@@ -339,20 +339,20 @@ class Machines(Capability):
 
     def volumes(self) -> VolumesDocument:
         """Return the data volumes, with what they cost; accounts that did not answer are under `unanswered`."""
-        from cloudgpu.control.resources.named import named, volumes_value
+        from cloudgpu.control.resources.named import list_named, volumes_value
 
-        return volumes_value(named(self._session, Kind.VOLUME))
+        return volumes_value(list_named(self._session, Kind.VOLUME))
 
     def remove_volume(self, name: str, *, region: str | None = None) -> RemovedDocument:
         """Remove a data volume with all its data, and confirm that it is gone."""
         return self._remove(Kind.VOLUME, name, region)
 
     def _remove(self, kind: Kind, name: str, region: str | None) -> RemovedDocument:
-        from cloudgpu.control.resources.named import leftover_value, remove, the_one
+        from cloudgpu.control.resources.named import find_named, named_resource_value, remove
 
-        resource = the_one(self._session, kind, name, region)
+        resource = find_named(self._session, kind, name, region)
         remove(self._session, resource)
-        return {"removed": leftover_value(resource)}
+        return {"removed": named_resource_value(resource)}
 
     def rehearse(self, name: str | None = None) -> InterruptionDocument:
         """Rehearse a spot interruption: the machine gets its notice, and is then taken away."""

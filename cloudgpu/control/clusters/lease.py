@@ -10,7 +10,7 @@ from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of_m
 from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle import lease as machine_lease
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdrawal_events
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
 from cloudgpu.core.launch.plan import Lease
@@ -87,7 +87,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
 
 def _refresh_to_extend(session: Session, machine: Machine) -> Machine:
     machine = machine_lease.refresh_lease(session, machine)
-    machine_lease.check_learns_lease(session, machine)
+    machine_lease.check_follows_lease(session, machine)
     return machine
 
 
@@ -111,4 +111,4 @@ def _withdraw_stop_or_end(session: Session, machines: Sequence[Machine]) -> None
     """Withdraw the request of an interrupted stop or end if all nodes still run: the user wants to keep the cluster."""
     nodes = reload_machines(session, machines)
     if all(machine.state in UP_STATES for machine in nodes):
-        session.ledger.append(withdraw_requests_events(session, nodes))
+        session.ledger.append(withdrawal_events(session, nodes))

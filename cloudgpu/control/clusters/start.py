@@ -13,10 +13,10 @@ from cloudgpu.control.lifecycle.start import (
     UP_STATES,
     admit_start,
     check_start,
-    may_start_text,
+    interrupted_start_text,
     refresh_to_start,
     start_locked,
-    withdraw_requests_events,
+    withdrawal_events,
 )
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
@@ -58,7 +58,7 @@ def start_all(
     name = command_name(machines[0])
     check_start(session, machines, override)
     check_start_all(machines)
-    with on_abort(may_start_text(machines[0], name)):
+    with on_abort(interrupted_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             nodes = _living_nodes(session, machines)
             stopped = [machine for machine in nodes if machine.state not in UP_STATES]
@@ -68,7 +68,7 @@ def start_all(
                 outcomes = run_on_machines(session, stopped, lambda own, machine: start_locked(own, machine, lease))
                 _stop_started_and_raise(session, nodes, stopped, outcomes)
             else:
-                session.ledger.append(withdraw_requests_events(session, running))
+                session.ledger.append(withdrawal_events(session, running))
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, nodes))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by, ownership_of_named
+from cloudgpu.control.team.authorization import ownership_of_named, requested_by
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
 from cloudgpu.core.events.observations import (
@@ -236,14 +236,19 @@ def named_resources_of(session: Session, machine: Machine, listing: ResourceList
 def record_discard(session: Session, machine: Machine, reason: str) -> None:
     """Record that nothing of a machine that has ended already is to be retained."""
     if machine.terminated_at is not None and not machine.discard:
-        who, now = by(session, machine, "end"), not_before(machine, session.clock())
+        who, now = requested_by(session, machine, "end"), not_before(machine, session.clock())
         session.ledger.append([requested("terminate", machine.id, reason, now, host=platform.node(), who=who)])
 
 
 def record_parking(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
     """Record that a machine is to be kept as an image; return the machine."""
     line = requested(
-        "park", machine.id, why, not_before(machine, now), host=platform.node(), who=by(session, machine, "stop")
+        "park",
+        machine.id,
+        why,
+        not_before(machine, now),
+        host=platform.node(),
+        who=requested_by(session, machine, "stop"),
     )
     return session.ledger.append_to(machine, [line])
 
@@ -351,7 +356,7 @@ def record_removed(session: Session, resource: ProviderResource) -> None:
     """Record that a named resource was just removed."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
     machines = [machine for machine in named_resources(session.ledger) if machine.id == subject]
-    now, who = session.clock(), by(session, ownership_of_named(resource), "remove")
+    now, who = session.clock(), requested_by(session, ownership_of_named(resource), "remove")
     session.ledger.append(
         [
             resource_vanished(machine, "removed and no longer there", now, ended=iso(now), who=who)

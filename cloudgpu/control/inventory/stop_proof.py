@@ -23,7 +23,7 @@ from cloudgpu.control.pricing.price_history import (
     spot_price_history,
 )
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by
+from cloudgpu.control.team.authorization import requested_by
 from cloudgpu.core.events.bodies import Resized
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import action_refused, requested
@@ -235,7 +235,7 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.report(f"{machine.name}: {refusal.message} Stopping it instead")
     now = not_before(machine, session.clock())
-    who = by(session, machine, "stop")
+    who = requested_by(session, machine, "stop")
     session.ledger.append([requested("stop", machine.id, "its end was refused", now, host=platform.node(), who=who)])
     try:
         machine = request_until_confirmed(

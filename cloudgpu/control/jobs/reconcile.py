@@ -34,7 +34,7 @@ from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_ass
 from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD_OPTION
-from cloudgpu.control.spot.history import note_interruption
+from cloudgpu.control.spot.history import record_interruption
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Attempt, Job, State
@@ -152,7 +152,7 @@ class JobReconciler(JobObserver):
         """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
         machine = self._living_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
-            set_hold(self.session, machine, until, paid=False)  # it asks for no more than the job had agreed to
+            set_hold(self.session, machine, until, is_by_user=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
     def _schedule(self, job: Job, step: Step) -> None:
@@ -330,7 +330,7 @@ class JobReconciler(JobObserver):
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             for one in nodes_of(self.session, machine):
-                note_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
+                record_interruption(self.session, one, noticed_at(directory_of(self.session, job), attempt))
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
         moved: lines.Also | None = "moved" if attempt.move is not None and not step.interrupted else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.jobs.store import PREFIX, restore_missing_events
 from cloudgpu.control.session.session import all_jobs
-from cloudgpu.control.spot.history import note_interruptions
+from cloudgpu.control.spot.history import record_interruptions
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable
 from cloudgpu.parallel import Pool, is_abandoned
@@ -138,7 +138,7 @@ def continue_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) 
     if run.dry_run or run.busy:
         return run
     try:
-        note_interruptions(session)
+        record_interruptions(session)
         job_sentences = sentences(reconcile_all(session, environ))
     except LedgerUnavailable as error:  # what the run itself has done is told all the same
         return replace(run, faults=(*run.faults, f"jobs were left as they are: {error.message}"))

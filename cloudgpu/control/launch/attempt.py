@@ -304,7 +304,7 @@ def end_nodes(session: Session, ids: Sequence[str], why: str) -> None:
         if machine is None or machine.terminated_at is not None:
             continue
         try:
-            end_locked(session, machine, why=why, failed=True)
+            end_locked(session, machine, why=why, launch_failed=True)
         except CloudgpuError as error:
             session.report(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
             faults.append(error)

@@ -24,9 +24,9 @@ from cloudgpu.control.launch.containers import filter_runnable
 from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
-from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_partner
+from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_other_node
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
-from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdrawal_events
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
@@ -110,7 +110,7 @@ def launch(
                 raise
         nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
         if found and all(one.state in UP_STATES for one in nodes):
-            session.ledger.append(withdraw_requests_events(session, nodes))
+            session.ledger.append(withdrawal_events(session, nodes))
         abort_text = launched_text(machine)
         with on_abort(abort_text):
             nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]
@@ -238,7 +238,7 @@ def _wait_for_all(session: Session, nodes: Sequence[Machine], *, was_there: bool
     except (InvalidRequest, Unreachable) as error:
         if not was_there and nodes[0].cluster is not None and not isinstance(error, AccessBlocked):
             for one in reversed(nodes):
-                terminate_partner(session, one, error)
+                terminate_other_node(session, one, error)
         raise
     return ready
 

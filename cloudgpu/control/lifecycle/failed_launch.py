@@ -11,9 +11,9 @@ from cloudgpu.errors import CloudgpuError, EndRefused
 
 
 def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a machine that did not come up. The caller raises `error`, which is made to say how this went.
+    """End a machine that did not come up. Adds to `error`, which the caller raises, how that went.
 
-    One that was started from an image keeps that: nothing of what it held is lost.
+    One that was started from an image keeps the image, so no data is lost.
     """
     machine, why = session.ledger.machine(machine.id) or machine, f"it did not come up: {error.message}"
     try:
@@ -23,17 +23,19 @@ def terminate_failed_launch(session: Session, machine: Machine, error: CloudgpuE
             error.message += " It was ended again; its image is kept."
             error.next = f"Run: cloudgpu start {command_name(machine)}"
         else:
-            terminate_with_resources(session, machine, why=why, failed=True)
+            terminate_with_resources(session, machine, why=why, launch_failed=True)
             error.message += " It was removed; nothing is left running."
-    except Unrecorded as second:
-        error.message += f" {second.message}"
-    except CloudgpuError as second:
-        error.message += f" It could not be removed ({second.message})."
-        error.next = (isinstance(second, EndRefused) and second.next) or f"Run: cloudgpu down {command_name(machine)}"
+    except Unrecorded as end_error:
+        error.message += f" {end_error.message}"
+    except CloudgpuError as end_error:
+        error.message += f" It could not be removed ({end_error.message})."
+        error.next = (
+            isinstance(end_error, EndRefused) and end_error.next
+        ) or f"Run: cloudgpu down {command_name(machine)}"
 
 
-def terminate_partner(session: Session, machine: Machine, error: CloudgpuError) -> None:
-    """End a node of a cluster of which another one did not come up. The caller raises `error`, which says how it went.
+def terminate_other_node(session: Session, machine: Machine, error: CloudgpuError) -> None:
+    """End a node of a cluster where another one did not come up. Adds to `error`, which the caller raises, the outcome.
 
     One that has ended already is left as it is.
     """
@@ -41,8 +43,10 @@ def terminate_partner(session: Session, machine: Machine, error: CloudgpuError) 
     if machine.terminated_at is not None:
         return
     try:
-        terminate_with_resources(session, machine, why=f"not all of its cluster came up: {error.message}", failed=True)
+        terminate_with_resources(
+            session, machine, why=f"not all of its cluster came up: {error.message}", launch_failed=True
+        )
         error.message += f" {machine.name} was ended with it."
-    except CloudgpuError as second:
-        error.message += f" {machine.name} could not be ended ({second.message})."
+    except CloudgpuError as end_error:
+        error.message += f" {machine.name} could not be ended ({end_error.message})."
         error.next = f"Run: cloudgpu down {command_name(machine)}"

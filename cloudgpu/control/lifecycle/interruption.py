@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def rehearse(session: Session, machine: Machine) -> datetime:
-    """Give a spot machine its notice and return when it will be taken, aware UTC.
+    """Simulate a spot interruption: give the machine its notice, and return when it will be taken, as aware UTC.
 
     Raises InvalidRequest for an on-demand machine, or a provider that cannot rehearse; InstanceNotFound for a machine
     that has ended; RoleNeeded where it is not theirs to interrupt.
@@ -36,12 +36,12 @@ def rehearse(session: Session, machine: Machine) -> datetime:
             next=_rehearsal_remedy(machine),
         )
     machine = refresh_or_raise(session, machine)
-    left = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
-    with on_abort(left), explain_terminated(session, machine):
-        at = provider.interrupt(not_none(machine.provider_id))
+    abort_text = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
+    with on_abort(abort_text), explain_terminated(session, machine):
+        taken_at = provider.interrupt(not_none(machine.provider_id))
     now = session.clock()
-    session.ledger.append([interruption_simulated(machine.id, at, now)])
-    return at
+    session.ledger.append([interruption_simulated(machine.id, taken_at, now)])
+    return taken_at
 
 
 def _rehearsal_remedy(machine: Machine) -> str:

@@ -1,7 +1,7 @@
-"""Moves a lease's end, sets or releases a hold, and says what ends a held machine all the same.
+"""Extends leases, sets and releases holds, and warns of what ends a held machine all the same.
 
-Budgets admit a later renew-until before it is set. What ends a held machine is said when the hold is set: its
-renew-until, a schedule, a budget.
+Budgets have to admit a later renew-until before it is set. The warning names what ends a held machine: its renew-until,
+a schedule, a budget.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_machine
-from cloudgpu.control.lifecycle.start import withdraw_end
+from cloudgpu.control.lifecycle.start import withdraw_termination
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by, check_may, check_override
+from cloudgpu.control.team.authorization import check_may, check_override, requested_by
 from cloudgpu.core.budgets.budget import Action
 from cloudgpu.core.budgets.enforcement import WARNINGS
 from cloudgpu.core.budgets.refusal import Remedy, span_text
@@ -52,12 +52,12 @@ from cloudgpu.underway import on_abort
 
 
 def hold_caveat(session: Session, machine: Machine, until: datetime) -> str | None:
-    """Return the sentence that says where a hold until then does not help, or None. It refuses no hold."""
+    """Return the warning that something ends the machine before the hold does; None where nothing will."""
     try:
         policy = policy_of(session, machine).policy
         caveats = [*_time_caveats(session, machine, policy, until), *_agent_caveats(session, machine, policy)]
         caveats += _budget_caveats(session, machine, policy)
-    except InvalidRequest as error:  # a hold keeps a machine from being ended: no broken file is to be in its way
+    except InvalidRequest as error:  # a broken policy file must not prevent a hold
         return f"whether something ends it all the same is not known: {error.message}"
     return "; ".join(caveats) or None
 
@@ -72,17 +72,17 @@ def _time_caveats(session: Session, machine: Machine, policy: Policy | None, unt
         consequence = "its disk is deleted" if erased else "start brings it back until the next off"
         yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
     if end is not None and end < until:
-        lost = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
-        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{lost}{_move_clause(session, machine)}"
+        loss = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
+        yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
 
 
 def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
-    """Yield that an agent which goes by its first lease ends a held machine; nothing where it follows a hold."""
+    """Yield the warning that the agent ends a held machine, where the agent cannot learn of the hold."""
     try:
-        if machine.state == State.STOPPED or learns_lease(session, machine):
+        if machine.state == State.STOPPED or follows_lease(session, machine):
             return
     except CloudgpuError:
-        return  # the hold says it
+        return  # setting the hold raises it
     result = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
@@ -91,17 +91,19 @@ def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) ->
 
 
 def _move_clause(session: Session, machine: Machine) -> str:
-    """Return what moves a machine's renew-until, as the end of a sentence."""
+    """Return whether a machine's renew-until can be moved, as the end of a sentence."""
     try:
         provider = session.provider_of(machine)
         fixed = isinstance(provider, SetsTimer) and provider.timer_limit(not_none(machine.provider_id)) is not None
     except CloudgpuError:
-        return ""  # extend says it
+        return ""  # extend raises it
     return f": {machine.provider} has fixed that until it is stopped" if fixed else "; extend moves that"
 
 
 def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
-    stops = [one.name for one in budgets(session) if Action.STOP in one.actions and one.scope.covers(machine)]
+    stops = [
+        budget.name for budget in budgets(session) if Action.STOP in budget.actions and budget.scope.covers(machine)
+    ]
     if stops:
         names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
         yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost_clause(machine)}"
@@ -116,7 +118,7 @@ def _lost_clause(machine: Machine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What a longer lease means: both its ends, whether `renew-until` moves, and what the added time costs."""
+    """A planned extension: the new lease, whether `renew-until` moves, and what the added time costs."""
 
     machine: Machine
     lease: Lease
@@ -124,49 +126,49 @@ class Extension:
     added_cost: Money
 
 
-def plan_extension(session: Session, machine: Machine, by: timedelta) -> Extension:
-    """Ask the machine's provider, and return what extending would do to the lease that it has now.
+def plan_extension(session: Session, machine: Machine, added_time: timedelta) -> Extension:
+    """Return what extending the machine's lease by `added_time` would do, after asking its provider for the lease.
 
-    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled and for an
-    end beyond the lab's limits, beyond the day on which its host leaves, or for one that runs and cannot be told of it,
-    ProviderUnavailable where its provider does not answer, RoleNeeded where it is not theirs to extend.
+    Raises InstanceNotFound for a machine that has ended, InvalidRequest for one whose launch is not settled, for an end
+    beyond the lab's limits or beyond the day on which its host leaves, or for a running machine that cannot learn of
+    it, ProviderUnavailable where its provider does not answer, RoleNeeded where the user may not extend it.
     """
     check_may(session, machine, "extend")
     machine = refresh_lease(session, machine)
-    check_learns_lease(session, machine)
+    check_follows_lease(session, machine)
     now = session.clock().replace(microsecond=0)
     if machine.expires is None or machine.renew_until is None:
-        lease = Lease(now + by, now + by)
+        lease = Lease(now + added_time, now + added_time)
     else:
-        lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), by, now)
+        lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), added_time, now)
     moves = _moves_renew_until(machine, lease)
     timers.check_host_stays(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
-    return Extension(machine, lease, moves, _added_cost(machine, by))
+    return Extension(machine, lease, moves, _added_cost(machine, added_time))
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
     """Carry out an extension and return the updated machine.
 
-    Raises BudgetRefused where renew-until moves and a budget does not carry that; `override` says why to pass it.
-    Also where the account's credit does not carry it to the new lease's end: no override passes that.
-    LedgerUnavailable where renew-until moves and the ledger is in doubt.
+    Raises BudgetRefused where renew-until moves and a budget does not cover that; `override` is the reason to pass it.
+    Also where the account's credit does not last to the new lease's end: no override passes that. LedgerUnavailable
+    where renew-until moves and the ledger may be incomplete.
     """
     machine = extension.machine
     check_may(session, machine, "extend")
     check_override(session, override)
     if extension.moves_renew_until:
-        session.check_launchable()  # a ledger that lacks a part of its past knows neither what was spent nor budgets
+        session.check_launchable()  # an incomplete ledger has neither all costs nor all budgets
         sync_before_admission(session, {}, lambda budget: budget.scope.covers(machine))
     with lock_machine(session, machine):
         latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
-        check_learns_lease(session, latest)
+        check_follows_lease(session, latest)
         lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
-        return withdraw_end(session, set_lease(session, latest, lease, "extend", override, credit))
+        return withdraw_termination(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:
-    """Return the lease with no end before the one that somebody else has set since it was planned."""
+    """Return the lease, with ends no earlier than those that somebody else has set since it was planned."""
     ends = [from_iso(text) if text else lease.expires for text in (machine.expires, machine.renew_until)]
     return Lease(max(lease.expires, ends[0]), max(lease.renew_until, ends[1]))
 
@@ -181,10 +183,10 @@ def set_lease(
 ) -> Machine:
     """Give a machine another lease and return the updated machine: recorded if the budgets admit it, then set on it.
 
-    The caller holds the machine's lock, so that the tags and the last line say the same, and `machine` is what
-    `refresh_lease` returned under it: one that has ended gets no lease. In this order, since budgets count only what
-    the ledger knows. A machine that surely did not take it keeps the lease that it had, and the ledger says so; where
-    nobody knows, the next sync does.
+    The caller holds the machine's lock, so that the tags and the last line agree, and `machine` is what `refresh_lease`
+    returned under it: one that has ended gets no lease. It is recorded first, since budgets count only what the ledger
+    has. Where the machine refused it, the ledger records the old lease again; where that is not known, the next sync
+    records what the machine has.
     """
     with on_abort(partial_lease_text(machine.name)):
         admit_lease(session, [machine], lease, why, override, credit)
@@ -192,7 +194,7 @@ def set_lease(
 
 
 def partial_lease_text(name: str) -> str:
-    """Return what an interruption leaves while a lease is set."""
+    """Return the message for a command that is interrupted while it sets a lease."""
     return f"The new lease of {name} may not be set everywhere. Run the same command again."
 
 
@@ -204,14 +206,14 @@ def admit_lease(
     override: str | None = None,
     credit: PrepaidCredit | None = None,
 ) -> None:
-    """Write that these machines have another lease, in one line each, where the budgets carry it for all of them.
+    """Record a new lease of these machines, one line each, if the budgets admit it for all of them.
 
-    `credit` is what is left in their account, where that is to carry it, too. Nothing is set on them yet: `apply_lease`
-    does that. The caller holds their locks, as for `set_lease`.
+    `credit` is what is left in their prepaid account, where it has to last as well. Nothing is set on the machines yet:
+    `apply_lease` does that. The caller holds their locks, as for `set_lease`.
     """
     drafts = list[Draft]()
     for machine in machines:
-        who, at = by(session, machine, "extend"), _time_after_last_lease(session, machine)
+        who, at = requested_by(session, machine, "extend"), _time_after_last_lease(session, machine)
         timers.check_timer_reaches(session, machine, lease.renew_until)
         drafts.append(lease_event(machine, lease, why, at, who=who))
 
@@ -229,7 +231,7 @@ def _moves_renew_until(machine: Machine, lease: Lease) -> bool:
 
 
 def apply_lease(session: Session, machine: Machine, lease: Lease, why: str) -> Machine:
-    """Set on the machine the lease that was admitted, and return the updated machine."""
+    """Set the admitted lease on the machine, and return the updated machine."""
     try:
         _set_tags(session, machine, lease.tags())
     except ProviderUnavailable:
@@ -242,18 +244,18 @@ def apply_lease(session: Session, machine: Machine, lease: Lease, why: str) -> M
 
 
 def _sync_lease(session: Session, machine: Machine) -> None:
-    """Ask the machine which lease it has; where it does not say, the longer one counts until a sync tells."""
+    """Record the lease that the machine has; where it does not answer, the longer one counts until the next sync."""
     with suppress(CloudgpuError):
         refresh(session, session.ledger.machine(machine.id) or machine)
 
 
 def _record_old_lease(session: Session, machine: Machine) -> None:
-    """Write that the machine has the lease that it had, or none: then it is not believed to end by itself."""
+    """Record the old lease again; without one, the machine does not count as ending by itself."""
     session.ledger.append([lease_put_back(machine, _time_after_last_lease(session, machine), host=platform.node())])
 
 
 def _shorter_extension(machine: Machine, now: datetime) -> Remedy:
-    """Return how less can be asked for: by how much the lease's end may move."""
+    """Return the remedy of a refusal: the command with the longest extension that would be admitted."""
     start = now if machine.expires is None else max(now, from_iso(machine.expires))
 
     def shorter(until: datetime) -> str:
@@ -262,28 +264,28 @@ def _shorter_extension(machine: Machine, now: datetime) -> Remedy:
     return Remedy(shorter, None if machine.renew_until is None else max(start, from_iso(machine.renew_until)))
 
 
-def set_hold(session: Session, machine: Machine, until: datetime | None, *, paid: bool = True) -> Machine:
+def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_by_user: bool = True) -> Machine:
     """Set a hold that ends at `until`, or release it (None); return the updated machine.
 
-    Under the machine's lock: a run that is about to end it either sees the hold, or has ended it before. Raises
-    InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the lab's limits, RoleNeeded where
-    it is not theirs to hold. `paid`: BudgetRefused where the account's credit does not carry it; what a job holds takes
-    no requested end back.
+    Under the machine's lock: a run of the reaper that is about to end it either sees the hold, or has ended it before.
+    A hold by the user (`is_by_user`) also withdraws a requested end, and is checked against the account's credit; one
+    by a job does neither. Raises InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the
+    lab's limits, RoleNeeded where the user may not hold it, BudgetRefused where the credit does not last.
     """
     check_may(session, machine, "hold")
     check_hold_end(session, machine.name, until)
-    if paid:
+    if is_by_user:
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
-        if paid and until is not None:
-            withdraw_end(session, machine)
+        if is_by_user and until is not None:
+            withdraw_termination(session, machine)
         return set_hold_locked(session, machine, until)
 
 
 def check_hold_end(session: Session, name: str, until: datetime | None) -> None:
     """Raise InvalidRequest for the end of a hold beyond the lab's limits.
 
-    A release needs no limits, and a broken file of them does not hinder it.
+    A release needs no limits, so a broken limits file does not prevent it.
     """
     if until is not None:
         check_hold_length(name, until, session.clock(), limits_of(session))
@@ -295,18 +297,17 @@ def set_hold_locked(session: Session, machine: Machine, until: datetime | None) 
     machine = refresh_lease(session, session.ledger.machine(machine.id) or machine)
     with on_abort(f"The hold of {machine.name} may be set or not. Run the same command again."):
         _set_tags(session, machine, hold_tags(until))
-        now, who = _time_after_last_lease(session, machine), by(session, machine, "hold")
+        now, who = _time_after_last_lease(session, machine), requested_by(session, machine, "hold")
         line = hold_set(machine.id, until, "asked", now, host=platform.node(), who=who)
         return session.ledger.append_to(machine, [line])
 
 
 def _time_after_last_lease(session: Session, machine: Machine) -> datetime:
-    """Return now, or a moment after the latest line of a machine's holds and leases where this clock is behind it.
+    """Return now, or just after the latest hold or lease of a machine where this clock is behind that.
 
-    Lines are folded by their time, and a tag that says that nothing holds it is no news: a release with an earlier time
-    than the hold itself, or than a sync that saw it, would keep the machine, and its bill, until that hold ends. A
-    lease with an earlier time than the one before it would not count, and the machine would be ended by that; two with
-    the same time and the same renew-until are one line.
+    Lines take effect in the order of their times. A release with an earlier time than its hold would keep the machine,
+    and its bill, until that hold ends. A lease with an earlier time than the previous one would not count, and the
+    previous one would end the machine; two with the same time and the same renew-until are one line.
     """
     lines = session.ledger.events(machine.id)
     times = (from_iso(line.occurred_at) for line in lines if line.kind in ("hold_set", "lease_set"))
@@ -314,8 +315,8 @@ def _time_after_last_lease(session: Session, machine: Machine) -> datetime:
     return now if latest is None or now > latest else latest + timedelta(microseconds=1)
 
 
-def check_hold(name: str, until: object, *, release: bool) -> None:
-    """Raise InvalidRequest unless exactly one is meant: an end, or the release."""
+def check_hold_options(name: str, until: object, *, release: bool) -> None:
+    """Raise InvalidRequest unless there is exactly one of UNTIL and --release."""
     if release == (until is not None):
         raise InvalidRequest(
             "UNTIL is missing: a hold always has an end.",
@@ -326,25 +327,25 @@ def check_hold(name: str, until: object, *, release: bool) -> None:
 
 
 def _set_tags(session: Session, machine: Machine, tags: Mapping[str, str]) -> None:
-    """Set what the machine's agent and timer go by; nothing where it has no tags: then it is in the ledger alone."""
+    """Set the tags that the machine's agent reads; nothing where its provider has no tags."""
     provider = session.provider_of(machine)
     if isinstance(provider, Taggable):
         with explain_terminated(session, machine):
             provider.tag(not_none(machine.provider_id), tags)
 
 
-def learns_lease(session: Session, machine: Machine) -> bool:
-    """Say whether a machine follows another lease or a hold: by its tags, or because runs from outside alone end it.
+def follows_lease(session: Session, machine: Machine) -> bool:
+    """Say whether a machine follows a new lease or a hold: by its tags, or because only runs of the reaper end it.
 
-    Else its agent goes by the lease of its launch or start, and renews that itself while somebody works.
+    Else its agent keeps to the lease of its launch or start, and renews that itself while somebody works there.
     """
     guards = guards_of(machine)
     return isinstance(session.provider_of(machine), Taggable) or (guards is not None and guards.only_reaper)
 
 
-def check_learns_lease(session: Session, machine: Machine) -> None:
-    """Raise InvalidRequest for a machine that runs and whose agent cannot be told of another lease."""
-    if machine.state == State.STOPPED or learns_lease(session, machine):
+def check_follows_lease(session: Session, machine: Machine) -> None:
+    """Raise InvalidRequest for a running machine whose agent cannot learn of a new lease."""
+    if machine.state == State.STOPPED or follows_lease(session, machine):
         return
     name = command_name(machine)
     raise InvalidRequest(
@@ -358,7 +359,7 @@ def check_learns_lease(session: Session, machine: Machine) -> None:
 
 
 def refresh_lease(session: Session, machine: Machine) -> Machine:
-    """Ask the provider of a machine whose lease is to be changed and return it as it is now.
+    """Refresh a machine whose lease is to be changed, and return it.
 
     Raises InstanceNotFound where it has ended, InvalidRequest where its launch is not settled, ProviderUnavailable
     where nothing could be learned.
@@ -373,5 +374,5 @@ def refresh_lease(session: Session, machine: Machine) -> Machine:
     return refresh_or_raise(session, machine)
 
 
-def _added_cost(machine: Machine, by: timedelta) -> Money:
-    return run_cost(Money(machine.price.nanos_per_hour), by) if machine.price else ZERO
+def _added_cost(machine: Machine, added_time: timedelta) -> Money:
+    return run_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO

@@ -1,6 +1,6 @@
-"""Stops and ends machines: asked in the ledger first, then carried out, then proved.
+"""Stops and ends machines: the request is recorded first, then sent, then its effect is proved.
 
-Where a credential is refused, it says what goes on: the machine, its bill, and how to end it.
+Where a credential is refused, the error says that the machine still runs, what it costs, and how to end it by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import read_counter_before_end
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by, check_may
+from cloudgpu.control.team.authorization import check_may, requested_by
 from cloudgpu.core.clusters.completeness import node_exists
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
@@ -58,8 +58,8 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
-# Where a person ends a machine without cloudgpu. REGION, ZONE and ID are the machine's.
-CONSOLES = {
+# Where a user can end a machine without cloudgpu. REGION and ID are the machine's.
+CONSOLE_URLS = {
     "aws": "https://REGION.console.aws.amazon.com/ec2/home?region=REGION#InstanceDetails:instanceId=ID",
     "azure": "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines",
     "gcp": "https://console.cloud.google.com/compute/instances",
@@ -73,19 +73,19 @@ _Check = Callable[[Machine], None] | None
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How an end went: the machine as recorded, what the user keeps by name and it had to do with, files that stay."""
+    """How a termination went: the machine as recorded, its named volumes and images, and the files that stay."""
 
     machine: Machine
-    on_purpose: tuple[ProviderResource, ...] = ()
-    remains: RemainingFiles | None = None
+    named_resources: tuple[ProviderResource, ...] = ()
+    remaining_files: RemainingFiles | None = None
 
 
 def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
-    `check` is as of `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither, or whose
-    policy keeps nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where it is not theirs to
-    stop; Unrecorded when it is stopped and the ledger, which is away, does not know it yet.
+    `check` is as in `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither stopped nor
+    parked, or whose policy retains nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where
+    the user may not stop it; Unrecorded when it is stopped and the ledger, which is away, does not have that yet.
     """
     return without_ledger(session, machine, partial(_stop_one, session, why=why, check=check), _stopped_text)
 
@@ -96,7 +96,11 @@ def _stopped_text(machine: Machine) -> str:
 
 def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
     check_may(session, machine, "stop")
-    with lock_machine(session, machine), on_abort(unproved("stop", machine.name)), on_denied(session, machine, "stop"):
+    with (
+        lock_machine(session, machine),
+        on_abort(unproved("stop", machine.name)),
+        explain_refused_credential(session, machine, "stop"),
+    ):
         machine = session.ledger.machine(machine.id) or machine
         if check is not None:
             check(machine)
@@ -116,7 +120,7 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    with on_abort(unproved("stop", machine.name)), on_denied(session, machine, "stop"):
+    with on_abort(unproved("stop", machine.name)), explain_refused_credential(session, machine, "stop"):
         machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
@@ -127,7 +131,7 @@ def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
 
 
 def _stop_or_park(session: Session, machine: Machine, why: str) -> Machine:
-    """Stop it; a spot machine found without its launch record is parked where its provider says that it cannot be."""
+    """Stop it, or park a spot machine without a launch record whose provider says that it cannot be stopped."""
     try:
         return _stop(session, machine, why)
     except InvalidRequest:
@@ -144,10 +148,10 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     latest = refresh(session, machine)
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
-    provider = pausable(session, latest)
+    provider = pausable_provider(session, latest)
     if latest.state in ("stopped", "deallocated") and not latest.billed:
-        if latest.pending_action == "start":  # that was never answered, and holds money back in budgets
-            return session.ledger.append_to(latest, [not_started(session, latest)])
+        if latest.pending_action == "start":  # of a start that was never answered: budgets reserve money for it
+            return session.ledger.append_to(latest, [start_refused_event(session, latest)])
         return latest
     session.report(f"{machine.name}: stopping")
     read_counter_before_end(session, latest)
@@ -167,8 +171,8 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     return latest
 
 
-def not_started(session: Session, machine: Machine) -> Draft:
-    """Return the line that the start that was asked has surely not begun, so that no budget counts it."""
+def start_refused_event(session: Session, machine: Machine) -> Draft:
+    """Return the line that a requested start has surely not begun, so that budgets do not count it."""
     return start_refused(machine.id, "the provider did not take it", session.clock())
 
 
@@ -182,39 +186,47 @@ def terminate_with_resources(
     machine: Machine,
     *,
     why: str,
-    failed: bool = False,
+    launch_failed: bool = False,
     check: _Check = None,
-    is_judged: bool = False,
+    is_by_reaper: bool = False,
 ) -> Termination:
-    """End the machine and all that was made with it, images of it included; return once all is proved gone.
+    """End the machine and all resources that were created with it, images of it included; return once all are gone.
 
-    `failed`: because it never came up. `check` is given its row once nobody else is at the machine, and raises where it
-    is not to be ended any more; `is_judged` is as of `request_all`. Works on every machine of this ledger, also one
-    whose launch was interrupted or whose end was, and on one that is parked. Raises StopUnproved when the proof did not
-    come in time, EndRefused where something protects it (it is stopped then, where it can be), Unrecorded when the
-    machine is gone and the ledger does not know it yet, RoleNeeded where it is not theirs to end.
+    `launch_failed`: it never came up. `check` gets the machine once its lock is held, and raises where it is not to be
+    ended any more; `is_by_reaper` is as in `request_all`. Works on every machine of this ledger, also one whose launch
+    or end was interrupted, and on a parked one. Raises StopUnproved when the proof did not come in time, EndRefused
+    where something protects it (it is stopped then, if it can be), Unrecorded when it is gone and the ledger does not
+    have that yet, RoleNeeded where the user may not end it.
     """
-    end = partial(_end, session, why=why, failed=failed, check=check, is_judged=is_judged)
-    return without_ledger(session, machine, end, lambda one: f"{one.machine.name} was ended and nothing of it is left")
+    end = partial(_end, session, why=why, launch_failed=launch_failed, check=check, is_by_reaper=is_by_reaper)
+    return without_ledger(
+        session, machine, end, lambda result: f"{result.machine.name} was ended and nothing of it is left"
+    )
 
 
-def _end(session: Session, machine: Machine, *, why: str, failed: bool, check: _Check, is_judged: bool) -> Termination:
+def _end(
+    session: Session, machine: Machine, *, why: str, launch_failed: bool, check: _Check, is_by_reaper: bool
+) -> Termination:
     check_may(session, machine, "end")
     with lock_machine(session, machine):
         if check is not None:
             check(session.ledger.machine(machine.id) or machine)
-        machine, on_purpose = _end_with_resources(session, machine, why, failed=failed, is_judged=is_judged)
-    return _ended_result(session, machine, on_purpose)
+        machine, named_resources = _end_with_resources(
+            session, machine, why, launch_failed=launch_failed, is_by_reaper=is_by_reaper
+        )
+    return _ended_result(session, machine, named_resources)
 
 
 def end_locked(
-    session: Session, machine: Machine, *, why: str, failed: bool = False, is_requested: bool = False
+    session: Session, machine: Machine, *, why: str, launch_failed: bool = False, is_requested: bool = False
 ) -> Termination:
     """Terminate the machine and its resources, as `terminate_with_resources`; the caller holds its lock.
 
     `is_requested`: the caller has written the request, with those of other machines (`request_all`).
     """
-    return _ended_result(session, *_end_with_resources(session, machine, why, failed=failed, is_requested=is_requested))
+    return _ended_result(
+        session, *_end_with_resources(session, machine, why, launch_failed=launch_failed, is_requested=is_requested)
+    )
 
 
 def request_all(
@@ -223,16 +235,18 @@ def request_all(
     machines: Sequence[Machine],
     why: str,
     *,
-    is_judged: bool = False,
+    is_by_reaper: bool = False,
 ) -> frozenset[str]:
-    """Write that nodes of a cluster are to be stopped or ended, in one write, before any is; return which, by id.
+    """Record in one write that nodes of a cluster are to be stopped or ended, before any is; return their ids.
 
-    These are the ones that exist for all we know, and run where they are to be stopped. The next run of the reaper
-    finishes what a killed command leaves; `is_judged`: a run of the reaper decided it, and the next one decides anew.
-    The caller holds their lock.
+    Those are the nodes that exist, as far as is known, and for a stop, those that are billed. The next run of the
+    reaper finishes what a killed command leaves; `is_by_reaper`: a run of the reaper decided it, and the next one
+    decides anew. The caller holds their lock.
     """
-    existing = [one for one in machines if node_exists(one) and (one.billed or action == "terminate")]
-    session.ledger.append([_request_event(session, action, one, why=why, is_judged=is_judged) for one in existing])
+    existing = [node for node in machines if node_exists(node) and (node.billed or action == "terminate")]
+    session.ledger.append(
+        [_request_event(session, action, node, why=why, is_by_reaper=is_by_reaper) for node in existing]
+    )
     return frozenset(machine.id for machine in existing)
 
 
@@ -242,42 +256,56 @@ def _request_event(
     machine: Machine,
     *,
     why: str,
-    failed: bool = False,
-    is_judged: bool = False,
+    launch_failed: bool = False,
+    is_by_reaper: bool = False,
 ) -> Draft:
     """Return the line that is written before the stop or the end of a machine is sent."""
-    who = by(session, machine, "stop" if action == "stop" else "end")
+    who = requested_by(session, machine, "stop" if action == "stop" else "end")
     now = not_before(machine, session.clock())
-    return requested(action, machine.id, why, now, host=platform.node(), who=who, failed=failed, judged=is_judged)
+    return requested(
+        action, machine.id, why, now, host=platform.node(), who=who, failed=launch_failed, judged=is_by_reaper
+    )
 
 
 def _end_with_resources(
-    session: Session, machine: Machine, why: str, *, failed: bool, is_requested: bool = False, is_judged: bool = False
+    session: Session,
+    machine: Machine,
+    why: str,
+    *,
+    launch_failed: bool,
+    is_requested: bool = False,
+    is_by_reaper: bool = False,
 ) -> tuple[Machine, Sequence[ProviderResource]]:
-    with on_abort(unproved("end", machine.name)), on_denied(session, machine, "down"):
+    with on_abort(unproved("end", machine.name)), explain_refused_credential(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            request = None if is_requested else partial(_request_event, why=why, failed=failed, is_judged=is_judged)
+            request = (
+                None
+                if is_requested
+                else partial(_request_event, why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper)
+            )
             machine = _resolve_and_end(session, machine, why, request)
-            machine, on_purpose = retention_records.delete_all(session, session.ledger.machine(machine.id) or machine)
+            machine, named_resources = retention_records.delete_all(
+                session, session.ledger.machine(machine.id) or machine
+            )
         except (LedgerAway, Unrecorded):
             raise
-        except (LedgerUnavailable, InvalidRequest) as error:  # no reason to leave it on
+        except (LedgerUnavailable, InvalidRequest) as error:  # no reason to let it run on
             raise terminate_without_ledger(session, machine, error, with_retained=True) from error
-        if not session.ledger_away:  # the saved call tells what the machine was, until the ledger knows of its end
+        if not session.ledger_away:  # the saved call identifies the machine until its end is recorded
             saved.delete(session.home.attempts, machine.token or "none")
-    return machine, on_purpose
+    return machine, named_resources
 
 
-def _ended_result(session: Session, machine: Machine, on_purpose: Sequence[ProviderResource]) -> Termination:
-    clean_up_local_files(session)  # not under the lock: what is locked may still be made
+def _ended_result(session: Session, machine: Machine, named_resources: Sequence[ProviderResource]) -> Termination:
+    clean_up_local_files(session)  # not under the lock: it skips files of a locked launch
     with suppress(LedgerUnavailable):  # the next sync writes it
-        retention_records.record_resources(session, on_purpose)
-    return Termination(machine, tuple(on_purpose), _remaining_files(session, machine))
+        retention_records.record_resources(session, named_resources)
+    return Termination(machine, tuple(named_resources), _remaining_files(session, machine))
 
 
 def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | None:
-    """Return which files of its owner's were left where the machine was."""
+    """Return which files of the owner stay on the computer where the machine was."""
     if not machine.provider_id:
         return None
     with suppress(CloudgpuError):
@@ -304,11 +332,16 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
         session.ledger.append([request(session, "terminate", machine)])
-    ask = partial(provider.terminate, not_none(machine.provider_id))
+    terminate = partial(provider.terminate, not_none(machine.provider_id))
     try:
         with on_abort(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
             machine = stop_proof.request_until_confirmed(
-                session, machine, lambda seen: bool(seen.terminated_at), ask, seen_running=exists, seen_by_get=exists
+                session,
+                machine,
+                lambda seen: bool(seen.terminated_at),
+                terminate,
+                seen_running=exists,
+                seen_by_get=exists,
             )
     except EndRefused as refusal:
         raise stop_proof.stop_instead(session, machine, refusal) from refusal.__cause__
@@ -330,10 +363,10 @@ def _provider_or_request(session: Session, machine: Machine, request: Callable[.
 
 
 def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:
-    """Return the machine, and whether its provider has it now, billed if it was: some are unknown as soon as they end.
+    """Return the machine, and whether its provider lists it now and bills it, if it was billed.
 
-    When it stopped by itself is written: nobody tells that after its end. One that others are ending is not there in
-    this sense. What the provider does not say keeps nothing from its end.
+    Some providers forget a machine as soon as it ends, so when it stopped by itself is recorded now. A machine that is
+    being ended already does not count as listed. An error of the provider does not prevent the end.
     """
     try:
         instance = provider.get(not_none(machine.provider_id))
@@ -346,17 +379,17 @@ def _refresh_before_end(session: Session, provider: Provider, machine: Machine) 
 
 
 def admit_all(session: Session, view: View, machines: Sequence[Machine], override: str | None) -> list[Draft]:
-    """Return the lines that go with the admission of all of these, or of none of them, as `admit` does of one."""
+    """Return the lines of the admission of all of these machines, or raise for all, as `admit` does for one."""
     name = machines[0].gang.name if machines[0].gang else ""
     return admit(session, view, machines[0], override, others=machines[1:], of_cluster=name)
 
 
 def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who: RequestedBy) -> Draft:
-    """Return the line that records a lease that was set; `who` is `authorization.by`."""
+    """Return the line that records a lease that was set; `who` is from `authorization.requested_by`."""
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 
-def pausable(session: Session, machine: Machine) -> Any:
+def pausable_provider(session: Session, machine: Machine) -> Any:
     """Return the provider of a machine that can be stopped and started; raise InvalidRequest for another one."""
     provider = session.provider_of(machine)
     if machine.stoppable is False or not isinstance(provider, Pausable):
@@ -370,7 +403,7 @@ def pausable(session: Session, machine: Machine) -> Any:
 
 
 def resolve_launch(session: Session, machine: Machine) -> Machine:
-    """Return a machine's row of now, once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
+    """Return the current machine once the outcome of its launch is known; raise InstanceNotFound if it is gone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.launch_status == "open":
         machine = settle(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
@@ -380,17 +413,17 @@ def resolve_launch(session: Session, machine: Machine) -> Machine:
 
 
 def lock_machine(session: Session, machine: Machine) -> AbstractContextManager[None]:
-    """Return what keeps every other process from this machine, and from launches of the same request."""
+    """Return the lock of this machine, which is also that of launches of the same request."""
     if session.is_locked(name := lock_name(machine.key or machine.id)):
         session.report_wait(f"{machine.name}: another cloudgpu is at work on it; waiting for it")
     return session.lock(name, wait=900)
 
 
 @contextmanager
-def on_denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
-    """Let a refused credential inside say first that the machine goes on, with its price, and how it is ended by hand.
+def explain_refused_credential(session: Session, machine: Machine, verb: str) -> Iterator[None]:
+    """Add to the error of a refused credential in this block that the machine runs on, its price, and how to end it.
 
-    `verb` is what was asked: `stop` or `down`. A machine of the user's own, and one that is gone, is nobody's bill.
+    `verb` is `stop` or `down`. Nothing is added for an on-premises machine, or one that is gone: it costs nothing.
     """
     try:
         yield
@@ -403,7 +436,9 @@ def on_denied(session: Session, machine: Machine, verb: str) -> Iterator[None]:
         if latest.terminated_at is None and not is_owned(latest.provider):
             error.message = f"{latest.name} was not {_PAST_TENSE[verb]}: {_running_text(latest)}. {error.message}"
             error.args = (error.message,)
-            error.next = f"{_manual_text(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
+            error.next = (
+                f"{_console_text(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
+            )
         raise
 
 
@@ -418,14 +453,14 @@ def _running_text(machine: Machine) -> str:
     return f"it runs on and is billed {cost}"
 
 
-def _manual_text(machine: Machine) -> str:
+def _console_text(machine: Machine) -> str:
     id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
     where = f"in the console of {machine.provider}"
-    if page := CONSOLES.get(machine.provider):
+    if page := CONSOLE_URLS.get(machine.provider):
         where = f"at {page.replace('REGION', machine.region or '').replace('ID', id_ or '')}"
     return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
 
 
 def _remedy(error: AuthFailed, machine: Machine, verb: str) -> str:
     steps = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
-    return ". ".join(way for way in steps if way)
+    return ". ".join(step for step in steps if step)

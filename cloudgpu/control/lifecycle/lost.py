@@ -1,4 +1,4 @@
-"""Takes a machine for gone by somebody's word: where its account, or its computer, will never answer here again."""
+"""Records a machine as gone on its owner's word, where its account or computer will never answer again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cloudgpu.views.ended import ended_error
 
 
 def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
-    """Write that the machine is gone because whoever is at work here says so, and why; return the machine.
+    """Record that the machine is gone because its owner says so, and why; return the machine.
 
-    Nothing is asked to end. A later look that finds the machine brings it back. Raises InvalidRequest for a machine
+    No request is sent. A later sync that finds the machine records that it exists. Raises InvalidRequest for a machine
     that can be asked from here or without a reason, ProviderUnavailable where a cloud is merely silent,
     InstanceNotFound for one that has ended, RoleNeeded where it is not theirs to end.
     """
@@ -40,13 +40,13 @@ def record_as_lost(session: Session, machine: Machine, why: str) -> Machine:
         if machine.launch_status == "open":
             lines = [launch_settled(machine.id, not_none(machine.token), "void", proof, now)]
         lost = session.ledger.append_to(machine, lines)
-        if is_on_computer(machine):  # a cloud may still make what a call asked for: settling it needs that call
+        if is_on_computer(machine):  # a cloud may still create the machine: settling the launch needs its saved call
             saved.delete(session.home.attempts, machine.token or "none")
     return lost
 
 
 def check_lost(session: Session, machine: Machine, option: str) -> None:
-    """Raise as `record_as_lost` would for a machine that answers from here, or is not theirs to end; change nothing."""
+    """Raise as `record_as_lost` would, where the machine answers from here or the user may not end it."""
     try:
         _check_owner(session, machine)
         _check_out_of_reach(session, machine)
@@ -56,7 +56,7 @@ def check_lost(session: Session, machine: Machine, option: str) -> None:
 
 
 def _check_owner(session: Session, machine: Machine) -> None:
-    """Raise where this is not theirs to say: without roles only the owner of that name may."""
+    """Raise where the user may not record this: without roles, only the machine's owner may."""
     authorization = authorization_of(session)
     check_may(session, machine, "end", authorization=authorization)
     if authorization.role is Role.ALONE and machine.owner and not is_mine(session, machine):
@@ -76,7 +76,7 @@ def _check_out_of_reach(session: Session, machine: Machine) -> None:
     except (NotReachableHere, InvalidRequest):
         return
     except ProviderUnavailable:
-        if not is_on_computer(machine):  # a cloud answers again
+        if not is_on_computer(machine):  # a cloud will answer again
             raise
         return
     raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""Parks a machine that cannot be stopped: it ends, its disk is kept as an image, `start` brings it back."""
+"""Parks a machine that cannot be stopped: it ends, its disk is kept as an image, and `start` restores it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from cloudgpu.underway import on_abort, unproved
 
 
 def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -> Machine:
-    """End the machine keeping its disk, and prove that; make an image of the disk, and remove the disk.
+    """End the machine but keep its disk, and prove that; make an image of the disk, and delete the disk.
 
-    Without `finish` the image is left to the looks that come, which go on with it.
-
-    Goes on where an earlier process stopped, with a machine that has ended too. The caller holds the lock. Returns the
-    row of the parked machine. Raises StopUnproved when the end could not be proved, ProviderUnavailable when the image
-    took too long, InstanceNotFound when there is no disk to keep.
+    Without `finish` the image is left to the next syncs. Continues where an earlier process stopped, also for a machine
+    that has ended. The caller holds the lock. Returns the parked machine. Raises StopUnproved when the end could not be
+    proved, ProviderUnavailable when the image took too long, InstanceNotFound when there is no disk to keep.
     """
     if not retention_records.supports_images(session, machine):
         raise _cannot_park_error(machine)
@@ -57,21 +55,21 @@ def _end_keeping_disk(session: Session, machine: Machine) -> Machine:
         raise _cannot_park_error(machine)
     session.report(f"{machine.name}: ending it, its disk is kept")
     read_counter_before_end(session, machine)
-    ask = partial(provider.terminate_keeping_disk, not_none(machine.provider_id))
-    machine = _wait_until_gone(session, machine, ask, keeping_disk=True)
+    end = partial(provider.terminate_keeping_disk, not_none(machine.provider_id))
+    machine = _wait_until_gone(session, machine, end, keeping_disk=True)
     record_spot_cost(session, machine)
     return timers.delete_timer(session, machine)
 
 
 def _wait_until_gone(
-    session: Session, machine: Machine, ask: Callable[[], None], *, keeping_disk: bool = False
+    session: Session, machine: Machine, request: Callable[[], None], *, keeping_disk: bool = False
 ) -> Machine:
     try:
         return request_until_confirmed(
             session,
             machine,
             lambda seen: bool(seen.terminated_at),
-            ask,
+            request,
             seen_running=keeping_disk,
             require_repeated_404=keeping_disk,
         )

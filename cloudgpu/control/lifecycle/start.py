@@ -1,4 +1,4 @@
-"""Starts stopped machines: their lease of now, what budgets say of it, and the call itself."""
+"""Starts stopped machines: their new lease, its admission by budgets, and the call itself."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cloudgpu.control.lifecycle.lifecycle import (
     admit_all,
     lease_event,
     lock_machine,
-    not_started,
-    pausable,
+    pausable_provider,
     resolve_launch,
+    start_refused_event,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import item_of_machine, start_price_events
 from cloudgpu.control.session.guarding import check_start_guarded, without_waiver
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import by, check_may, check_override
+from cloudgpu.control.team.authorization import check_may, check_override, requested_by
 from cloudgpu.core.budgets.refusal import Remedy, shorter_launch
 from cloudgpu.core.clusters.completeness import partly_started
 from cloudgpu.core.events.log import Draft
@@ -45,30 +45,32 @@ from cloudgpu.views.ended import ended_error
 UP_STATES = ("running", "pending")
 
 
-def new_lease(session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None = None) -> Lease:
-    """Return the lease of a start now: `span` long (or as its policy says), renewable as long as at its launch.
+def new_lease(
+    session: Session, machine: Machine, length: timedelta | None, renewable_for: timedelta | None = None
+) -> Lease:
+    """Return the lease of a start now: `length` long (or as its policy says), renewable for as long as at its launch.
 
-    Not as long as the policy says now: a start gives a machine no longer life than was agreed to, unless `span` or
-    `renew` does. Raises InvalidRequest where `span` is None and the machine's policy cannot be read any more, and for
-    a `renew` that is shorter than `span`, or one of them beyond the lab's limits.
+    Not for as long as the policy says now: a start gives a machine no longer life than its launch did, unless `length`
+    or `renewable_for` does. Raises InvalidRequest where `length` is None and the machine's policy cannot be read any
+    more, for a `renewable_for` shorter than `length`, and for one of them beyond the lab's limits.
     """
     now = session.clock().replace(microsecond=0)
-    wanted = _requested_lease(session, machine, span, renew, now)
-    return start_within(wanted, now, limits_of(session), typed=(span is not None, renew is not None))
+    wanted = _requested_lease(session, machine, length, renewable_for, now)
+    return start_within(wanted, now, limits_of(session), typed=(length is not None, renewable_for is not None))
 
 
 def _requested_lease(
-    session: Session, machine: Machine, span: timedelta | None, renew: timedelta | None, now: datetime
+    session: Session, machine: Machine, length: timedelta | None, renewable_for: timedelta | None, now: datetime
 ) -> Lease:
-    agreed_s = machine.renew_s
-    if renew is not None:
-        lease = span or min(lifetime_of_start(session, machine, None).lease, renew)
-        check_renewable(lease, renew)
-        return Lease(now + lease, now + renew)
-    if span is not None and agreed_s:
-        return Lease(now + span, now + max(span, timedelta(seconds=agreed_s)))
-    policy_lifetime = lifetime_of_start(session, machine, span)
-    renewable = timedelta(seconds=agreed_s) if agreed_s else policy_lifetime.renew_until
+    launch_renew_s = machine.renew_s
+    if renewable_for is not None:
+        lease = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
+        check_renewable(lease, renewable_for)
+        return Lease(now + lease, now + renewable_for)
+    if length is not None and launch_renew_s:
+        return Lease(now + length, now + max(length, timedelta(seconds=launch_renew_s)))
+    policy_lifetime = lifetime_of_start(session, machine, length)
+    renewable = timedelta(seconds=launch_renew_s) if launch_renew_s else policy_lifetime.renew_until
     return Lease(now + min(policy_lifetime.lease, renewable), now + renewable)
 
 
@@ -78,21 +80,21 @@ def start(
     """Start a stopped machine under a new lease and return the machine once the start is accepted.
 
     Raises InvalidRequest for a machine that cannot be started, InstanceNotFound for one that is gone, BudgetRefused
-    where a budget does not allow it; `override` says why to pass it. RoleNeeded where it is not theirs to start. Where
-    only scheduled runs of the reaper would end it and none is heard, InvalidRequest, unless `no_guard`.
+    where a budget does not admit it; `override` is the reason to pass it. RoleNeeded where the user may not start it.
+    InvalidRequest, unless `no_guard`, where only scheduled runs of the reaper can end it and there are none.
     """
     check_start(session, [machine], override)
-    with lock_machine(session, machine), on_abort(may_start_text(machine, machine.name)):
+    with lock_machine(session, machine), on_abort(interrupted_start_text(machine, machine.name)):
         latest = refresh_to_start(session, machine)
-        if latest.state in UP_STATES:  # one that cannot be stopped, too: its comeback was interrupted
+        if latest.state in UP_STATES:  # also a parked machine whose restore was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
-            return withdraw_end(session, latest)
+            return withdraw_termination(session, latest)
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_locked(session, latest, lease)
 
 
 def check_start(session: Session, machines: Sequence[Machine], override: str | None) -> None:
-    """Raise what `start` raises before anything is asked: one decision may be about several machines."""
+    """Raise what `start` raises before it asks a provider, for all machines that are started together."""
     for machine in machines:
         check_may(session, machine, "start")
     check_override(session, override)
@@ -100,16 +102,16 @@ def check_start(session: Session, machines: Sequence[Machine], override: str | N
     sync_before_admission(session, {}, lambda budget: any(budget.scope.covers(machine) for machine in machines))
 
 
-def may_start_text(machine: Machine, name: str) -> str:
-    """Return what an interruption of the start of `name` leaves; `machine` is one that it starts."""
+def interrupted_start_text(machine: Machine, name: str) -> str:
+    """Return the message for an interrupted start of `name`, a machine or cluster; `machine` is one that it starts."""
     billed = billed_text(machine, ", and billed")
     return f"{name} may be starting{billed}. cloudgpu start {name} continues; cloudgpu stop {name} stops it."
 
 
 def refresh_to_start(session: Session, machine: Machine) -> Machine:
-    """Ask a machine's provider and return the machine of now; raise InstanceNotFound where it has ended.
+    """Refresh a machine that is to be started and return it; raise InstanceNotFound where it has ended.
 
-    As all of a start but `check_start`, it is done under the machine's lock, which the caller holds.
+    The caller holds the machine's lock, as for all of a start but `check_start`.
     """
     latest = refresh(session, resolve_launch(session, machine))
     if latest.terminated_at:
@@ -126,28 +128,28 @@ def admit_start(
     no_guard: bool = False,
     running_nodes: Sequence[Machine] = (),
 ) -> None:
-    """Write that the starts of these machines are asked, where the budgets carry all of them at the prices of now.
+    """Record the requested starts of these machines, if the budgets admit all of them at the prices of now.
 
-    `running_nodes` are other nodes of their cluster: the same write takes back a stop or an end of them that is not
-    done yet. Raises InvalidRequest where nothing would end one of them, unless `no_guard`, and where the host of one
-    leaves before the lease ends. Those that an interrupted start has started are of this start, too.
+    `running_nodes` are other nodes of their cluster: the same write withdraws a requested stop or end of them. Nodes
+    that an interrupted start has started count to this start, too. Raises InvalidRequest where nothing would end one of
+    them, unless `no_guard`, and where the host of one leaves before the lease ends.
     """
     if not no_guard:
         check_start_guarded(session, machines)
     now, interrupted = session.clock(), partly_started([*running_nodes, *machines])
-    to_start, lines = list[Machine](), withdraw_requests_events(session, running_nodes)
+    to_start, events = list[Machine](), withdrawal_events(session, running_nodes)
     if interrupted is not None:
-        lines += [_start_event(session, one, now, running=True) for one in interrupted.started]
+        events += [_start_event(session, node, now, running=True) for node in interrupted.started]
     for machine in machines:
-        provider = pausable(session, machine)
+        provider = pausable_provider(session, machine)
         timers.check_host_stays(session, machine, lease.expires)
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
-        prices, who = _new_price(session, machine, provider), by(session, machine, "start")
-        to_start.append(_with_price(row_until(machine, lease.renew_until), prices))
-        lines += [
+        price_events, who = _price_events(session, machine, provider), requested_by(session, machine, "start")
+        to_start.append(_with_price(row_until(machine, lease.renew_until), price_events))
+        events += [
             lease_event(machine, lease, "start", now, who=who),
-            *prices,
+            *price_events,
             _start_event(session, machine, now, waived=no_guard and needs_runs(without_waiver(machine))),
         ]
     provider = session.provider_of(machines[0])
@@ -155,46 +157,46 @@ def admit_start(
 
     def build_events(view: View) -> Sequence[Draft]:
         check_credit(session, view, credit, to_start, scope, lease_length)
-        return [*lines, *admit_all(session, view, to_start, override)]
+        return [*events, *admit_all(session, view, to_start, override)]
 
     until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
     append_if_admitted(session, build_events, Remedy(until))
 
 
-def withdraw_requests_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:
-    """Return the lines of a start for those of these machines, which run, whose stop or end is requested, not done."""
+def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:
+    """Return the lines that withdraw a requested stop or end of those of these running machines that have one."""
     return [
-        _start_event(session, one, _after_its_request(session, one), running=True)
-        for one in running_nodes
-        if one.pending_action == "stop" or one.discard
+        _start_event(session, machine, _time_after_request(session, machine), running=True)
+        for machine in running_nodes
+        if machine.pending_action == "stop" or machine.discard
     ]
 
 
-def withdraw_end(session: Session, machine: Machine) -> Machine:
-    """Take back an end of a machine that was requested and is not done; return it. A cluster's is taken back whole."""
+def withdraw_termination(session: Session, machine: Machine) -> Machine:
+    """Withdraw the requested end of a machine; return the machine. That of a cluster's node is not withdrawn alone."""
     machine = session.ledger.machine(machine.id) or machine
     if machine.gang is not None or not machine.discard:
         return machine
-    return session.ledger.append_to(machine, withdraw_requests_events(session, [machine]))
+    return session.ledger.append_to(machine, withdrawal_events(session, [machine]))
 
 
 def _start_event(
     session: Session, machine: Machine, now: datetime, *, waived: bool = False, running: bool = False
 ) -> Draft:
-    host, who = platform.node(), by(session, machine, "start")
+    host, who = platform.node(), requested_by(session, machine, "start")
     return requested("start", machine.id, "asked", now, host=host, who=who, waived=waived, running=running)
 
 
-def _after_its_request(session: Session, machine: Machine) -> datetime:
-    """Return the time of now, or that of the stop or end requested, where another computer's clock is ahead."""
+def _time_after_request(session: Session, machine: Machine) -> datetime:
+    """Return now, or the time of the requested stop or end where another computer's clock is ahead."""
     kinds = ("stop_requested", "terminate_requested")
     times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind in kinds]
     return max([not_before(machine, session.clock()), *map(from_iso, times)])
 
 
-def _with_price(machine: Machine, prices: Sequence[Draft]) -> Machine:
-    for line in prices:
-        price, on_demand = line.body.get("price"), line.body.get("on_demand")
+def _with_price(machine: Machine, price_events: Sequence[Draft]) -> Machine:
+    for event in price_events:
+        price, on_demand = event.body.get("price"), event.body.get("on_demand")
         machine = machine._replace(
             price=HourlyPrice.of(price) if price else machine.price,
             on_demand=HourlyPrice.of(on_demand) if on_demand else machine.on_demand,
@@ -204,18 +206,18 @@ def _with_price(machine: Machine, prices: Sequence[Draft]) -> Machine:
 
 def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
     """Start a machine whose start was admitted, and return the machine once that is accepted."""
-    provider = pausable(session, machine)
+    provider = pausable_provider(session, machine)
     session.report(f"{machine.name}: starting")
     try:
-        _tag(provider, machine, lease)
+        _set_lease_tags(provider, machine, lease)
         timers.move_timer_before_start(session, session.ledger.machine(machine.id) or machine)
     except CloudgpuError:
-        session.ledger.append([not_started(session, machine)])
+        session.ledger.append([start_refused_event(session, machine)])
         raise
     try:
         provider.start(machine.provider_id)
     except (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest) as error:
-        session.ledger.append([not_started(session, machine)])
+        session.ledger.append([start_refused_event(session, machine)])
         if isinstance(error, NoCapacity):
             error.next = error.next or "Try again later: its disk remains. Or launch another machine: cloudgpu up --new"
         raise
@@ -227,7 +229,7 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
 
 
 def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUnavailable) -> Machine:
-    """Look whether a request arrived that was not answered; raise `error`, with the way out, where nothing is known."""
+    """Refresh the machine after a start without an answer; raise `error` with a remedy where that gets none either."""
     billed = billed_text(machine, ", and billed")
     error.next = f"It may be running{billed}. Run: cloudgpu show {machine.name} --refresh"
     try:
@@ -236,13 +238,13 @@ def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUn
         raise error from None
 
 
-def _tag(provider: Provider, machine: Machine, lease: Lease) -> None:
+def _set_lease_tags(provider: Provider, machine: Machine, lease: Lease) -> None:
     if isinstance(provider, Taggable):
         provider.tag(not_none(machine.provider_id), lease.tags())
 
 
-def _new_price(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
-    """Return the line of a price that is not the one of the launch any more; prices of the past stay as they were."""
+def _price_events(session: Session, machine: Machine, provider: Provider) -> list[Draft]:
+    """Return the line of the current price, where it differs from the price in force."""
     from cloudgpu.providers.attached_costs import discounted_prices
 
     now = session.clock()

@@ -1,6 +1,6 @@
-"""Says, before anybody confirms the end of machines, what it takes away and what still runs on them.
+"""Says, before a user confirms the end of machines, what is deleted and which processes still run there.
 
-What still runs is told where a machine's computer goes on without it.
+Processes are listed only where the computer of a machine stays when it ends.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ if TYPE_CHECKING:
 
 
 def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
-    """Return, in whole sentences, what ending these machines deletes and what it leaves. Asks nobody."""
+    """Return, as sentences, what ending these machines deletes and what it leaves. Asks no provider."""
     by_sentence: dict[str, list[Machine]] = {}
     for machine in machines:
         by_sentence.setdefault(_remaining_text(session, machine), []).append(machine)
     if len(by_sentence) == 1:
         (remaining,) = by_sentence
-        return " ".join((remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volumes(machines)))
-    each = (
-        f"{_names(some)}: {remaining}" if remaining else _deleted_text([machine.name for machine in some])
-        for remaining, some in by_sentence.items()
+        return " ".join(
+            (remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volume_sentences(machines))
+        )
+    parts = (
+        f"{_names_text(group)}: {remaining}" if remaining else _deleted_text([machine.name for machine in group])
+        for remaining, group in by_sentence.items()
     )
-    return " ".join((*each, *_volumes(machines)))
+    return " ".join((*parts, *_volume_sentences(machines)))
 
 
 def _remaining_text(session: Session, machine: Machine) -> str:
-    """Return what its provider says that an end leaves; empty where all that is on the machine goes."""
+    """Return what the provider leaves when a machine ends; empty where everything on it is deleted."""
     for name in (machine.account, *session.settings.accounts, machine.provider):
         with suppress(CloudgpuError):
             provider: Provider = session.provider(name)
@@ -50,12 +52,12 @@ def _deleted_text(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 
-def _names(machines: Sequence[Machine]) -> str:
+def _names_text(machines: Sequence[Machine]) -> str:
     return ", ".join(machine.name for machine in machines)
 
 
-def _volumes(machines: Sequence[Machine]) -> Iterator[str]:
-    """Yield that volumes stay, where a machine has one."""
+def _volume_sentences(machines: Sequence[Machine]) -> Iterator[str]:
+    """Yield the sentence that volumes stay, where a machine has one."""
     setups = [machine.setup for machine in machines if machine.setup]
     names = sorted({volume.name for volume in (setup.volume for setup in setups) if volume})
     if names:
@@ -65,25 +67,24 @@ def _volumes(machines: Sequence[Machine]) -> Iterator[str]:
 MAX_PARALLEL = 8
 
 
-def still_running(session: Session, machines: Sequence[Machine]) -> list[BusyMachine]:
-    """Return for each machine what runs there and ends with it; `processes` is null where that is not known.
+def machines_with_processes(session: Session, machines: Sequence[Machine]) -> list[BusyMachine]:
+    """Return the machines whose processes end with them; `processes` is null where they are not known.
 
-    Left out are machines that have a computer of their own, which ends with all that is on it, and those on which
-    nothing runs. Raises nothing.
+    Without machines whose whole computer ends with them, and those without processes. Raises nothing.
     """
     to_query = [machine for machine in machines if _can_query(session, machine)]
     if not to_query:
         return []
     with Pool(min(MAX_PARALLEL, len(to_query))) as pool:
-        found = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
-    return [one for one in found if one["processes"] != []]
+        busy = list(pool.map(lambda machine: _busy_machine(session, machine), to_query))
+    return [machine_processes for machine_processes in busy if machine_processes["processes"] != []]
 
 
 def _can_query(session: Session, machine: Machine) -> bool:
     if machine.terminated_at or machine.provider_id is None or machine.state != State.RUNNING:
         return False
     try:
-        return isinstance(session.provider(machine.account), ReportsProcesses)  # asks nobody
+        return isinstance(session.provider(machine.account), ReportsProcesses)  # sends no request
     except CloudgpuError:
         return False
 
@@ -97,4 +98,8 @@ def _busy_machine(session: Session, machine: Machine) -> BusyMachine:
         return busy | {"error": error.message}
     if processes is None:
         return busy | {"error": "its computer does not tell its processes."}
-    return busy | {"processes": [{"pid": one.pid, "command": one.command, "seconds": one.seconds} for one in processes]}
+    return busy | {
+        "processes": [
+            {"pid": process.pid, "command": process.command, "seconds": process.seconds} for process in processes
+        ]
+    }

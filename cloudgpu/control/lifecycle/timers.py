@@ -1,12 +1,12 @@
-"""The timer in the cloud, from here: set after the launch, moved with the lease, dropped once the end is proved.
+"""Sets timers in the cloud: after the launch, with each new lease; and deletes them once the machine is gone.
 
-It never keeps a launch, a start or an end from going on: what could not be set is said, and set by the next run. The
-one exception is a start under a timer of the life before that might still fire: it would stop what was just started.
+A timer that could not be set does not fail a launch, a start or an end: that is reported, and the next run of the
+reaper sets it. The exception is a start while an old timer might still fire: that would stop the started machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,18 +23,18 @@ from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Not
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
 
-_Set = tuple[datetime | None, bool]  # when a timer fires now, None for none; and whether that was changed
-MAX_PARALLEL = 8  # timers set side by side
-PRECISE = timedelta(minutes=3)  # clouds fire to the minute, and a time that is nearly over is set a little later
+_TimerChange = tuple[datetime | None, bool]  # when a timer fires now, None for none; whether it was changed
+MAX_PARALLEL = 8  # timers set in parallel
+TOLERANCE = timedelta(minutes=3)  # clouds fire to the minute, and need some lead
 
 
 @dataclass
 class RepairResult:
-    """What a repair did: names of machines whose timer was set, moved or dropped, and a fault for each that was not.
+    """What a repair did: the names of machines whose timer was set, moved or dropped, and the errors of the others.
 
-    `set` had none before, `moved` one that fired at another time. One that was right already is in neither: it is
-    written down, and nothing is done. `strays` are timers of this ledger whose machine it does not know: account, the
-    provider's id, when they fire.
+    Machines in `set` had no timer before, those in `moved` one that fired at another time. A timer that was right is in
+    neither. `strays` are timers with this ledger's tag whose machine it does not have: account, the provider's id of
+    the machine, when they fire.
     """
 
     set: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class RepairResult:
 def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
     """Let the machine's timer fire at its renew-until; return the machine. No call where it does so already.
 
-    Raises nothing: what fails is told, and tried again by the next run.
+    Raises nothing: a failure is reported, and the next run of the reaper tries again.
     """
     provider = _timer_provider(session, machine)
     if provider is None or not timer_is_due(machine, session.clock()):
@@ -56,7 +56,7 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
         return _set_and_record(session, provider, machine, why)
     except CloudgpuError as error:
         ends_early = _may_fire(machine, session.clock()) and not_none(machine.timer) < not_none(machine.renew_until)
-        until = f" Until then it ends the machine at {_minute(not_none(machine.timer))}." if ends_early else ""
+        until = f" Until then it ends the machine at {_minute_text(not_none(machine.timer))}." if ends_early else ""
         session.report(
             f"{machine.name}: its timer in the cloud is not set ({error.message}) cloudgpu reap sets it.{until}"
         )
@@ -64,7 +64,7 @@ def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
 
 
 def move_timer_before_start(session: Session, machine: Machine) -> None:
-    """Move the timer of the life before to the end of the new lease. A timer that counts from each start stays.
+    """Move the timer of an earlier start to the end of the new lease. A timer that counts from each start stays.
 
     Raises what the provider raised where an old timer might still fire on the machine that is about to start, and
     InvalidRequest as `check_timer_reaches` where it cannot be moved from here.
@@ -83,21 +83,21 @@ def move_timer_before_start(session: Session, machine: Machine) -> None:
             )
             return
         error.message += (
-            f" It was not started: its timer of before would stop it at {_minute(not_none(machine.timer))}."
+            f" It was not started: its timer of before would stop it at {_minute_text(not_none(machine.timer))}."
         )
         raise
 
 
 def check_timer_reaches(session: Session, machine: Machine, until: datetime) -> None:
-    """Raise InvalidRequest where the machine's timer fires before `until` and stays so.
+    """Raise InvalidRequest where the machine's timer fires before `until` and cannot be moved.
 
-    It was fixed at launch, or nothing here may move it with the machine's `renew_until`, where that is to move.
+    It was fixed at launch, or this account's settings may not move it.
     """
     provider = _timer_provider(session, machine)
     if provider is None and iso(until) != machine.renew_until:
         _check_unmovable_timer(session, machine, until)
     limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
-    if limit is not None and until > limit + PRECISE:
+    if limit is not None and until > limit + TOLERANCE:
         raise InvalidRequest(
             f"{machine.name} ends at {limit:%Y-%m-%d %H:%M} UTC: {machine.provider} fixed that at its launch, and "
             "cannot move it.",
@@ -124,21 +124,21 @@ def check_host_stays(session: Session, machine: Machine, until: datetime) -> Non
 def limit_to_timer(session: Session, machine: Machine, lease: Lease) -> Lease:
     """Return a lease that ends with the machine's timer, where that was fixed at its launch; else as it is.
 
-    Tells what it has shortened.
+    Reports what it has shortened.
     """
     provider = _timer_provider(session, machine)
     limit = None if provider is None else provider.timer_limit(not_none(machine.provider_id))
-    if limit is None or machine.renew_until is None or lease.renew_until <= limit + PRECISE:
+    if limit is None or machine.renew_until is None or lease.renew_until <= limit + TOLERANCE:
         return lease
     latest_end = min(limit.replace(microsecond=0), from_iso(machine.renew_until))
     session.report(
-        f"{machine.name}: its timer was fixed at its launch, so it ends at {_minute(iso(latest_end))} at the latest"
+        f"{machine.name}: its timer was fixed at its launch: it ends at {_minute_text(iso(latest_end))} at the latest"
     )
     return Lease(min(lease.expires, latest_end), latest_end)
 
 
 def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) -> None:
-    """Raise InvalidRequest for a timer that was set under other settings (a colleague's), and comes before `until`.
+    """Raise InvalidRequest for a timer that was set with a colleague's settings, and fires before `until`.
 
     It would end the machine at its old time, whatever the lease says.
     """
@@ -146,12 +146,12 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
     if (
         not isinstance(provider, SetsTimer)
         or not _may_fire(machine, now)
-        or until <= from_iso(not_none(machine.timer)) + PRECISE
+        or until <= from_iso(not_none(machine.timer)) + TOLERANCE
     ):
         return
     raise InvalidRequest(
-        f"{machine.name} has a timer in the cloud that ends it at {_minute(not_none(machine.timer))}, and from here it "
-        f"cannot be moved: {provider.why_no_timer()}.",
+        f"{machine.name} has a timer in the cloud that ends it at {_minute_text(not_none(machine.timer))}, and from "
+        f"here it cannot be moved: {provider.why_no_timer()}.",
         field="renew_until",
         value=iso(until),
         next="Run this where the account's settings name the timer's role, or stay within that time.",
@@ -159,7 +159,7 @@ def _check_unmovable_timer(session: Session, machine: Machine, until: datetime) 
 
 
 def delete_timer(session: Session, machine: Machine) -> Machine:
-    """Take the timer of a machine away that is proved gone; return the machine. What fails is told, not raised."""
+    """Delete the timer of a machine that is gone; return the machine. A failure is reported, not raised."""
     provider = _timer_provider(session, machine)
     if provider is None:
         return machine
@@ -171,9 +171,9 @@ def delete_timer(session: Session, machine: Machine) -> Machine:
 
 
 def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool = False) -> RepairResult:
-    """Set missing timers and delete_timer those of ended machines; calls a provider only if the ledger has such a case.
+    """Set missing timers and delete those of ended machines; calls a provider only if the ledger has such a case.
 
-    `machines` may have ended ones among them. A `sweep` asks the providers which timers there are, and compares.
+    `machines` may include ended ones. A `sweep` also lists the timers at the providers, and compares.
     """
     result, machines, now = RepairResult(), list(machines), session.clock()
     due = [machine for machine in machines if timer_is_due(machine, now)]
@@ -187,9 +187,9 @@ def repair_timers(session: Session, machines: Iterable[Machine], *, sweep: bool 
 
 
 def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None:
-    """Set the timers that the ledger does not know, after asking which there are: a stray, once adopted, may have one.
+    """Set the timers that the ledger does not have, unless the provider lists one: an adopted machine may have one.
 
-    Asked is once for all machines of an account. Where that is not answered, each is set, whatever it has.
+    They are listed once for all machines of an account. Where that fails, each is set.
     """
     for _, provider, machines in _by_account(session, due, result):
         timers: Mapping[str, datetime] | None = None
@@ -206,29 +206,31 @@ def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None
 
 
 def _is_timer_right(machine: Machine, at: datetime | None, now: datetime) -> bool:
-    """Say whether a timer fires when the machine's is to."""
-    return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= PRECISE
+    """Say whether a timer that fires at `at` is right for the machine."""
+    return at is not None and abs(at - max(from_iso(not_none(machine.renew_until)), now)) <= TOLERANCE
 
 
 def _for_each_machine(
     session: Session,
     machines: list[Machine],
-    ask: Callable[[SetsTimer, Machine], _Set],
+    change: Callable[[SetsTimer, Machine], _TimerChange],
     result: RepairResult,
     timers: Mapping[str, datetime] | None = None,
 ) -> None:
-    """Ask for these machines side by side, and write down what was done; of one silence one fault is enough.
+    """Change the timers of these machines in parallel, and record that; one error is enough for each silent region.
 
-    `timers` are the timers that were seen before; None where that is not known.
+    `timers` are those that were listed before; None where they were not.
     """
-    asked = [(provider, machine) for _, provider, some in _by_account(session, machines, result) for machine in some]
+    targets = [
+        (provider, machine) for _, provider, group in _by_account(session, machines, result) for machine in group
+    ]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(MAX_PARALLEL) as pool:
-        outcomes = list(pool.map(lambda one: _try_call(ask, *one, silent), asked))
+        outcomes = list(pool.map(lambda target: _try_call(change, *target, silent), targets))
     reported: set[tuple[str, str, str]] = set()
-    for (_, machine), outcome in zip(asked, outcomes, strict=True):
+    for (_, machine), outcome in zip(targets, outcomes, strict=True):
         if isinstance(outcome, InstanceNotFound):
-            continue  # the next sync sees that it has gone
+            continue  # the next sync records that it is gone
         if isinstance(outcome, CloudgpuError):
             silence = (machine.account, machine.region, outcome.kind)
             result.faults += [outcome] * (silence not in reported)
@@ -242,27 +244,27 @@ def _for_each_machine(
 
 
 def _try_call(
-    ask: Callable[[SetsTimer, Machine], _Set],
+    change: Callable[[SetsTimer, Machine], _TimerChange],
     provider: SetsTimer,
     machine: Machine,
     silent: dict[tuple[str, str], Silent],
 ) -> Any:
-    """Ask about one machine; where its region took such a question and said nothing, it is not asked again."""
+    """Change one machine's timer; a region that did not answer an earlier call is not called again."""
     region = (machine.account, machine.region)
     try:
-        return silent.get(region) or ask(provider, machine)
+        return silent.get(region) or change(provider, machine)
     except CloudgpuError as error:
         if isinstance(error, Silent):
             silent[region] = error
         return error
 
 
-def _set_timer(provider: SetsTimer, machine: Machine) -> _Set:
+def _set_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
     at = from_iso(not_none(machine.renew_until))
     return at, provider.set_timer(not_none(machine.provider_id), at, action=timer_action(machine))
 
 
-def _drop_timer(provider: SetsTimer, machine: Machine) -> _Set:
+def _drop_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
     provider.drop_timer(not_none(machine.provider_id))
     return None, True
 
@@ -283,28 +285,22 @@ def _repair_by_listing(session: Session, machines: list[Machine], result: Repair
 def _repair_all(
     session: Session, machines: list[Machine], timers: Mapping[str, datetime], result: RepairResult
 ) -> None:
-    """Put right each machine whose timer is not where the ledger says."""
+    """Correct each timer that does not fire when the ledger says."""
     now, wrong, outlived = session.clock(), list[Machine](), list[Machine]()
-    for machine, wanted in _wrong_timers(machines, now):
-        fires_at = timers.get(machine.provider_id or "")
-        if wanted is not None and not _is_timer_right(machine, fires_at, now):
+    for machine in machines:
+        is_due, fires_at = timer_is_due(machine._replace(timer=None), now), timers.get(machine.provider_id or "")
+        if is_due and not _is_timer_right(machine, fires_at, now):
             wrong.append(machine)
-        elif wanted is None and fires_at is not None and machine.terminated_at is not None:
+        elif not is_due and fires_at is not None and machine.terminated_at is not None:
             outlived.append(machine)
     _for_each_machine(session, wrong, _set_timer, result, timers)
     _for_each_machine(session, outlived, _drop_timer, result)
 
 
-def _wrong_timers(machines: list[Machine], now: datetime) -> Iterator[tuple[Machine, datetime | None]]:
-    for machine in machines:
-        needs = timer_is_due(machine._replace(timer=None), now)
-        yield machine, from_iso(not_none(machine.renew_until)) if needs else None
-
-
 def _may_fire(machine: Machine, now: datetime) -> bool:
-    """Say whether the last timer that was set might still do something."""
+    """Say whether the last timer that was set might still fire."""
     at = machine.timer
-    return at is not None and (from_iso(at) + PRECISE > now or timer_action(machine) is TimerAction.STOP_AGAIN)
+    return at is not None and (from_iso(at) + TOLERANCE > now or timer_action(machine) is TimerAction.STOP_AGAIN)
 
 
 def _set_and_record(session: Session, provider: SetsTimer, machine: Machine, why: str) -> Machine:
@@ -331,9 +327,9 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
 def _by_account(
     session: Session, machines: Sequence[Machine], result: RepairResult
 ) -> list[tuple[str, SetsTimer, list[Machine]]]:
-    """Return these machines by their account here, with its provider, where that has timers that can be set there.
+    """Return these machines by their account here, with its provider, where timers can be set there.
 
-    Those of accounts that no account here is are left out: the sync has named them.
+    Without machines of accounts elsewhere: the sync has reported them.
     """
     kinds = {machine.provider for machine in machines}
     kinds_with_timers = {kind for kind in kinds if _has_timers(session, kind)}
@@ -351,14 +347,16 @@ def _by_account(
 
 def _has_timers(session: Session, kind: str) -> bool:
     """Say whether an account here of this kind of provider has timers that can be set."""
-    session.account(kind)  # of a cloud without a table its own name stands for one
-    for name in [one for one, found in session.settings.accounts.items() if found.provider == kind]:
-        with suppress(CloudgpuError):  # said by whoever asks it
+    session.account(kind)  # a cloud's name may mean an account that is not in config.toml
+    for name in [
+        account_name for account_name, account in session.settings.accounts.items() if account.provider == kind
+    ]:
+        with suppress(CloudgpuError):  # raised again when it is used
             provider = session.provider(name)
             if isinstance(provider, SetsTimer) and not provider.why_no_timer():
                 return True
     return False
 
 
-def _minute(text: str) -> str:
+def _minute_text(text: str) -> str:
     return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

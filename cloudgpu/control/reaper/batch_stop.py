@@ -10,12 +10,12 @@ from typing import cast
 
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
-from cloudgpu.control.lifecycle.lifecycle import not_started
+from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.reaper.observe import Judge, lock_each, split_still_to_end
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, requested_by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import requested
@@ -66,13 +66,16 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     now, authorization = session.clock(), authorization_of(session)
     unstarted = [one for one in items if did_not_start(one.machine)]
     if unstarted:
-        session.ledger.append([not_started(session, one.machine) for one in unstarted])
+        session.ledger.append([start_refused_event(session, one.machine) for one in unstarted])
     items = [one for one in items if one not in unstarted]
     with ExitStack() as stack:
         for one in items:
             stack.enter_context(on_abort(unproved("stop", one.machine.name)))
         session.ledger.append(
-            [_stop_request(one, now, by(session, one.machine, "stop", authorization=authorization)) for one in items]
+            [
+                _stop_request(one, now, requested_by(session, one.machine, "stop", authorization=authorization))
+                for one in items
+            ]
         )
         failed = _stop_and_wait(session, {one.id: one.machine for one in items})
     outcome = Outcome(ended=[one.done(one.machine.state) for one in unstarted])

@@ -149,8 +149,8 @@ def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]
     stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is Do.STOP]
     ends = [one.machine for one in items if one.decision.do is Do.TERMINATE]
     why = items[0].decision.why
-    requested = request_all(session, "stop", stops, why, is_judged=True) if stops else frozenset()
-    return requested | (request_all(session, "terminate", ends, why, is_judged=True) if ends else frozenset())
+    requested = request_all(session, "stop", stops, why, is_by_reaper=True) if stops else frozenset()
+    return requested | (request_all(session, "terminate", ends, why, is_by_reaper=True) if ends else frozenset())
 
 
 def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
@@ -310,7 +310,7 @@ def _stop(session: Session, machine: Machine, why: str, check: MachineCheck) -> 
 
 
 def _terminate(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_judged=True).machine
+    return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_by_reaper=True).machine
 
 
 def _remove_retained(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:

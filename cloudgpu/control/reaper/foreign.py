@@ -14,7 +14,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, get_repeatedly, 
 from cloudgpu.control.policies.resolve import limits_of
 from cloudgpu.control.reaper.observe import LOCK
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, by
+from cloudgpu.control.team.authorization import authorization_of, requested_by
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import decision_made_for_lab
@@ -84,7 +84,9 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
         return ""
     session.check_lock(LOCK)
     with on_abort(unproved("stop", name_of(instance))):
-        session.ledger.append([_stop_event(instance, why, session.clock(), by(session, _ownership(instance), "stop"))])
+        session.ledger.append(
+            [_stop_event(instance, why, session.clock(), requested_by(session, _ownership(instance), "stop"))]
+        )
         return _wait_until_stopped(session, provider, instance.id, _stop_call(provider, instance.id, instance.market))
 
 

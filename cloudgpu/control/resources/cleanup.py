@@ -1,6 +1,6 @@
-"""Removes what is left over, one resource after the other, and can keep an image of a disk by name first.
+"""Removes orphaned resources one after the other, if wanted after saving a named image of a disk.
 
-Each is synced again under its lock, recorded, and proved gone.
+Each is queried again under its lock, and its removal is proved and recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudgpu.control.clusters.together import worst_of
 from cloudgpu.control.inventory import retention as retention_records
 from cloudgpu.control.inventory.settle import CLEANUP_LOCK
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, until_gone, until_saved
+from cloudgpu.control.resources.named import SAVE_TIMEOUT, record_image, wait_until_gone, wait_until_saved
 from cloudgpu.control.resources.orphans import Survey, price_of, refresh_orphan, resources_of_kind
 from cloudgpu.control.team.authorization import authorization_of
 from cloudgpu.core.events.bodies import OrphanRemoved
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def save_disk_image(session: Session, orphan: Orphan) -> ProviderResource:
-    """Go on making the image of a disk until it is ready; write it down and return it.
+    """Make an image of a disk, or continue with one, until it is ready; record and return it.
 
-    Raises InvalidRequest where the provider makes none, ProviderUnavailable when it took longer than an hour.
+    Raises InvalidRequest where the provider has no images, ProviderUnavailable when it took longer than an hour.
     """
     provider, name = session.provider(orphan.account), image_name(orphan)
     if not isinstance(provider, Imageable):
@@ -55,13 +55,13 @@ def save_disk_image(session: Session, orphan: Orphan) -> ProviderResource:
     session.report(f"making the image {name} of {orphan.id} ({orphan.size_gb} GB)")
 
     def ready() -> ProviderResource | None:
-        made = provider.save_image(orphan.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
-        return record_image(session, made) if made.ready and made.kind is Kind.IMAGE else None
+        image = provider.save_image(orphan.id, f"cloudgpu-{session.ledger.id}-{name}", tags, restart=False)
+        return record_image(session, image) if image.ready and image.kind is Kind.IMAGE else None
 
-    return until_saved(session, ready, partial(_not_ready, name))
+    return wait_until_saved(session, ready, partial(_not_ready_error, name))
 
 
-def _not_ready(name: str, last: str) -> ProviderUnavailable:
+def _not_ready_error(name: str, last: str) -> ProviderUnavailable:
     minutes = SAVE_TIMEOUT // timedelta(minutes=1)
     return ProviderUnavailable(
         f"The image {name} is not ready after {minutes} minutes ({last}); its disk stays.",
@@ -71,15 +71,15 @@ def _not_ready(name: str, last: str) -> ProviderUnavailable:
     )
 
 
-ORPHANS_LOCK = "orphans"  # two cleanings would be in each other's way
-REFUSED_TIMES = 4  # what was just let go of is in use for a moment yet
-_DISKS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
-_ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
+ORPHANS_LOCK = "orphans"  # one cleanup at a time
+REMOVAL_ATTEMPTS = 4  # a resource that was just detached may count as in use for a moment
+_DISK_KINDS = (Kind.DISK, Kind.SNAPSHOT, Kind.IMAGE)
+_REMOVAL_ORDER = (Kind.SPOT_REQUEST, Kind.TIMER, Kind.DISK, Kind.IMAGE, Kind.SNAPSHOT, Kind.ADDRESS, Kind.INTERFACE)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
-    """What became of one thing: it is gone, `image` was saved of it before; or it stays; or nobody knows (`fault`)."""
+    """What became of an orphan: removed (with the `image` saved of it before), kept, or unknown because of `fault`."""
 
     orphan: Orphan
     gone: bool
@@ -88,33 +88,36 @@ class CleanupResult:
 
 
 def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False) -> list[CleanupResult]:
-    """Remove what may go of this, and return what became of each; one that cannot be removed keeps none of the others.
+    """Remove the removable ones of these orphans, and return what became of each; an error does not stop the others.
 
-    `snapshot`: an image of each disk is made first, and kept by name. Raises ProviderUnavailable where another cleaning
-    is under way, LedgerUnavailable.
+    With `snapshot`, a named image of each disk is saved first. Raises ProviderUnavailable while another cleanup runs,
+    LedgerUnavailable.
     """
-    going, others = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
-    ended: dict[str, CleanupResult] = {}
-    left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
-    with session.lock(ORPHANS_LOCK, wait=False), on_abort(left):
-        outcomes = [CleanupResult(one, gone=False) for one in others]
-        for one in sorted(going, key=_removal_order):
-            if one.do is Cleanup.END and one.machine is not None:
-                before = ended.get(one.machine.id)
-                outcome = replace(before, orphan=one) if before else _tried(one, partial(_ended, session, one))
-                ended[one.machine.id] = outcome
+    removable, refused = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
+    by_machine: dict[str, CleanupResult] = {}
+    abort_text = "Some orphaned resources are removed, some are not. Run the same command again to continue."
+    with session.lock(ORPHANS_LOCK, wait=False), on_abort(abort_text):
+        results = [CleanupResult(orphan, gone=False) for orphan in refused]
+        for orphan in sorted(removable, key=_removal_order):
+            if orphan.do is Cleanup.END and orphan.machine is not None:
+                earlier = by_machine.get(orphan.machine.id)
+                end = partial(_end_machine, session, orphan)
+                result = replace(earlier, orphan=orphan) if earlier else _result_of(orphan, end)
+                by_machine[orphan.machine.id] = result
             else:
-                outcome = _tried(one, partial(_removed, session, one, snapshot=snapshot))
-            outcomes.append(outcome)
-    return outcomes
+                result = _result_of(orphan, partial(_remove_resource, session, orphan, snapshot=snapshot))
+            results.append(result)
+    return results
 
 
 def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[OrphansDocument, CloudgpuError | None]:
-    """Return what has gone, what stays and why, and what nobody knows; and the gravest fault."""
+    """Return the document of a cleanup (what was removed, what stays and why, what failed), and the worst error."""
     gone = {one.orphan.id: one for one in outcomes if one.gone}
     after = {one.orphan.id: one.orphan for one in outcomes if not one.gone}
-    left = [after.get(one.id, one) for one in survey.orphans if one.id not in gone]
-    document = orphans_value(left, survey.unanswered, {}, queried_accounts_value(survey.queried, survey.not_queried))
+    remaining = [after.get(one.id, one) for one in survey.orphans if one.id not in gone]
+    document = orphans_value(
+        remaining, survey.unanswered, {}, queried_accounts_value(survey.queried, survey.not_queried)
+    )
     document["removed"] = [_removed_value(one) for one in gone.values()]
     faults = [one.fault for one in outcomes if one.fault is not None]
     document["failed"] = [fault.as_dict() for fault in faults]
@@ -126,37 +129,37 @@ def _removed_value(cleaned: CleanupResult) -> OrphanValue:
     return orphan_value(cleaned.orphan, None if image is None else (image.name, price_of(cleaned.orphan)))
 
 
-def _split_by_owner(session: Session, going: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
-    """Return what this person may remove, and what stays since it is a colleague's."""
+def _split_by_owner(session: Session, orphans: Sequence[Orphan]) -> tuple[list[Orphan], list[Orphan]]:
+    """Return the orphans that the user may remove, and those that stay since they are a colleague's."""
     authorization = authorization_of(session)
-    rows = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in going]
-    others = [(one, row) for one, row in rows if authorization.is_member and not authorization.owns(row)]
+    owned = [(one, one.machine or Ownership(name=one.name, owner=one.origin.owner)) for one in orphans]
+    others = [(one, machine) for one, machine in owned if authorization.is_member and not authorization.owns(machine)]
     stays = [
-        replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(row)}: its owner or a payer removes it")
-        for one, row in others
+        replace(one, do=Cleanup.STAY, stays=f"it is {authorization.whose(machine)}: its owner or a payer removes it")
+        for one, machine in others
     ]
-    return [one for one, row in rows if not authorization.is_member or authorization.owns(row)], stays
+    return [one for one, machine in owned if not authorization.is_member or authorization.owns(machine)], stays
 
 
 def _removal_order(orphan: Orphan) -> int:
-    """Return when it is its turn: what can launch machines first, then what costs, then what that hung on."""
-    kinds = [str(kind) for kind in _ORDER]
+    """Return the position of a removal: first what can launch machines, then what costs, then what that depends on."""
+    kinds = [str(kind) for kind in _REMOVAL_ORDER]
     return kinds.index(orphan.what) if orphan.what in kinds else len(kinds)
 
 
-def _tried(orphan: Orphan, do: partial[CleanupResult]) -> CleanupResult:
+def _result_of(orphan: Orphan, do: partial[CleanupResult]) -> CleanupResult:
     try:
         return do()
     except LedgerUnavailable:
         raise
-    except InvalidRequest as error:  # in use, held, or somebody has come back
+    except InvalidRequest as error:  # in use, held, or started again
         return CleanupResult(replace(orphan, do=Cleanup.STAY, stays=error.message), gone=False)
     except CloudgpuError as error:
         return CleanupResult(orphan, gone=False, fault=error)
 
 
-def _ended(session: Session, orphan: Orphan) -> CleanupResult:
-    """End a stopped machine with all that is kept of it; what is kept by name stays."""
+def _end_machine(session: Session, orphan: Orphan) -> CleanupResult:
+    """End a stopped machine with its retained resources; named ones stay."""
     assert orphan.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
     def check(machine: Machine) -> None:
@@ -169,23 +172,23 @@ def _ended(session: Session, orphan: Orphan) -> CleanupResult:
     return CleanupResult(orphan, gone=True)
 
 
-def _removed(session: Session, orphan: Orphan, *, snapshot: bool) -> CleanupResult:
-    """Remove one thing. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
+def _remove_resource(session: Session, orphan: Orphan, *, snapshot: bool) -> CleanupResult:
+    """Remove one resource. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
     machine, image = orphan.machine, None
     _check_free(session, machine)
     with session.lock(lock_name(machine.key or machine.id), wait=0) if machine else nullcontext():
         with nullcontext() if machine else session.lock(CLEANUP_LOCK, wait=5):
-            if not _may_go(session, orphan):
-                return CleanupResult(orphan, gone=True)  # others have removed it
+            if not _is_removable(session, orphan):
+                return CleanupResult(orphan, gone=True)  # somebody else has removed it
             if snapshot and orphan.what == Kind.DISK:
                 image = save_disk_image(session, orphan)
-                _may_go(session, orphan)  # that took its time
+                _is_removable(session, orphan)  # since saving takes minutes
             session.report(f"removing the {orphan.what.replace('_', ' ')} {orphan.id}")
-            _ask(session, orphan)
-        left = _prove(session, orphan)
+            _request_removal(session, orphan)
+        remaining = _wait_until_removed(session, orphan)
         _record(session, orphan, machine.id if machine else "orphans", orphan.why, image)
         if machine is not None:
-            _note_what_stays(session, orphan, left)
+            _record_remaining(session, orphan, remaining)
     return CleanupResult(orphan, gone=True, image=image)
 
 
@@ -194,25 +197,27 @@ def _check_free(session: Session, machine: Machine | None) -> None:
         raise InvalidRequest(f"something is under way at {machine.name}", field="name", value=machine.name)
 
 
-def _may_go(session: Session, orphan: Orphan) -> bool:
-    """Look again, right before; False where it is gone. Raises InvalidRequest with why it stays."""
-    now = refresh_orphan(session, orphan)
-    if now is not None and now.do is Cleanup.REMOVE:
+def _is_removable(session: Session, orphan: Orphan) -> bool:
+    """Query it again just before its removal; False where it is gone. Raises InvalidRequest with why it stays."""
+    current = refresh_orphan(session, orphan)
+    if current is not None and current.do is Cleanup.REMOVE:
         return True
-    if now is None and not [resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id]:
+    if current is None and not [
+        resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id
+    ]:
         return False
-    raise InvalidRequest(now.stays if now else "it is in use again", field="id", value=orphan.id)
+    raise InvalidRequest(current.stays if current else "it is in use again", field="id", value=orphan.id)
 
 
-def _ask(session: Session, orphan: Orphan) -> None:
-    """Ask for its removal; a reply that was lost, or a region that is busy, is left to the proof."""
+def _request_removal(session: Session, orphan: Orphan) -> None:
+    """Request its removal; after an error of the provider, waiting for the removal requests it again."""
     with suppress(ProviderUnavailable):
-        _remove(session, orphan)
+        _remove_with_retries(session, orphan)
 
 
-def _remove(session: Session, orphan: Orphan, resource: ProviderResource | None = None) -> None:
-    """Ask for the removal of a thing, or of a part of it that was left behind; again, where it is still in use."""
-    for number in range(REFUSED_TIMES - 1):
+def _remove_with_retries(session: Session, orphan: Orphan, resource: ProviderResource | None = None) -> None:
+    """Delete a resource, or a remainder of it; retry while it is still in use."""
+    for number in range(REMOVAL_ATTEMPTS - 1):
         try:
             return _delete(session, orphan, resource or orphan.resource)
         except InvalidRequest:
@@ -226,37 +231,37 @@ def _delete(session: Session, orphan: Orphan, resource: ProviderResource | None)
         return
     if resource.kind is Kind.TIMER and isinstance(provider, SetsTimer):
         provider.drop_timer(resource.id)
-    elif resource.kind in _DISKS and isinstance(provider, HasResources):
+    elif resource.kind in _DISK_KINDS and isinstance(provider, HasResources):
         provider.remove(resource)
     elif isinstance(provider, HasOrphans):
         provider.remove_orphan(resource)
 
 
-def _prove(session: Session, orphan: Orphan) -> list[ProviderResource]:
-    """Look until it is gone, asking again on the way; return what else there is of its kind in its region.
+def _wait_until_removed(session: Session, orphan: Orphan) -> list[ProviderResource]:
+    """Query until it is gone, and request the removal again meanwhile; return the others of its kind in its region.
 
     Raises StopUnproved for what costs money, ProviderUnavailable for what does not.
     """
 
     def gone() -> list[ProviderResource] | None:
-        found = resources_of_kind(session, orphan)
-        rest = [resource for resource in found if _is_rest(orphan, resource)]
-        for resource in rest:
-            _remove(session, orphan, resource)
-        return None if rest else found
+        listed = resources_of_kind(session, orphan)
+        remainder = [resource for resource in listed if _is_remainder(orphan, resource)]
+        for resource in remainder:
+            _remove_with_retries(session, orphan, resource)
+        return None if remainder else listed
 
-    return until_gone(session, gone, partial(_unproved, orphan))
+    return wait_until_gone(session, gone, partial(_unproved_error, orphan))
 
 
-def _is_rest(orphan: Orphan, resource: ProviderResource) -> bool:
-    """Say whether this is the thing itself, or a snapshot that its image left behind."""
+def _is_remainder(orphan: Orphan, resource: ProviderResource) -> bool:
+    """Say whether this is the resource itself, or a snapshot that its image left."""
     if resource.id == orphan.id:
         return True
     was_image = orphan.resource is not None and orphan.what == Kind.IMAGE and resource.kind is Kind.SNAPSHOT
     return was_image and orphan.resource is not None and dict(resource.tags) == dict(orphan.resource.tags)
 
 
-def _unproved(orphan: Orphan, last: str) -> CloudgpuError:
+def _unproved_error(orphan: Orphan, last: str) -> CloudgpuError:
     kind = ProviderUnavailable if orphan.cost.per_month is not None and not orphan.cost.per_month else StopUnproved
     return kind(
         f"That the {orphan.what.replace('_', ' ')} {orphan.id} is gone could not be proved ({last}).",
@@ -267,7 +272,7 @@ def _unproved(orphan: Orphan, last: str) -> CloudgpuError:
 
 
 def _record(session: Session, orphan: Orphan, subject: str, why: str, image: ProviderResource | None = None) -> None:
-    """Write that something left over was removed, and what was saved of it before."""
+    """Record that an orphan was removed, and the image that was saved of it."""
     now = session.clock()
     removed: OrphanRemoved = {
         "what": orphan.what,
@@ -283,10 +288,10 @@ def _record(session: Session, orphan: Orphan, subject: str, why: str, image: Pro
     session.ledger.append([orphan_removed(subject, removed, now)])
 
 
-def _note_what_stays(session: Session, orphan: Orphan, left: list[ProviderResource]) -> None:
-    """Write what is kept of the machine without it: its bill ends now."""
+def _record_remaining(session: Session, orphan: Orphan, remaining: list[ProviderResource]) -> None:
+    """Record what the machine retains without it, so that the cost of the removed disk ends now."""
     machine = session.ledger.machine(orphan.machine.id) if orphan.machine else None
-    if machine is not None and orphan.what in _DISKS:
+    if machine is not None and orphan.what in _DISK_KINDS:
         retention_records.record(
-            session, machine, retention_records.resources_of(session, machine, ResourceListing(tuple(left)))
+            session, machine, retention_records.resources_of(session, machine, ResourceListing(tuple(remaining)))
         )

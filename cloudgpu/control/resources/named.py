@@ -1,4 +1,4 @@
-"""What a user keeps by name, whatever becomes of machines: images and data volumes, saved, listed, removed."""
+"""Named images and data volumes, which stay when machines end: saved, listed, removed."""
 
 from __future__ import annotations
 
@@ -35,39 +35,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SAVE_TIMEOUT = timedelta(minutes=60)
 REMOVAL_TIMEOUT = timedelta(minutes=5)
-LONGEST_PAUSE_S = 15.0
+MAX_PAUSE_S = 15.0
 
 
-def named(session: Session, kind: Kind) -> ResourceListing:
-    """Return this ledger's images or volumes on every account, and who did not answer."""
+def list_named(session: Session, kind: Kind) -> ResourceListing:
+    """Return this ledger's named images or volumes of every account, and the accounts that did not answer."""
     accounts = used_accounts(session)
-    found: list[ProviderResource] = []
-    silent: list[Unanswered] = []
+    resources: list[ProviderResource] = []
+    gaps: list[Unanswered] = []
     for account in accounts:
-        _provider(session, account)  # here: two threads would make two
+        _provider(session, account)  # opened here: two threads would open two
     with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: list_resources(session, account), accounts):
-            found += [one for one in answer.items if _is_of(kind, one, answer) and _is_named(session, one)]
-            silent += split_gaps(session, answer.unanswered)[0]
-    return ResourceListing(tuple(sorted(found, key=lambda one: (one.name, one.region, one.id))), tuple(silent))
+            resources += [
+                resource for resource in answer.items if _is_of(kind, resource, answer) and _is_named(session, resource)
+            ]
+            gaps += split_gaps(session, answer.unanswered)[0]
+    return ResourceListing(
+        tuple(sorted(resources, key=lambda resource: (resource.name, resource.region, resource.id))), tuple(gaps)
+    )
 
 
 def images_value(listing: ResourceListing) -> ImagesDocument:
     """Return the answer of `image ls`."""
-    return {"images": [leftover_value(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"images": [named_resource_value(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
 def volumes_value(listing: ResourceListing) -> VolumesDocument:
     """Return the answer of `volume ls`."""
-    return {"volumes": [leftover_value(one) for one in listing.items], "unanswered": _gaps(listing)}
+    return {"volumes": [named_resource_value(one) for one in listing.items], "unanswered": _gaps(listing)}
 
 
 def _gaps(listing: ResourceListing) -> list[Gap]:
     return [{"scope": gap.scope, "why": gap.why} for gap in listing.unanswered]
 
 
-def leftover_value(resource: ProviderResource) -> NamedResource:
-    """Return something that is kept by name, with its price a month: an image or a volume."""
+def named_resource_value(resource: ProviderResource) -> NamedResource:
+    """Return a named image or volume as a document, with its price a month."""
     per_month = resource_rate(resource).per_month
     return {
         "id": resource.id,
@@ -85,28 +89,28 @@ def leftover_value(resource: ProviderResource) -> NamedResource:
     }
 
 
-def the_one(session: Session, kind: Kind, name: str, region: str | None) -> ProviderResource:
-    """Return the image or volume of this name.
+def find_named(session: Session, kind: Kind, name: str, region: str | None) -> ProviderResource:
+    """Return the image or volume of this name or id.
 
-    Raises InstanceNotFound where there is none, ProviderUnavailable where a part did not answer and it may be there,
-    InvalidRequest where there are several.
+    Raises InstanceNotFound where there is none, ProviderUnavailable where an account or region did not answer and may
+    have it, InvalidRequest where there are several.
     """
-    everything = named(session, kind)
-    found = [one for one in everything.items if name in (one.name, one.id) and region in (None, one.region)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = " | ".join(sorted({one.region for one in found}))
+    listing = list_named(session, kind)
+    matches = [one for one in listing.items if name in (one.name, one.id) and region in (None, one.region)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        regions = " | ".join(sorted({one.region for one in matches}))
         raise InvalidRequest(
-            f"There are {len(found)} {kind}s called {name}.",
+            f"There are {len(matches)} {kind}s called {name}.",
             field="--region",
             value=None,
-            next=f"Say which: --region {places}, or name it by its id (cloudgpu {kind} ls).",
+            next=f"Say which: --region {regions}, or name it by its id (cloudgpu {kind} ls).",
         )
-    if everything.unanswered:
-        gap = everything.unanswered[0]
+    if listing.unanswered:
+        gap = listing.unanswered[0]
         raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider", next="Run it again.")
-    # What a colleague keeps in another account is there all the same.
+    # One in a colleague's account exists, too: this raises that it is not reachable here.
     for machine in session.ledger.billable_machines():
         if (
             machine.is_named_resource
@@ -116,8 +120,7 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
         ):
             session.account_here(machine)
     raise InstanceNotFound(
-        f"No {kind} is called {name!r}"
-        + did_you_mean(closest_match(name, [one.name for one in everything.items]), "."),
+        f"No {kind} is called {name!r}" + did_you_mean(closest_match(name, [one.name for one in listing.items]), "."),
         field="name",
         value=name,
         next=f"Run: cloudgpu {kind} ls",
@@ -125,13 +128,13 @@ def the_one(session: Session, kind: Kind, name: str, region: str | None) -> Prov
 
 
 def remove(session: Session, resource: ProviderResource) -> None:
-    """Remove it and prove that it is gone.
+    """Remove a named resource and prove that it is gone.
 
-    Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where it is not theirs to remove.
+    Raises InvalidRequest while a machine uses it, StopUnproved, RoleNeeded where the user may not remove it.
     """
     check_may(session, ownership_of_named(resource), "remove")
     if resource.attached_to is not None:
-        raise _used(session, resource)
+        raise _in_use_error(session, resource)
     with on_abort(
         f"The {resource.kind} {resource.name} may still be there and cost. Run the same command again to remove it."
     ):
@@ -145,18 +148,18 @@ def _remove(session: Session, resource: ProviderResource) -> None:
 
     def gone() -> bool | None:
         provider.remove(resource)
-        rest = _rest(provider.resources(resource.region), resource)
-        for part in rest:
+        remainder = _remainder(provider.resources(resource.region), resource)
+        for part in remainder:
             provider.remove(part)
-        if rest:
+        if remainder:
             return None
         record_removed(session, resource)
         return True
 
-    until_gone(session, gone, partial(_unproved, resource))
+    wait_until_gone(session, gone, partial(_unproved_error, resource))
 
 
-def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
+def _unproved_error(resource: ProviderResource, last: str) -> StopUnproved:
     return StopUnproved(
         f"That the {resource.kind} {resource.name} is gone could not be proved ({last}).",
         field="name",
@@ -165,70 +168,71 @@ def _unproved(resource: ProviderResource, last: str) -> StopUnproved:
     )
 
 
-def until_gone(session: Session, gone: Callable[[], T | None], fault: Callable[[str], CloudgpuError]) -> T:
-    """Return what `gone` returns once something is proved gone; raise what `fault` makes of the last word."""
+def wait_until_gone(session: Session, gone: Callable[[], T | None], timeout_error: Callable[[str], CloudgpuError]) -> T:
+    """Return what `gone` returns once it is not None; raise `timeout_error` of the last message."""
     clock, pause = session.clock, session.pause
-    return poll_until(gone, fault, REMOVAL_TIMEOUT, clock=clock, pause=pause, last_message="it is still there")
+    return poll_until(gone, timeout_error, REMOVAL_TIMEOUT, clock=clock, pause=pause, last_message="it is still there")
 
 
-def until_saved(
-    session: Session, ready: Callable[[], ProviderResource | None], fault: Callable[[str], CloudgpuError]
+def wait_until_saved(
+    session: Session, ready: Callable[[], ProviderResource | None], timeout_error: Callable[[str], CloudgpuError]
 ) -> ProviderResource:
-    """Return an image once it is ready; raise what `fault` makes of the last word."""
+    """Return what `ready` returns once it is not None; raise `timeout_error` of the last message."""
     return poll_until(
         ready,
-        fault,
+        timeout_error,
         SAVE_TIMEOUT,
         clock=session.clock,
         pause=session.pause,
         last_message="it is still being made",
         first_s=0.5,
-        longest_s=LONGEST_PAUSE_S,
+        longest_s=MAX_PAUSE_S,
     )
 
 
 def record_image(session: Session, resource: ProviderResource) -> ProviderResource:
-    """Write an image into the ledger, and return it."""
+    """Record an image in the ledger, and return it."""
     record_resources(session, [resource])
     return resource
 
 
 def remove_named(session: Session, machine: Machine) -> Machine:
-    """Remove what this row is of, by its provider's id, and return the machine of now.
+    """Remove the named resource of this record, by its provider's id, and return the record as it is then.
 
-    Raises as `the_one` and `remove`, and NotReachableHere for what is in another account.
+    Raises as `find_named` and `remove`, and NotReachableHere for one in another account.
     """
     session.account_here(machine)
-    remove(session, the_one(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
+    remove(session, find_named(session, Kind(machine.state), not_none(machine.provider_id), machine.region))
     return next((one for one in session.ledger.billable_machines() if one.id == machine.id), machine)
 
 
-def save(session: Session, machine: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
-    """Make an image of a running or stopped machine, under a name of the user's; return it once it is ready.
+def save_image(session: Session, machine: Machine, name: str | None, *, restart: bool = True) -> ProviderResource:
+    """Make a named image of a running or stopped machine; return it once it is ready.
 
-    The machine stays. Goes on with an image that an earlier call began. Raises InstanceNotFound for a machine that has
-    ended, InvalidRequest for a machine of which
-    none can be made or a name that is taken, ProviderUnavailable when it took longer than an hour, RoleNeeded where
-    it is not theirs.
+    The machine stays. Continues with an image that an earlier call began. Raises InstanceNotFound for a machine that
+    has ended, InvalidRequest for a machine that supports no images or a name that is taken, ProviderUnavailable when it
+    took longer than an hour, RoleNeeded where the user may not save it.
     """
     check_may(session, machine, "save an image of")
     provider = session.provider_of(machine)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
-        raise _no_images(machine)
+        raise _no_images_error(machine)
     machine = refresh_or_raise(session, machine)
     if machine.state not in (State.RUNNING, *PAUSED):
-        raise _not_now(machine)
+        raise _wrong_state_error(machine)
     runs_on = not restart or getattr(provider, "saves_running", False)
     if machine.gang and machine.state == State.RUNNING and not runs_on:
-        raise _restarts_a_node(machine)
+        raise _restart_error(machine)
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
     _check_name(name)
     _check_free(session, provider.resources(machine.region), machine, name)
     with on_abort(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
-        return _saved(session, provider, machine, name, restart=restart)
+        return _save_and_wait(session, provider, machine, name, restart=restart)
 
 
-def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *, restart: bool) -> ProviderResource:
+def _save_and_wait(
+    session: Session, provider: Imageable, machine: Machine, name: str, *, restart: bool
+) -> ProviderResource:
     tags = {
         TAG_IMAGE: name,
         TAG_ID: machine.id,
@@ -244,10 +248,10 @@ def _saved(session: Session, provider: Imageable, machine: Machine, name: str, *
             made = provider.save_image(not_none(machine.provider_id), full_name, tags, restart=restart)
         return record_image(session, made) if made.ready else None
 
-    return until_saved(session, ready, partial(_not_ready, name))
+    return wait_until_saved(session, ready, partial(_not_ready_error, name))
 
 
-def _not_ready(name: str, last: str) -> ProviderUnavailable:
+def _not_ready_error(name: str, last: str) -> ProviderUnavailable:
     return ProviderUnavailable(
         f"The image {name} is not ready after {int(SAVE_TIMEOUT.total_seconds() // 60)} minutes ({last}).",
         field="--name",
@@ -267,7 +271,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
-    """Refuse a name that another image bears; one of this machine that is still being made is gone on with."""
+    """Raise InvalidRequest for a name that another image has, unless it is an unfinished image of this machine."""
     for one in listing.items:
         if one.kind is Kind.IMAGE and one.name == name and _is_named(session, one):
             if one.tags.get(TAG_ID) == machine.id and not one.ready:
@@ -285,7 +289,7 @@ def _is_named(session: Session, resource: ProviderResource) -> bool:
 
 
 def _is_of(kind: Kind, resource: ProviderResource, listing: ResourceListing) -> bool:
-    """Say whether this is of this kind; a snapshot that lost its image is shown as one, since it costs as much."""
+    """Say whether a resource is of this kind; a snapshot without its image counts as an image: it costs as much."""
     if kind is not Kind.IMAGE or resource.kind is not Kind.SNAPSHOT:
         return resource.kind is kind
     return not any(one.kind is Kind.IMAGE and _is_same(one, resource) for one in listing.items)
@@ -299,17 +303,17 @@ def _is_same(resource: ProviderResource, other: ProviderResource) -> bool:
     )
 
 
-def complete(listing: ResourceListing) -> list[ProviderResource]:
-    """Return all that was answered; raise ProviderUnavailable where a part was not."""
+def complete_items(listing: ResourceListing) -> list[ProviderResource]:
+    """Return all items of a listing; raise ProviderUnavailable where a part did not answer."""
     if listing.unanswered:
         gap = listing.unanswered[0]
         raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider")
     return list(listing.items)
 
 
-def _rest(listing: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
-    """Return what is still there: the thing itself, or a snapshot that an image left behind."""
-    items = complete(listing)
+def _remainder(listing: ResourceListing, resource: ProviderResource) -> list[ProviderResource]:
+    """Return what is still there: the resource itself, or a snapshot that its image left."""
+    items = complete_items(listing)
     itself = [one for one in items if one.id == resource.id]
     if itself or resource.kind is not Kind.IMAGE:
         return itself
@@ -320,10 +324,10 @@ def _provider(session: Session, account: str) -> object:
     try:
         return session.provider(account)
     except CloudgpuError:
-        return None  # said by whoever asks it
+        return None  # raised again when it is used
 
 
-def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
+def _in_use_error(session: Session, resource: ProviderResource) -> InvalidRequest:
     holder = next(
         (machine.name for machine in session.ledger.machines() if machine.provider_id == resource.attached_to), None
     )
@@ -336,13 +340,13 @@ def _used(session: Session, resource: ProviderResource) -> InvalidRequest:
     )
 
 
-def _no_images(machine: Machine) -> InvalidRequest:
+def _no_images_error(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
     )
 
 
-def _restarts_a_node(machine: Machine) -> InvalidRequest:
+def _restart_error(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"To save an image restarts {machine.name}, and what its cluster does would end.",
         field="name",
@@ -351,7 +355,7 @@ def _restarts_a_node(machine: Machine) -> InvalidRequest:
     )
 
 
-def _not_now(machine: Machine) -> InvalidRequest:
+def _wrong_state_error(machine: Machine) -> InvalidRequest:
     return InvalidRequest(
         f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
         field="name",

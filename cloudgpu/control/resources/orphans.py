@@ -1,4 +1,4 @@
-"""Asks all accounts what there is, looks as `ls --refresh` does, and returns what is left over, with its price."""
+"""Queries all accounts for resources, syncs as `ls --refresh` does, and returns the orphaned ones with their prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inventory.sync import sync_accounts
-from cloudgpu.control.resources.named import complete
+from cloudgpu.control.resources.named import complete_items
 from cloudgpu.control.session.accounts import account_gap, split_gaps, used_accounts
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.core.model.identity import QueriedAccount, Unanswered, is_in_unanswered, may_cost_money
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is left over in all accounts, and who did not answer: of those there may be more.
+    """The orphaned resources of all accounts, and the gaps where there may be more.
 
-    `queried` are the accounts that were asked; `not_queried` are those that only a credential on this computer names,
-    and that it does not open.
+    `queried` are the accounts that were asked; `not_queried` are those of which this computer has only a credential
+    that is refused.
     """
 
     orphans: tuple[Orphan, ...]
@@ -49,67 +49,69 @@ class Survey:
 
 
 def survey(session: Session, request: CleanupOptions, *, region: str | None = None) -> Survey:
-    """Look at all accounts and return what is left over in all regions, or in this one.
+    """Query all accounts and return the orphaned resources in all regions, or in this one.
 
-    What a sync puts in order is told. Raises InvalidRequest for a region that no account has.
+    Reports what the sync corrects. Raises InvalidRequest for a region that no account has.
     """
     accounts = _accounts(session)
     with Pool(len(accounts), "accounts") as pool:
-        more = [pool.submit(_beside_of, session, account) for account in accounts]
-        look = sync_accounts(session, accounts, retained=True)
-        answers = [one.result() for one in more]
-    for sentence in look.sentences:
+        futures = [pool.submit(_query_account, session, account) for account in accounts]
+        sync = sync_accounts(session, accounts, retained=True)
+        answers = [one.result() for one in futures]
+    for sentence in sync.sentences:
         session.report(sentence)
-    rows = _named_here(session)
-    resources = [*look.resources, *(resource for answer in answers for resource in answer.resources)]
-    resources += [resource for answer in answers for resource in _timers(session, answer, rows)]
-    beside, _ = split_gaps(session, (gap for answer in answers for gap in answer.unanswered))
-    gaps = _once([*look.unanswered, *beside])
-    known = _known(session, rows, look.foreign, gaps, resources)
-    found = [one for one in orphans(resources, known, request) if _concerns(one, session.ledger.id)]
+    machines = _machines_here(session)
+    resources = [*sync.resources, *(resource for answer in answers for resource in answer.resources)]
+    resources += [resource for answer in answers for resource in _timer_resources(session, answer, machines)]
+    account_gaps, _ = split_gaps(session, (gap for answer in answers for gap in answer.unanswered))
+    gaps = _unique_gaps([*sync.unanswered, *account_gaps])
+    known = _ledger_knowledge(session, machines, sync.foreign, gaps, resources)
+    shown = [one for one in orphans(resources, known, request) if _is_shown(one, session.ledger.id)]
     if region is not None:
-        _check_region(session, accounts, region, [*found, *rows])
-        found = [one for one in found if one.region == region]
+        _check_region(session, accounts, region, [*shown, *machines])
+        shown = [one for one in shown if one.region == region]
         gaps = [gap for gap in gaps if any(is_in_unanswered((gap.scope,), account, region) for account in accounts)]
-    return Survey(tuple(found), tuple(gaps), look.queried, tuple(look.not_queried))
+    return Survey(tuple(shown), tuple(gaps), sync.queried, tuple(sync.not_queried))
 
 
 def refresh_orphan(session: Session, orphan: Orphan) -> Orphan | None:
-    """Return how something that is left over is now: asked anew, judged anew. None where it is gone, or in use.
+    """Return an orphan as it is now: queried and evaluated again. None where it is gone, or in use.
 
-    The caller holds its lock, so no process of this ledger is at work on it. Raises what the provider raises.
+    The caller holds its lock, so no process of this ledger changes it. Raises what the provider raises.
     """
-    rows = _named_here(session)
-    now = [resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id]
-    known = _known(session, rows, (), (), now, but=orphan.machine.id if orphan.machine else None)
-    return next(iter(orphans(now, known)), None)
+    machines = _machines_here(session)
+    current = [resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id]
+    known = _ledger_knowledge(
+        session, machines, (), (), current, locked_here=orphan.machine.id if orphan.machine else None
+    )
+    return next(iter(orphans(current, known)), None)
 
 
-def _named_here(session: Session) -> list[Machine]:
-    """Return all machines, each with what its account is called here, where it may still use what lies there."""
+def _machines_here(session: Session) -> list[Machine]:
+    """Return all machines, with the names that their accounts have here."""
     machines = session.ledger.machines()
     groups, _ = by_account(session, [machine for machine in machines if may_cost_money(machine)])
-    names = {machine.id: account for account, some in groups.items() for machine in some}
+    names = {machine.id: account for account, group in groups.items() for machine in group}
     return [machine._replace(account=names.get(machine.id, machine.account)) for machine in machines]
 
 
 def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource]:
-    """Return all things of this kind in its region. Raises ProviderUnavailable for a part that did not answer."""
+    """Return all resources of this kind in its region. Raises ProviderUnavailable where a part did not answer."""
     provider, kind = session.provider(orphan.account), Kind(orphan.what)
     if kind is Kind.TIMER:
-        fires = provider.timers(orphan.region) if isinstance(provider, SetsTimer) else {}
-        rows = _named_here(session)
-        return _timers(session, _AccountResources(orphan.account, provider.kind, timers=fires), rows)
+        timers = provider.timers(orphan.region) if isinstance(provider, SetsTimer) else {}
+        machines = _machines_here(session)
+        return _timer_resources(session, _AccountResources(orphan.account, provider.kind, timers=timers), machines)
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
-        return complete(
+        return complete_items(
             provider.resources(orphan.region) if isinstance(provider, HasResources) else ResourceListing(())
         )
-    return complete(provider.orphans(orphan.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
+    return complete_items(provider.orphans(orphan.region) if isinstance(provider, HasOrphans) else ResourceListing(()))
 
 
 @dataclass(frozen=True, slots=True)
 class _AccountResources:
-    """What an account has beside machines, disks and images; `timers` say when they fire, by the machine's id."""
+    """What an account has besides machines, disks and images; `timers`: when each fires, by provider machine id."""
 
     account: str
     provider: str
@@ -119,43 +121,47 @@ class _AccountResources:
 
 
 def _accounts(session: Session) -> list[str]:
-    """Return the accounts to ask; their providers are made here, since two threads would make two."""
+    """Return the accounts to query; their providers are opened here, since two threads would open two."""
     accounts = used_accounts(session)
     for account in accounts:
-        with suppress(CloudgpuError):  # said by whoever asks it
+        with suppress(CloudgpuError):  # raised again when it is used
             session.provider(account)
     return accounts
 
 
-def _beside_of(session: Session, account: str) -> _AccountResources:
-    """Ask one account; what did not answer is named, and never an error."""
+def _query_account(session: Session, account: str) -> _AccountResources:
+    """Query one account; what did not answer becomes a gap. Raises nothing."""
     try:
         provider = session.provider(account)
-        found = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
+        listing = provider.orphans() if isinstance(provider, HasOrphans) else ResourceListing(())
     except CloudgpuError as error:
         return _AccountResources(account, "", unanswered=(account_gap(account, error),))
     try:
-        fires = provider.timers() if isinstance(provider, SetsTimer) and not provider.why_no_timer() else {}
+        timers = provider.timers() if isinstance(provider, SetsTimer) and not provider.why_no_timer() else {}
     except CloudgpuError as error:
         gap = Unanswered(account, f"its timers are not known: {error.message}")
-        return _AccountResources(account, provider.kind, found.items, unanswered=(*found.unanswered, gap))
-    return _AccountResources(account, provider.kind, found.items, fires, found.unanswered)
+        return _AccountResources(account, provider.kind, listing.items, unanswered=(*listing.unanswered, gap))
+    return _AccountResources(account, provider.kind, listing.items, timers, listing.unanswered)
 
 
-def _timers(session: Session, answer: _AccountResources, machines: Sequence[Machine]) -> list[ProviderResource]:
-    """Return the timers of an account as things, each at its machine."""
-    of = {machine.provider_id: machine for machine in machines if machine.account == answer.account}
-    return [_timer(session, answer, id_, of.get(id_)) for id_ in answer.timers or {}]
+def _timer_resources(
+    session: Session, answer: _AccountResources, machines: Sequence[Machine]
+) -> list[ProviderResource]:
+    """Return the timers of an account as resources, each in the region of its machine."""
+    by_provider_id = {machine.provider_id: machine for machine in machines if machine.account == answer.account}
+    return [_timer_resource(session, answer, id_, by_provider_id.get(id_)) for id_ in answer.timers or {}]
 
 
-def _timer(session: Session, answer: _AccountResources, machine: str, row: Machine | None) -> ProviderResource:
-    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: row.id} if row else {})
+def _timer_resource(
+    session: Session, answer: _AccountResources, provider_id: str, machine: Machine | None
+) -> ProviderResource:
+    tags = {TAG_LEDGER: session.ledger.id} | ({TAG_ID: machine.id} if machine else {})
     return ProviderResource(
         provider=answer.provider,
         account=answer.account,
-        region=row.region if row else machine.partition("/")[0],
+        region=machine.region if machine else provider_id.partition("/")[0],
         zone="",
-        id=machine,
+        id=provider_id,
         kind=Kind.TIMER,
         name="",
         size_gb=0,
@@ -164,21 +170,21 @@ def _timer(session: Session, answer: _AccountResources, machine: str, row: Machi
     )
 
 
-def _known(
+def _ledger_knowledge(
     session: Session,
     machines: Sequence[Machine],
     foreign: Sequence[Instance],
     gaps: Sequence[Unanswered],
     resources: Sequence[ProviderResource],
-    but: str | None = None,
+    locked_here: str | None = None,
 ) -> LedgerKnowledge:
-    """Return what is known beside the things; `but` is the machine whose lock is our own."""
-    named = {resource.tags.get(TAG_ID) for resource in resources}
-    in_question = [machine for machine in machines if machine.id in named or machine.terminated_at is None]
+    """Return what the ledger knows about the resources; `locked_here` is the machine whose lock the caller holds."""
+    tagged_ids = {resource.tags.get(TAG_ID) for resource in resources}
+    candidates = [machine for machine in machines if machine.id in tagged_ids or machine.terminated_at is None]
     busy = (
         machine
-        for machine in in_question
-        if machine.id != but and session.is_locked(lock_name(machine.key or machine.id))
+        for machine in candidates
+        if machine.id != locked_here and session.is_locked(lock_name(machine.key or machine.id))
     )
     return LedgerKnowledge(
         ledger=session.ledger.id,
@@ -198,56 +204,56 @@ def _cost(resource: ProviderResource) -> Cost:
     return Cost(rate.per_month, bool(rate.why_maybe_less), rate.source)
 
 
-def _concerns(orphan: Orphan, ledger: str) -> bool:
-    """Say whether this is worth a line: what others have for nothing is not."""
+def _is_shown(orphan: Orphan, ledger: str) -> bool:
+    """Say whether an orphan is shown: not where it is another ledger's, stays and costs nothing."""
     return orphan.origin.ledger == ledger or orphan.do is not Cleanup.STAY or orphan.cost.per_month != ZERO
 
 
-def _once(gaps: Sequence[Unanswered]) -> list[Unanswered]:
+def _unique_gaps(gaps: Sequence[Unanswered]) -> list[Unanswered]:
     return list({gap.scope: gap for gap in reversed(gaps)}.values())[::-1]
 
 
-def _check_region(session: Session, accounts: Sequence[str], region: str, found: Sequence[Any]) -> None:
-    known = {one["region"] if isinstance(one, dict) else one.region for one in found}
+def _check_region(session: Session, accounts: Sequence[str], region: str, items: Sequence[Any]) -> None:
+    regions = {item["region"] if isinstance(item, dict) else item.region for item in items}
     for account in accounts:
         with suppress(CloudgpuError):  # an account that does not answer is named elsewhere
             provider = session.provider(account)
-            known |= {one.name for one in provider.regions()} if isinstance(provider, HasRegions) else set()
-    if region not in known:
+            regions |= {item.name for item in provider.regions()} if isinstance(provider, HasRegions) else set()
+    if region not in regions:
         raise unknown_word(
-            f"No account has a region {region!r}", region, known, field="--region", next="See them: cloudgpu regions"
+            f"No account has a region {region!r}", region, regions, field="--region", next="See them: cloudgpu regions"
         )
 
 
 def cleanup_options(
     *, clean: bool, snapshot: bool, older_than: timedelta | str | None, stopped_older_than: timedelta | str | None
 ) -> CleanupOptions:
-    """Return what is asked for. Raises InvalidRequest for what is no duration, or says how to clean without --clean."""
-    for option, given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
-        if given and not clean:
+    """Return the options of a cleanup. Raises InvalidRequest for an invalid duration, or options without --clean."""
+    for option, is_given in (("--snapshot", snapshot), ("--stopped-older-than", stopped_older_than is not None)):
+        if is_given and not clean:
             raise InvalidRequest(
                 f"{option} needs --clean.",
                 field=option,
                 value=None,
                 next="Add --clean: it shows what would be removed, and asks.",
             )
-    older = duration(older_than, "--older-than")
-    spare = older is None and not snapshot  # whoever says neither may not mean what `start` brings back
-    return CleanupOptions(older, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
+    minimum_age = duration(older_than, "--older-than")
+    spare = minimum_age is None and not snapshot  # without either option, what `start` can restore stays
+    return CleanupOptions(minimum_age, duration(stopped_older_than, "--stopped-older-than"), spare=spare)
 
 
 def orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
-    """Return what is left over; with `snapshot` also the images that are made before disks go, and what they cost."""
-    images = _images(survey.orphans) if snapshot else {}
+    """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
+    images = _image_costs(survey.orphans) if snapshot else {}
     accounts = queried_accounts_value(survey.queried, survey.not_queried)
     return orphans_value(survey.orphans, survey.unanswered, images, accounts)
 
 
-def _images(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
+def _image_costs(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
     return {one.id: (image_name(one), price_of(one)) for one in orphans if is_saved(one)}
 
 
 def price_of(orphan: Orphan) -> Cost:
-    """Return what an image of a disk costs a month, at most."""
-    found = image_cost(orphan.provider, orphan.region, orphan.size_gb)
-    return Cost(found.per_month, at_most=True, source=found.source)
+    """Return what an image of an orphaned disk costs a month at most."""
+    price = image_cost(orphan.provider, orphan.region, orphan.size_gb)
+    return Cost(price.per_month, at_most=True, source=price.source)

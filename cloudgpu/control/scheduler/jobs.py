@@ -156,9 +156,9 @@ def _jobs_due(session: Session) -> datetime:
 def carry_jobs(session: Session) -> str:
     """Carry every living job on; return what became of them."""
     from cloudgpu.control.jobs.watch import reconcile_all, sentences
-    from cloudgpu.control.spot.history import note_interruptions
+    from cloudgpu.control.spot.history import record_interruptions
 
-    note_interruptions(session)
+    record_interruptions(session)
     return "; ".join(sentences(reconcile_all(session, os.environ)))
 
 

@@ -1,4 +1,4 @@
-"""Reads what `spot backtest` was asked for, and the traces; core tests the policies on them."""
+"""Reads what `spot backtest` was asked for, and the traces; core replays the policies on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.spot.history import history
 from cloudgpu.core.spot.policies import POLICIES
-from cloudgpu.core.spot.replay import backtest as core
+from cloudgpu.core.spot.replay import backtest as replay
 from cloudgpu.core.spot.replay.traces import Trace, parse_trace, trace_of_changes
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.core.values.naming import unknown_word
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.jobs.spot import SpotBacktestDocument
 
 MAX_STARTS, MAX_TICKS = 10_000, 5_000
-SHORTEST_TICK = timedelta(seconds=10)
+MIN_TICK = timedelta(seconds=10)
 MAX_PRICE = 1e6
-GAP_S = 600.0  # between samples of what the ledger has seen
+SAMPLE_INTERVAL_S = 600.0  # of a trace from the ledger
 SOURCE = "https://github.com/skypilot-org/spot-traces"
 
 
 @dataclass(frozen=True, slots=True)
 class SpotBacktestOptions:
-    """What `spot backtest` takes, as it was typed; durations like `48h`."""
+    """The options of `spot backtest`, as typed; durations like `48h`."""
 
     traces: Sequence[str] = ()
     policies: Sequence[str] = ()
@@ -51,22 +51,24 @@ class SpotBacktestOptions:
 
 
 def spot_backtest_document(
-    options: SpotBacktestOptions, opened: Callable[[], Session], progress: Callable[[str, int, int], None] | None = None
+    options: SpotBacktestOptions,
+    open_session: Callable[[], Session],
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> SpotBacktestDocument:
     """Return how spot policies do on traces, next to the optimum: what `spot backtest` prints.
 
-    `opened` gives the session, which is used only where no traces are named: then its ledger's history is. Raises
+    `open_session` is called only without traces: then the ledger's history is used. Raises
     InvalidRequest for a wrong option or trace, and where there is no history.
     """
-    job, policies = job_of(options), policies_of(options.policies)
+    job, policies = job_of(options), policies_named(options.policies)
     _check_count("--starts", options.starts, 1, MAX_STARTS)
     _check_count("--seed", options.seed, 0, 2**63)
-    traces = read_traces(options.traces) if options.traces else _history(opened())
-    found = core.backtest(
+    traces = read_traces(options.traces) if options.traces else _ledger_traces(open_session())
+    results = replay.backtest(
         traces, job, policies, starts=options.starts, seed=options.seed, together=options.together, progress=progress
     )
     return backtest_value(
-        found,
+        results,
         traces,
         seed=options.seed,
         priced=options.price_spot is not None or options.price_on_demand is not None,
@@ -75,15 +77,15 @@ def spot_backtest_document(
 
 
 def job_of(options: SpotBacktestOptions) -> SpotJob:
-    """Return the job that was asked for; raise InvalidRequest that names the option."""
-    work, deadline = _span(options.work, "--work"), _span(options.deadline, "--deadline")
-    changeover, tick = _span(options.changeover, "--changeover"), _span(options.tick, "--tick")
-    if not SHORTEST_TICK <= tick <= deadline or deadline / tick > MAX_TICKS:
+    """Return the job that the options describe; raise InvalidRequest that names the invalid option."""
+    work, deadline = _duration(options.work, "--work"), _duration(options.deadline, "--deadline")
+    changeover, tick = _duration(options.changeover, "--changeover"), _duration(options.tick, "--tick")
+    if not MIN_TICK <= tick <= deadline or deadline / tick > MAX_TICKS:
         raise InvalidRequest(
             f"A tick of {options.tick} does not fit a deadline of {options.deadline}.",
             field="--tick",
             value=str(options.tick),
-            next=f"Use a tick of at least {SHORTEST_TICK.seconds}s, so that there are 1 to {MAX_TICKS:,} of them.",
+            next=f"Use a tick of at least {MIN_TICK.seconds}s, so that there are 1 to {MAX_TICKS:,} of them.",
         )
     if work + changeover > deadline:
         raise InvalidRequest(
@@ -98,8 +100,8 @@ def job_of(options: SpotBacktestOptions) -> SpotJob:
     return SpotJob(work / hour, deadline / hour, tick / hour, changeover / hour, spot, on_demand)
 
 
-def policies_of(names: Sequence[str]) -> Mapping[str, Callable[[], Policy]]:
-    """Return what makes the named policies, or all of them; raise InvalidRequest for an unknown one."""
+def policies_named(names: Sequence[str]) -> Mapping[str, Callable[[], Policy]]:
+    """Return the factories of the named policies, or of all; raise InvalidRequest for an unknown one."""
     for name in names:
         if name not in POLICIES:
             raise unknown_word(f"There is no spot policy {name!r}", name, POLICIES, field="--policy")
@@ -118,12 +120,12 @@ def read_traces(paths: Sequence[str]) -> list[Trace]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = sorted(one for one in path.rglob("*.json") if one.is_file())
-        if not found:
-            raise _no_traces(f"There is no .json file in {path}.", str(path))
-        return found
+        files = sorted(file for file in path.rglob("*.json") if file.is_file())
+        if not files:
+            raise _no_traces_error(f"There is no .json file in {path}.", str(path))
+        return files
     if not path.exists():
-        raise _no_traces(f"{path} does not exist.", str(path))
+        raise _no_traces_error(f"{path} does not exist.", str(path))
     return [path]
 
 
@@ -140,70 +142,71 @@ def _read(file: Path, name: str) -> Trace:
     try:
         text = file.read_bytes()
     except OSError as error:
-        raise _no_traces(f"{file} cannot be read: {error.strerror}.", str(file)) from None
+        raise _no_traces_error(f"{file} cannot be read: {error.strerror}.", str(file)) from None
     return parse_trace(text, name)
 
 
-def seen_traces(session: Session) -> list[Trace]:
-    """Return availability as this ledger has seen it up to now, by place; asks no cloud.
+def observed_traces(session: Session) -> list[Trace]:
+    """Return spot availability over time as this ledger has seen it, one trace for each location; asks no cloud.
 
-    A machine that was launched says that spot was there, a refusal or an interruption that it was not, and each holds
-    until something else was seen at that place. A place where nothing but one state was seen says too little, and is
-    left out.
+    A launch means that spot was available, a refusal or an interruption that it was not, until the next event at that
+    location. A location with only one of both states is left out.
     """
     by_location: dict[SpotLocation, list[Sighting]] = defaultdict(list)
-    for one in history(session.ledger):
-        if one.kind != "ended":  # by its user: spot was there as before
-            by_location[one.place].append(one)
+    for sighting in history(session.ledger):
+        if sighting.kind != "ended":  # ended by its user: availability did not change
+            by_location[sighting.place].append(sighting)
     now = session.clock().timestamp()
-    found = (_trace(location, seen, now) for location, seen in by_location.items())
-    return [trace for trace in found if trace is not None and 0 < sum(trace.data) < len(trace.data)]
+    traces = (_trace(location, sightings, now) for location, sightings in by_location.items())
+    return [trace for trace in traces if trace is not None and 0 < sum(trace.data) < len(trace.data)]
 
 
-def _history(session: Session) -> list[Trace]:
-    found = seen_traces(session)
-    if not found:
+def _ledger_traces(session: Session) -> list[Trace]:
+    traces = observed_traces(session)
+    if not traces:
         raise InvalidRequest(
             "The ledger has seen no spot machine come and go yet, and no traces are given.",
             field="--traces",
             value=None,
             next=f"Get traces from {SOURCE}, then: cloudgpu spot backtest --traces DIR",
         )
-    return found
+    return traces
 
 
 def _trace(location: SpotLocation, sightings: list[Sighting], now: float) -> Trace | None:
     name = " ".join(filter(None, (location.account, location.zone or location.region, location.instance_type)))
-    return trace_of_changes(name, [(one.at.timestamp(), one.kind == "made") for one in sightings], now, GAP_S)
+    return trace_of_changes(
+        name, [(sighting.at.timestamp(), sighting.kind == "made") for sighting in sightings], now, SAMPLE_INTERVAL_S
+    )
 
 
-def _no_traces(fault: str, value: str) -> InvalidRequest:
-    way_out = f"Name a trace, or a directory of traces, for example of {SOURCE}"
-    return InvalidRequest(fault, field="--traces", value=value, next=way_out)
+def _no_traces_error(message: str, value: str) -> InvalidRequest:
+    remedy = f"Name a trace, or a directory of traces, for example of {SOURCE}"
+    return InvalidRequest(message, field="--traces", value=value, next=remedy)
 
 
-def _span(value: str | timedelta, field: str) -> timedelta:
-    found = duration(value, field)
-    assert found is not None  # noqa: S101  (only None gives None)
-    return found
+def _duration(value: str | timedelta, field: str) -> timedelta:
+    parsed = duration(value, field)
+    assert parsed is not None  # noqa: S101  (only None gives None)
+    return parsed
 
 
-def _price(value: float | None, field: str, usual: float) -> float:
+def _price(value: float | None, field: str, default: float) -> float:
     if value is None:
-        return usual
+        return default
     if not 0 < value <= MAX_PRICE:
-        way_out = f"Use an amount above zero and up to {MAX_PRICE:,.0f}, for example {field} 0.92"
+        remedy = f"Use an amount above zero and up to {MAX_PRICE:,.0f}, for example {field} 0.92"
         raise InvalidRequest(
-            f"{field} {value:g} is not a price per hour.", field=field, value=f"{value:g}", next=way_out
+            f"{field} {value:g} is not a price per hour.", field=field, value=f"{value:g}", next=remedy
         )
     return float(value)
 
 
-def _check_count(field: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
+def _check_count(field: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
         raise InvalidRequest(
-            f"{field} {value} is not a whole number from {least} to {most:,}.",
+            f"{field} {value} is not a whole number from {minimum} to {maximum:,}.",
             field=field,
             value=str(value),
-            next=f"For example {field} {max(least, 20)}",
+            next=f"For example {field} {max(minimum, 20)}",
         )

@@ -1,6 +1,6 @@
-"""Reads from the ledger what was seen of spot at each place: launches, refusals, interruptions, prices.
+"""Reads from the ledger what was seen of spot at each location: launches, refusals, interruptions, prices.
 
-It writes down that a provider took spot machines: how that was known, how long each had run, and what it cost.
+It also records interruptions: how each was noticed, how long the machine had run, and what it cost.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
 
 
-CHANGEOVER_H = 0.25  # that each interruption costs, in hours of the machine
-FREE = "its provider does not charge what it takes within {} of the start"
+CHANGEOVER_H = 0.25  # hours of the machine that each interruption costs
+FREE_TEXT = "its provider does not charge what it takes within {} of the start"
 
 
 def history(ledger: Ledger) -> tuple[Sighting, ...]:
     """Return what this ledger has seen of spot machines, oldest first. Asks no cloud."""
-    found = [one for machine in ledger.machines() for one in _sightings(machine)]
-    return tuple(sorted(found, key=lambda one: one.at))
+    sightings = [sighting for machine in ledger.machines() for sighting in _sightings(machine)]
+    return tuple(sorted(sightings, key=lambda sighting: sighting.at))
 
 
 def spot_location(machine: Machine) -> SpotLocation:
@@ -44,27 +44,31 @@ def spot_location(machine: Machine) -> SpotLocation:
     return SpotLocation(machine.account, machine.region, machine.zone or None, machine.instance_type or "")
 
 
-def was_taken(machine: Machine) -> bool:
-    """Say whether its provider took a spot machine: by its own word, or as it went and nobody had asked for that."""
-    over = machine.terminated_at is not None or machine.state in ("stopped", "deallocated")
-    return machine.market == "spot" and over and (machine.state_reason == "interrupted" or _went_by_itself(machine))
+def was_interrupted(machine: Machine) -> bool:
+    """Say whether a spot machine was interrupted: its provider reported that, or it vanished without a request."""
+    is_gone = machine.terminated_at is not None or machine.state in ("stopped", "deallocated")
+    return (
+        machine.market == "spot"
+        and is_gone
+        and (machine.state_reason == "interrupted" or _vanished_unrequested(machine))
+    )
 
 
-def _went_by_itself(machine: Machine) -> bool:
+def _vanished_unrequested(machine: Machine) -> bool:
     return machine.unrequested_stop is not None and machine.terminated_at is not None and machine.decision is None
 
 
-def over_at(machine: Machine) -> str:
-    """Return when a spot machine was gone: by its provider's word, else when that was seen."""
+def ended_at(machine: Machine) -> str:
+    """Return when a spot machine was gone: as its provider reported, else when a sync saw it."""
     return machine.since or machine.terminated_at or machine.seen_at or machine.intended_at
 
 
 def better_location(session: Session, prepared: Prepared) -> SpotLocation | None:
-    """Return where a spot launch is better tried than at its cheapest offer, by what was seen; None for nowhere.
+    """Return where to try a spot launch rather than at its cheapest offer, by what was seen; None for nowhere.
 
-    Where other places of the plan are as good, the cheapest is tried first and the launch goes on from there.
+    Where other locations of the plan are as good, the cheapest is tried first.
     """
-    offers = [one for one in prepared.offers if one.available.market == "spot"]
+    offers = [offer for offer in prepared.offers if offer.available.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
     best = offer_location(first_offer(session, offers, history(session.ledger)))
@@ -72,38 +76,40 @@ def better_location(session: Session, prepared: Prepared) -> SpotLocation | None
 
 
 def first_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
-    """Return the spot offer that a launch tries first, by what was seen and by what its provider thinks likely.
+    """Return the spot offer that a launch tries first, by what was seen and by its provider's placement scores.
 
     Raises ValueError where there is no offer.
     """
     if not offers:
         raise ValueError("no offers")
-    scores = _scores(session, offers)
-    places = [offer_location(one) for one in offers]
-    pairs = zip(places, offers, strict=True)
-    offered = [PlaceOffer(location, one.price.per_hour.nanos, score=scores.get(location)) for location, one in pairs]
+    scores = _placement_scores(session, offers)
+    locations = [offer_location(offer) for offer in offers]
+    pairs = zip(locations, offers, strict=True)
+    offered = [
+        PlaceOffer(location, offer.price.per_hour.nanos, score=scores.get(location)) for location, offer in pairs
+    ]
     return offers[offered.index(order_places(offered, sightings, session.clock(), CHANGEOVER_H)[0])]
 
 
-def _scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
-    """Return what a provider says of the places of the first offer's type and account; nothing where it says nothing.
+def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLocation, int]:
+    """Return the placement scores of the offers with the first one's type and account, where the provider has some.
 
-    Raises LedgerUnavailable: nothing else stands in the way of a launch.
+    Raises LedgerUnavailable alone: no other error fails a launch.
     """
     first = offers[0].available
-    meant = (first.account, first.instance_type)
-    same = [one for one in offers if (one.available.account, one.available.instance_type) == meant]
+    account_and_type = (first.account, first.instance_type)
+    same = [offer for offer in offers if (offer.available.account, offer.available.instance_type) == account_and_type]
     try:
         provider = session.provider(first.account)
         if len(same) < 2 or not isinstance(provider, HasPlacementScores):  # noqa: PLR2004  (there is no choice)
             return {}
-        scores = provider.placement_scores([one.available for one in same])
+        scores = provider.placement_scores([offer.available for offer in same])
     except LedgerUnavailable:
         raise
     except CloudgpuError:
         return {}
-    found = zip(same, scores, strict=True)
-    return {offer_location(one): score for one, score in found if score is not None}
+    scored = zip(same, scores, strict=True)
+    return {offer_location(offer): score for offer, score in scored if score is not None}
 
 
 def offer_location(offer: Offer) -> SpotLocation:
@@ -116,36 +122,36 @@ def _sightings(machine: Machine) -> Iterator[Sighting]:
     if machine.market != "spot" or machine.is_named_resource or machine.launch_status == "void":
         return
     location, price = spot_location(machine), machine.price.nanos_per_hour if machine.price else None
-    begun = from_iso(machine.launched_at or machine.intended_at)
+    started_at = from_iso(machine.launched_at or machine.intended_at)
     if machine.launch_status == "refused":
         yield Sighting(from_iso(machine.terminated_at or machine.intended_at), location, "refused", price)
         return
-    yield Sighting(begun, location, "made", price)
-    if machine.terminated_at is not None or was_taken(machine):
-        at = from_iso(over_at(machine))
-        kind: Kind = "taken" if was_taken(machine) else "ended"
-        yield Sighting(at, location, kind, price, max(0.0, (at - begun).total_seconds() / 3600))
+    yield Sighting(started_at, location, "made", price)
+    if machine.terminated_at is not None or was_interrupted(machine):
+        at = from_iso(ended_at(machine))
+        kind: Kind = "taken" if was_interrupted(machine) else "ended"
+        yield Sighting(at, location, kind, price, max(0.0, (at - started_at).total_seconds() / 3600))
 
 
-def note_interruption(session: Session, machine: Machine, noticed: datetime | None = None) -> bool:
-    """Write that a spot machine was taken, where its provider took it and that is not written yet; say whether.
+def record_interruption(session: Session, machine: Machine, noticed: datetime | None = None) -> bool:
+    """Record that a spot machine was interrupted, unless that is recorded; say whether it was recorded now.
 
     `noticed` is when its notice was seen, None where nobody saw one.
     """
-    if machine.interrupted_at is not None or not was_taken(machine):
+    if machine.interrupted_at is not None or not was_interrupted(machine):
         return False
-    session.ledger.append([_line(machine, noticed, session.clock())])
+    session.ledger.append([_interruption_event(machine, noticed, session.clock())])
     return True
 
 
-def note_interruptions(session: Session) -> int:
-    """Write down every interruption of a spot machine that is not written yet; return how many. Asks no cloud."""
-    return sum(note_interruption(session, machine) for machine in session.ledger.machines())
+def record_interruptions(session: Session) -> int:
+    """Record every interruption that is not recorded yet; return how many. Asks no cloud."""
+    return sum(record_interruption(session, machine) for machine in session.ledger.machines())
 
 
-def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
-    at = from_iso(over_at(machine))
-    ran = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
+def _interruption_event(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
+    at = from_iso(ended_at(machine))
+    ran_s = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
     cost = spent_until_now(machine, now).nanos
     return spot_interrupted(
@@ -153,15 +159,15 @@ def _line(machine: Machine, noticed: datetime | None, now: datetime) -> Draft:
         at,
         "notice" if noticed is not None else how,
         noticed=noticed,
-        ran_s=ran,
+        ran_s=ran_s,
         nanos=cost,
-        free=_free(machine, ran),
+        free=_free_reason(machine, ran_s),
     )
 
 
-def _free(machine: Machine, ran_s: float) -> str:
+def _free_reason(machine: Machine, ran_s: float) -> str:
     """Return why the run itself is not charged: EC2's first hour, Google's first minute; empty where it is."""
     limit = rule_of(machine.provider, "spot", Resource.INSTANCE).free_if_interrupted_us / 1e6
     if machine.state_reason != "interrupted" or ran_s >= limit:
         return ""
-    return FREE.format(duration_text(timedelta(seconds=limit)))
+    return FREE_TEXT.format(duration_text(timedelta(seconds=limit)))

@@ -1,10 +1,10 @@
-"""Holds what somebody asks against the lab's rules: by their role, and by whose the machine is."""
+"""Authorizes requests by the lab's rules: by the user's role, and by who owns the machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.team.roles import payers_only, remember
+from cloudgpu.control.team.roles import payers_only, remember_role
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
@@ -34,37 +34,37 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.resources import ProviderResource
     from cloudgpu.views.documents.setup.ledger import OwnersDocument
 
-STOP = "stop"  # what the lab's limits may let every member do; what deletes, starts or lets in stays with its owner
+STOP = "stop"  # the one verb that the lab's limits may allow to every member
 
 
 def authorization_of(session: Session) -> Authorization:
-    """Return who asks, in which role, and remember it for when the ledger is away. Raises LedgerUnavailable."""
+    """Return who the user is, in which role, and store that for when the ledger is away. Raises LedgerUnavailable."""
     person, role = person_of(session), session.ledger.role()
     people = (
         People() if role is Role.ALONE else people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
     )
     authorization = Authorization(role, person, people, session.settings.owner, session.for_lab)
     if not (session.ledger_away or is_a_file(session.ledger.location)):
-        remember(session, authorization)
+        remember_role(session, authorization)
     return authorization
 
 
 def person_of(session: Session) -> str:
-    """Return who asks: the user of the database in a team, the owner of config.toml alone."""
+    """Return who the user is: the user of the database in a team, else the owner in config.toml."""
     return session.ledger.person() or session.settings.owner
 
 
 def check_may(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> Right:
-    """Return by which right this verb is theirs on this machine or named resource; raise RoleNeeded where it is not.
+    """Return the right by which the user may do this to a machine or named resource; raise RoleNeeded without one.
 
-    Raises LedgerUnavailable where nobody can say.
+    Raises LedgerUnavailable where the role is not known.
     """
     authorization = authorization or authorization_of(session)
     if not authorization.for_lab and authorization.may_claim(machine.owner):
         claim_owner(session, machine.owner)
-    right = _right(session, authorization, machine, verb)
+    right = _right_for(session, authorization, machine, verb)
     if right is None:
         name = str(machine.name).replace("the ", "The ", 1)  # of a named resource
         raise RoleNeeded(
@@ -72,16 +72,13 @@ def check_may(
             f"only its owner or a payer may {verb} it.",
             field="name",
             value=machine.name,
-            next=f"Ask its owner, or a payer: {_who_pays(session)}.",
+            next=f"Ask its owner, or a payer: {_payers_text(session)}.",
         )
     return right
 
 
 def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
-    """Raise RoleNeeded where none of these volumes, the ones that a launch may mean, is theirs to attach.
-
-    Writes nothing: a plan asks it.
-    """
+    """Raise RoleNeeded where the user may attach none of these volumes, which a launch may mean. Writes nothing."""
     authorization = authorization_of(session)
     if authorization.is_member and volumes and not any(authorization.owns(machine) for machine in volumes):
         try:
@@ -93,65 +90,65 @@ def check_may_use(session: Session, volumes: Sequence[Machine]) -> None:
             raise
 
 
-def others_note(session: Session, row: OwnedSubject, verb: str) -> str:
-    """Return, for a question that is asked before, whose machine it is and by which right; empty for one's own.
+def others_note(session: Session, machine: OwnedSubject, verb: str) -> str:
+    """Return a sentence for a confirmation prompt: who owns the machine, and the user's right to act on it.
 
-    Empty, too, while the ledger is away: nobody can say then.
+    Empty for the user's own machine, and while the ledger is away.
     """
     try:
         authorization = authorization_of(session)
-        right = check_may(session, row, verb, authorization=authorization)
+        right = check_may(session, machine, verb, authorization=authorization)
     except LedgerAway:
         return ""
-    return "" if right is Right.OWNER else f" It is {authorization.whose(row)}; {_BY[right]}."
+    return "" if right is Right.OWNER else f" It is {authorization.whose(machine)}; {_RIGHT_TEXTS[right]}."
 
 
-def by(
+def requested_by(
     session: Session, machine: OwnedSubject, verb: str, *, authorization: Authorization | None = None
 ) -> RequestedBy:
-    """Return what the line of a verb says of whose it is and by which right it was asked; nothing for who is alone.
+    """Return what the line of a request records: the owner and the right of the user; empty outside a team.
 
-    Who asked stands beside every line: a database of a team signs them.
+    Every line has its user anyway: the database of a team signs them.
     """
     authorization = authorization or authorization_of(session)
     if authorization.role is Role.ALONE:
         return {}
-    right = _right(session, authorization, machine, verb)
+    right = _right_for(session, authorization, machine, verb)
     whose: RequestedBy = {"whose": machine.owner or ""}
     return whose if right is None else {**whose, "right": str(right)}
 
 
-def _right(session: Session, authorization: Authorization, row: OwnedSubject, verb: str) -> Right | None:
-    mine, stops = authorization.owns(row), verb == STOP
-    asks = authorization.is_member and stops and not mine and not authorization.for_lab
-    stoppers = _stoppers(session) if asks else Stoppers.OWNER
-    return right_to(authorization.role, mine=mine, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
+def _right_for(session: Session, authorization: Authorization, machine: OwnedSubject, verb: str) -> Right | None:
+    is_owner, stops = authorization.owns(machine), verb == STOP
+    depends_on_limits = authorization.is_member and stops and not is_owner and not authorization.for_lab
+    stoppers = _stoppers(session) if depends_on_limits else Stoppers.OWNER
+    return right_to(authorization.role, mine=is_owner, stops=stops, stoppers=stoppers, for_lab=authorization.for_lab)
 
 
 def ownership_of_named(resource: ProviderResource) -> Ownership:
-    """Return what of something that is kept by name says whose it is, as a row does."""
+    """Return the owner of a named volume or image, as `check_may` takes it."""
     return Ownership(f"the {resource.kind} {resource.name}", resource.tags.get(TAG_OWNER, ""))
 
 
 def check_override(session: Session, reason: str | None) -> str | None:
-    """Return the reason why a budget is to be passed; raise RoleNeeded where one is given and a member asks."""
+    """Return the reason for overriding a budget; raise RoleNeeded where a member gives one."""
     if reason is not None:
         payers_only(session, "Overriding a budget")
     return reason
 
 
 def check_owner(session: Session, owner: str) -> None:
-    """Raise RoleNeeded where this person may not launch for this owner."""
+    """Raise RoleNeeded where the user may not launch for this owner."""
     authorization = authorization_of(session)
     if (
         claim(authorization.people, authorization.role, authorization.person, owner, session.settings.owner)
         is Claim.REFUSED
     ):
-        raise _not_theirs(session, authorization, owner)
+        raise _not_their_name_error(session, authorization, owner)
 
 
 def claim_owner(session: Session, owner: str) -> None:
-    """Record that this name is theirs, where nobody has it; raise RoleNeeded where they may not launch for it."""
+    """Record that this owner's name is the user's, if it is free; raise RoleNeeded where they may not launch for it."""
     authorization = authorization_of(session)
     if (
         claim(authorization.people, authorization.role, authorization.person, owner, session.settings.owner)
@@ -163,7 +160,7 @@ def claim_owner(session: Session, owner: str) -> None:
         people = people_of(session.ledger.events(PEOPLE_SUBJECT), authorization.people.users)
         verdict = claim(people, authorization.role, authorization.person, owner, session.settings.owner)
         if verdict is Claim.REFUSED:
-            raise _not_theirs(session, authorization, owner)
+            raise _not_their_name_error(session, authorization, owner)
         return (
             [owner_claimed(owner, authorization.person, session.clock(), view.head()[0])]
             if verdict is Claim.NEW
@@ -174,16 +171,16 @@ def claim_owner(session: Session, owner: str) -> None:
 
 
 def owners(session: Session) -> OwnersDocument:
-    """Return each owner's name that is recorded, with the person whose it is."""
+    """Return each recorded owner's name with the database user that it belongs to."""
     people = people_of(session.ledger.events(PEOPLE_SUBJECT), session.ledger.members())
     return {"owners": [{"owner": people.texts[name], "user": user} for name, user in sorted(people.of.items())]}
 
 
 def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
-    """Record whose an owner's name is, as a payer says; return all that is recorded.
+    """Record which user an owner's name belongs to; return all that are recorded.
 
-    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, for what is no line of text, or for
-    a user who is not in the team.
+    Raises RoleNeeded for a member, InvalidRequest where no team shares the ledger, for text of several lines, or for a
+    user who is not in the team.
     """
     from cloudgpu.control.inputs.launch_request import check_line
 
@@ -209,26 +206,26 @@ def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
     return owners(session)
 
 
-def _not_theirs(session: Session, authorization: Authorization, owner: str) -> RoleNeeded:
-    names, known = authorization.people.names(authorization.person), authorization.people.person(owner)
-    known = known if known not in (owner, authorization.person) else None
-    whose = (
-        f"The owner's name {owner} belongs to {known}"
-        if known
+def _not_their_name_error(session: Session, authorization: Authorization, owner: str) -> RoleNeeded:
+    names, holder = authorization.people.names(authorization.person), authorization.people.person(owner)
+    holder = holder if holder not in (owner, authorization.person) else None
+    reason = (
+        f"The owner's name {owner} belongs to {holder}"
+        if holder
         else f"{owner} is not the name of {authorization.person}"
     )
     default = authorization.own_owner
-    own = names[0] if names else default if authorization.may_claim(default) else authorization.person
+    own_name = names[0] if names else default if authorization.may_claim(default) else authorization.person
     return RoleNeeded(
-        f"{whose}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
+        f"{reason}: launching for somebody else needs the payer's role, and {authorization.person} is a member.",
         field="--owner",
         value=owner,
-        next=f'Launch as yourself: --owner {own}, or owner = "{own}" in config.toml; or ask a payer: '
-        f"{_who_pays(session)}.",
+        next=f'Launch as yourself: --owner {own_name}, or owner = "{own_name}" in config.toml; or ask a payer: '
+        f"{_payers_text(session)}.",
     )
 
 
-def _who_pays(session: Session) -> str:
+def _payers_text(session: Session) -> str:
     return ", ".join(session.ledger.payers()) or "there is none yet"
 
 
@@ -238,7 +235,7 @@ def _stoppers(session: Session) -> Stoppers:
     return lab_limits(session.published()).stop or Stoppers.OWNER
 
 
-_BY = {
+_RIGHT_TEXTS = {
     Right.PAYER: "you have the payer's role",
     Right.MEMBERS: "the lab's limits let every member stop it",
     Right.REAPER: "reap acts for the lab",

@@ -22,69 +22,69 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.policies import PublishedDocument, WithdrawnDocument
 
 
-def publish(session: Session, name_or_file: str, places: Sequence[Path]) -> PublishedDocument:
-    """Put a policy, or `limits`, into the ledger; return what was published. `places` are where a name is looked for.
+def publish(session: Session, name_or_file: str, directories: Sequence[Path]) -> PublishedDocument:
+    """Put a policy, or `limits`, into the ledger; return what was published.
 
-    Raises RoleNeeded, and InvalidRequest for a file that is not there or has a fault: nothing is written then.
+    A name is looked for in `directories`. Raises RoleNeeded, and InvalidRequest for a missing or invalid file.
     """
     payers_only(session, f"Publishing {name_or_file} for the lab")
-    file = _file_of(name_or_file, places)
+    file = _file_of(name_or_file, directories)
     text = read_text(file, file.name)
     assert text is not None  # noqa: S101  (for the type checker: the file was found)
     name, tz = file.stem, session.settings.tz
-    _check(Published(name, text, tz, "", ""), file)
-    before: list[Published] = []
+    _check_readable(Published(name, text, tz, "", ""), file)
+    replaced: list[Published] = []
 
     def decision(view: View) -> Sequence[Draft]:
-        known = session.published().get(name)
-        before.extend([known] if known else [])
-        if known is not None and (known.text, known.tz) == (text, tz):
+        published = session.published().get(name)
+        replaced.extend([published] if published else [])
+        if published is not None and (published.text, published.tz) == (text, tz):
             return []
         return [policy_published(name, text, tz, session.clock(), view.head()[0])]
 
     written = session.ledger.decide(decision)
-    return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(before and written)}
+    return {"published": name, "file": str(file), "changed": bool(written), "replaced": bool(replaced and written)}
 
 
 def withdraw(session: Session, name: str) -> WithdrawnDocument:
-    """Take what is published under this name back; raise RoleNeeded, and InvalidRequest where nothing is."""
+    """Withdraw what is published under this name; raise RoleNeeded, and InvalidRequest where nothing is."""
     payers_only(session, f"Withdrawing {name} from the lab")
 
-    def known() -> None:
-        found = session.published()
-        if name not in found:
-            says = f"Nothing is published as {name!r}" + did_you_mean(closest_match(name, found), ".")
-            raise InvalidRequest(says, field="NAME", value=name, next="Run: cloudgpu policy ls")
+    def check_published() -> None:
+        published = session.published()
+        if name not in published:
+            message = f"Nothing is published as {name!r}" + did_you_mean(closest_match(name, published), ".")
+            raise InvalidRequest(message, field="NAME", value=name, next="Run: cloudgpu policy ls")
 
     def decision(view: View) -> Sequence[Draft]:
-        known()
+        check_published()
         return [policy_withdrawn(name, session.clock(), view.head()[0])]
 
-    known()  # before a ledger is made for nothing
+    check_published()  # before `decide`, which would create a ledger
     session.ledger.decide(decision)
     return {"withdrawn": name}
 
 
 def _file_of(name_or_file: str, directories: Sequence[Path]) -> Path:
-    """Return the file that is meant: by its path, or a policy or `limits` by name."""
+    """Return the file of a path, or of a policy or `limits` by name."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
-        found = [Path(name_or_file)]
+        files = [Path(name_or_file)]
     else:
-        found = [directory / f"{name_or_file}.yaml" for directory in directories]
-    for file in found:
+        files = [directory / f"{name_or_file}.yaml" for directory in directories]
+    for file in files:
         if file.is_file():
             check_policy_name(file.stem)
             return file
     raise InvalidRequest(
-        f"There is no file {' or '.join(map(str, found))}.",
+        f"There is no file {' or '.join(map(str, files))}.",
         field="NAME",
         value=name_or_file,
         next="Name a policy of yours, limits, or the path of its file.",
     )
 
 
-def _check(published: Published, file: Path) -> None:
-    """Raise InvalidRequest, with file and line, for text that no home could read."""
+def _check_readable(published: Published, file: Path) -> None:
+    """Raise InvalidRequest, with file and line, for an invalid policy or limits."""
     table = parse_yaml(published.text, file)
     if published.name == LIMITS_NAME:
         limits_from(table)

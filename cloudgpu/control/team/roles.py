@@ -1,6 +1,6 @@
-"""Which role this home's user has: what payers alone may do, and what is kept for when the ledger cannot be asked.
+"""The role of this home's user: what only payers may do, and the role as last known, for when the ledger is away.
 
-By what is kept, `down --all` tells then whose machines it ends.
+By the last known role, `down --all` then knows which machines are the user's.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
 from cloudgpu.ledger.log.files import is_a_file, open_to_write, read_our_file
 
-MAX = 64 * 1024  # bytes
+MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LastRole:
-    """The role on a day, and the owners' names that were this user's: nothing in it is secret. None: never known."""
+    """The user's role and owner names as of `day`; a role of None was never known."""
 
     role: Role | None
     names: tuple[str, ...]
     day: str = ""
 
     def owns(self, machine: Machine, launched: Collection[str]) -> bool:
-        """Say whether a machine is theirs; `launched` are those that this home launched.
+        """Say whether a machine is the user's; `launched` are the ids of those that this home launched.
 
-        Alone with a server's ledger, what another computer launched under another name may be a newcomer's.
+        Without a team, but with a ledger in a database, a machine of another name may be a new member's.
         """
-        of_name = tag_value(machine.owner or "") in {tag_value(name) for name in self.names}
-        return of_name or (self.role is Role.ALONE and (not self.day or machine.id in launched))
+        is_by_name = tag_value(machine.owner or "") in {tag_value(name) for name in self.names}
+        return is_by_name or (self.role is Role.ALONE and (not self.day or machine.id in launched))
 
     def sentence(self) -> str:
-        """Return by what it was judged whose each machine is, as a sentence."""
+        """Return how it was decided which machines are the user's, as a sentence."""
         names = ", ".join(self.names)
         if self.role is None:
             return f"Your role is not known here: only machines of {names} are taken for yours."
@@ -50,46 +50,43 @@ class LastRole:
         return f"Nobody shared the ledger on {self.day}: machines of {names}, and those launched here, are yours."
 
 
-def payers_only(session: Session, what: str) -> None:
-    """Raise RoleNeeded where a member asks for what payers do; `what` begins a sentence: "Setting a budget"."""
+def payers_only(session: Session, action: str) -> None:
+    """Raise RoleNeeded for a member; `action` begins the sentence: "Setting a budget"."""
     ledger = session.ledger
     role = ledger.role()
     if role is Role.MEMBER:
-        check_payer(what, role, ledger.person(), ledger.payers)
+        check_payer(action, role, ledger.person(), ledger.payers)
 
 
-def remember(session: Session, authorization: Authorization) -> None:
-    """Keep what this says of the user, where it is news today; of use where a team may share the ledger.
-
-    A full disk keeps nobody from their work.
-    """
-    path = _path(session)
+def remember_role(session: Session, authorization: Authorization) -> None:
+    """Store the user's role and names once a day, where a team may share the ledger. A full disk is ignored."""
+    path = _role_file(session)
     owner, people, person = session.settings.owner, authorization.people, authorization.person
-    theirs = authorization.role is Role.ALONE or people.owns(person, owner) or authorization.may_claim(owner)
-    names = {owner} if theirs else set()
+    is_own_name = authorization.role is Role.ALONE or people.owns(person, owner) or authorization.may_claim(owner)
+    names = {owner} if is_own_name else set()
     names |= {person, *people.names(person)}
     stored = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(stored) + "\n").encode()
     with suppress(OSError):
-        if not path.with_suffix(".head").exists() or (path.exists() and read_our_file(path, MAX) == data):
+        if not path.with_suffix(".head").exists() or (path.exists() and read_our_file(path, MAX_BYTES) == data):
             return
-        part = path.with_suffix(f".role.{os.getpid()}")
-        with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+        temporary = path.with_suffix(f".role.{os.getpid()}")
+        with os.fdopen(open_to_write(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write(data)
-        part.replace(path)
+        temporary.replace(path)
 
 
 def last_role(session: Session) -> LastRole:
-    """Return what was kept. Raises nothing."""
-    usual = (session.settings.owner,)
+    """Return the role and names that were stored last. Raises nothing."""
+    names = (session.settings.owner,)
     if is_a_file(session.ledger.location):
-        return LastRole(Role.ALONE, usual)
+        return LastRole(Role.ALONE, names)
     try:
-        stored = json.loads(read_our_file(_path(session), MAX))
+        stored = json.loads(read_our_file(_role_file(session), MAX_BYTES))
         return LastRole(Role(stored["role"]), tuple(map(str, stored["names"])), str(stored["day"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return LastRole(None, usual)
+        return LastRole(None, names)
 
 
-def _path(session: Session) -> Path:
+def _role_file(session: Session) -> Path:
     return session.ledger.outbox.path.with_suffix(".role")

@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.lost import record_as_lost
 from cloudgpu.control.lifecycle.timers import repair_timers
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.resources.named import remove_named, save, the_one
+from cloudgpu.control.resources.named import find_named, remove_named, save_image
 from cloudgpu.control.resources.orphans import survey
 from cloudgpu.control.scheduler.jobs import reap_once
 from cloudgpu.control.session.identity import machines_to_evaluate
@@ -158,7 +158,7 @@ def test_watch_says_nothing_of_a_colleagues_account_until_nobody_has_asked_it_fo
         lambda session, row: terminate_with_resources(session, row, why="typed"),
         lambda session, row: stop(session, row, why="typed"),
         refresh,
-        lambda session, row: save(session, row, None),
+        lambda session, row: save_image(session, row, None),
     ],
     ids=["down", "stop", "show --refresh", "image save"],
 )
@@ -292,7 +292,7 @@ def test_a_reservation_holds_whoever_looks(two):
 
 def test_what_another_account_keeps_by_name_is_not_gone(two):
     row = two.up(two.ada)
-    save(two.ada, row, "keras")
+    save_image(two.ada, row, "keras")
     two.later()
     sync_all(two.bob)
     assert two.machine("keras").terminated_at is None
@@ -300,7 +300,7 @@ def test_what_another_account_keeps_by_name_is_not_gone(two):
     reap(two.bob, ReapOptions(sweep=True))
     assert two.machine("keras").terminated_at is None
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
-        the_one(two.bob, Kind.IMAGE, "keras", None)
+        find_named(two.bob, Kind.IMAGE, "keras", None)
     with pytest.raises(NotReachableHere, match="keras belongs to fake account ada"):
         remove_named(two.bob, two.machine("keras"))
 

@@ -336,13 +336,13 @@ def test_a_volume_is_billed_by_its_own_line_and_not_with_the_machine(lab, attach
 
 
 def test_a_volume_that_is_removed_ends_at_once_and_one_that_others_removed_when_it_was_last_seen(lab, attach_volume):
-    from cloudgpu.control.resources.named import remove, the_one
+    from cloudgpu.control.resources.named import find_named, remove
     from cloudgpu.core.model.resources import Kind
 
     terminate_one(lab.session, attach_volume, why="test")
     sync_all(lab.session)
     lab.later(hours=1)
-    remove(lab.session, the_one(lab.session, Kind.VOLUME, "data", None))
+    remove(lab.session, find_named(lab.session, Kind.VOLUME, "data", None))
     (thing,) = things(lab)
     assert from_iso(thing.terminated_at) == lab.clock()
     (use,) = [use for subject, use in lab.session.ledger.ended_usages() if subject == thing.id and use.quantity == 50]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cloudgpu
-from cloudgpu.control.lifecycle.lifecycle import on_denied, stop, terminate_one
+from cloudgpu.control.lifecycle.lifecycle import explain_refused_credential, stop, terminate_one
 from cloudgpu.errors import AuthFailed, RoleNeeded
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
 from tests.clouds.runpod.fixtures import runpod, runpod_process
@@ -60,7 +60,7 @@ def test_a_key_that_was_taken_back_leaves_a_machine_that_is_billed_and_that_is_s
 
 
 def refused(session, row, error=None):
-    with pytest.raises(AuthFailed) as raised, on_denied(session, row, "down"):
+    with pytest.raises(AuthFailed) as raised, explain_refused_credential(session, row, "down"):
         raise error or AuthFailed("It may not.", next="Renew it.")
     return raised.value
 

@@ -161,7 +161,7 @@ def test_who_wants_a_stopped_machine_after_all_takes_back_an_end_that_was_killed
 
 def test_a_hold_of_a_job_and_the_release_of_a_hold_take_no_end_back(lab, monkeypatch):
     cut_off(lab, monkeypatch)
-    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=1), paid=False)
+    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=1), is_by_user=False)
     lease.set_hold(lab.session, lab.rows()[0], None)
     assert (len(run(lab).ended), lab.machines()) == (1, [])
 
@@ -177,7 +177,7 @@ def test_an_end_that_a_run_decided_and_could_not_do_is_decided_anew_and_no_promi
     lab.cloud.permit("terminate")
     assert lab.rows()[0].last_request.judged
     row = lab.rows()[0]
-    lease.set_hold(lab.session, row, lab.clock() + timedelta(hours=1), paid=False)
+    lease.set_hold(lab.session, row, lab.clock() + timedelta(hours=1), is_by_user=False)
     assert (run(lab).ended, len(lab.machines())) == ((), 1)
 
 

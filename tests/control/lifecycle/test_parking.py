@@ -402,7 +402,7 @@ def test_a_volume_is_attached_without_waiting_for_ssh_and_again_where_that_was_l
 
 def test_down_keeps_a_volume_and_names_it(lab):
     done = terminate_with_resources(lab.session, spot(lab, setup=DATA), why="test")
-    assert [(one.kind, one.name) for one in done.on_purpose] == [(Kind.VOLUME, "data")]
+    assert [(one.kind, one.name) for one in done.named_resources] == [(Kind.VOLUME, "data")]
     assert [one.name for one in things(lab)] == ["data"]
 
 

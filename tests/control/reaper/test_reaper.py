@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.lifecycle.lifecycle import stop
-from cloudgpu.control.resources.named import save
+from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.core.model.resources import Kind
@@ -334,7 +334,7 @@ def test_a_wish_that_cannot_be_is_refused(fleet, wish):
 def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_after(fleet):
     fleet.policy("default", "lease: 8h\nrenew_until: 96h\nimages:\n  after: 1h\n  do: remove\n")
     fleet.up(name="fox")
-    save(fleet.session, fleet.machine(), "kept")
+    save_image(fleet.session, fleet.machine(), "kept")
 
     def used(**span):
         fleet.later(**span)

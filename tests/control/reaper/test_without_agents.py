@@ -13,7 +13,7 @@ from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
 from cloudgpu.control.reaper.observe import _view_without_report, split_still_to_end
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
-from cloudgpu.control.resources.named import save
+from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.core.reaper.decide import decide
@@ -88,7 +88,7 @@ def test_the_image_of_a_parked_machine_is_made_by_the_passes_that_follow(lab):
 def test_a_sweep_warns_of_an_image_that_is_kept_too_long_and_removes_it_a_day_after(lab):
     policy(lab, "lease: 8h\nrenew_until: 96h\nimages:\n  after: 1h\n  do: remove\n")
     lab.up(name="fox")
-    save(lab.session, machine(lab), "kept")
+    save_image(lab.session, machine(lab), "kept")
     assert passed(lab, hours=2).warned == ()
     assert warned(passed(lab, sweep=True)) == [("kept", Rule.IMAGES)]
     assert ("kept", Do.REMOVE, Rule.IMAGES, "image") in ends(passed(lab, sweep=True, hours=25))

@@ -13,8 +13,8 @@ from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import start
-from cloudgpu.control.resources.cleanup import _is_rest, clean, clean_document
-from cloudgpu.control.resources.named import save
+from cloudgpu.control.resources.cleanup import _is_remainder, clean, clean_document
+from cloudgpu.control.resources.named import save_image
 from cloudgpu.control.resources.orphans import orphans_document, survey
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWNER, State
@@ -103,7 +103,7 @@ def kinds_of(document, key="removed"):
 
 def test_what_is_kept_by_name_is_shown_and_stays(lab):
     row = lab.up(setup=Setup(volume=Volume("data", 20))).machine
-    save(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
+    save_image(lab.session, lab.session.ledger.machine(row.id), "keras", restart=False)
     terminate_one(lab.session, row, why="done")
     lab.later(days=30)
     stays = {one.what: one.stays for one in found(lab, older_than=WEEK) if one.do is Cleanup.STAY}
@@ -283,7 +283,7 @@ def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
 
     lab.cloud.fail_next("save_image", killed)
     with pytest.raises(KeyboardInterrupt):
-        save(lab.session, row, "ready")
+        save_image(lab.session, row, "ready")
     assert underway.left() == (
         "Interrupted. The image ready may be in the making, and costs once it is there: cloudgpu image ls shows it."
     )
@@ -473,9 +473,9 @@ def test_the_snapshot_that_a_removed_image_left_behind_goes_with_it(lab):
     image, snapshot = (replace(address, id=f"{kind}-1", kind=kind) for kind in (Kind.IMAGE, Kind.SNAPSHOT))
     (orphan,) = [one for one in found(lab) if one.what == Kind.ADDRESS]
     removed = replace(orphan, what=str(Kind.IMAGE), id=image.id, resource=image)
-    assert _is_rest(removed, snapshot)
-    assert not _is_rest(removed, replace(snapshot, tags={**tags, TAG_ID: "cg-other"}))
-    assert not _is_rest(replace(removed, what=str(Kind.DISK)), snapshot)
+    assert _is_remainder(removed, snapshot)
+    assert not _is_remainder(removed, replace(snapshot, tags={**tags, TAG_ID: "cg-other"}))
+    assert not _is_remainder(replace(removed, what=str(Kind.DISK)), snapshot)
 
 
 def test_the_timer_of_a_machine_that_others_ended_is_of_this_ledger_and_goes(make_lab):

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.cli.jobs.spot_backtest import text
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
-from cloudgpu.control.spot.backtest import SpotBacktestOptions, seen_traces, spot_backtest_document
+from cloudgpu.control.spot.backtest import SpotBacktestOptions, observed_traces, spot_backtest_document
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
 
@@ -34,7 +34,7 @@ def test_a_machine_says_that_spot_was_there_and_an_interruption_that_it_is_not(l
     lab.later(hours=2)
     taken_after(lab, "owl", 4)
     lab.later(hours=1)
-    (trace,) = seen_traces(lab.session)
+    (trace,) = observed_traces(lab.session)
     assert trace.gap_s == 600
     assert trace.data[0] == 1
     assert trace.data.count(b"\1\0") == 2  # it went twice
@@ -45,13 +45,13 @@ def test_a_machine_says_that_spot_was_there_and_an_interruption_that_it_is_not(l
 
 
 def test_a_place_where_only_one_state_was_seen_says_too_little(lab):
-    assert seen_traces(lab.session) == []
+    assert observed_traces(lab.session) == []
     lab.up(name="fox", spot=True)
     lab.later(hours=3)
-    assert seen_traces(lab.session) == []
+    assert observed_traces(lab.session) == []
     (machine,) = lab.rows()
     terminate_with_resources(lab.session, machine, why="down by ada")
-    assert seen_traces(lab.session) == []
+    assert observed_traces(lab.session) == []
 
 
 def test_a_backtest_without_traces_uses_what_the_ledger_has_seen(lab):

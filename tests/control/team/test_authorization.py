@@ -26,7 +26,7 @@ from cloudgpu.control.policies.commands import list_policies, show_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of
 from cloudgpu.control.reaper.foreign import find_overdue
 from cloudgpu.control.resources.cleanup import clean
-from cloudgpu.control.resources.named import remove, save, the_one
+from cloudgpu.control.resources.named import find_named, remove, save_image
 from cloudgpu.control.team.authorization import assign_owner, others_note
 from cloudgpu.control.team.published import publish, withdraw
 from cloudgpu.core.events.general_lines import owner_claimed
@@ -56,7 +56,7 @@ ASKED = {
     "share": lambda session, row: share(session, row, KEY),
     "unshare": lambda session, row: unshare(session, row, None),
     "allow": lambda session, row: allow(session, row.name, "192.0.2.1/32"),
-    "save": lambda session, row: save(session, row, "mine"),
+    "save": lambda session, row: save_image(session, row, "mine"),
     "interrupt": rehearse,
     "down": lambda session, row: machines_to_end(session, [row.name]),
 }
@@ -328,8 +328,8 @@ def test_machines_of_another_ledger_are_stopped_by_a_payers_pass_alone(team):
 
 def test_a_member_removes_no_image_of_a_colleague_and_cleans_nothing_up_after_them(team):
     ada, bo = team["ada"], team["bo"]
-    save(ada.session, ada.machine("adas"), "keras")
-    thing = the_one(bo.session, Kind.IMAGE, "keras", None)
+    save_image(ada.session, ada.machine("adas"), "keras")
+    thing = find_named(bo.session, Kind.IMAGE, "keras", None)
     with pytest.raises(RoleNeeded, match=r"The image keras is ada-lab-org's \(ada\)"):
         remove(bo.session, thing)
     remove(ada.session, thing)
@@ -397,7 +397,7 @@ def test_a_colleagues_volume_is_attached_to_nobodys_machine_but_a_payers(team):
     assert (caught.value.exit_code, caught.value.field, caught.value.value) == (6, "--volume", "data")
     assert (bo.session.ledger.head(), dict(bo.cloud.calls)) == (head, asked)
     with pytest.raises(RoleNeeded, match="only its owner or a payer may remove it"):
-        remove(bo.session, the_one(bo.session, Kind.VOLUME, "data", None))
+        remove(bo.session, find_named(bo.session, Kind.VOLUME, "data", None))
     assert pia.prepare(name="keeper", setup=volume()).offers
     assert bo.prepare(name="own", setup=volume("mine")).offers
     back = ada.up(name="again", setup=volume()).machine
@@ -418,5 +418,5 @@ def test_a_volume_of_ones_own_is_meant_beside_a_colleagues_of_that_name_elsewher
 def test_a_machine_is_launched_from_a_colleagues_image(team):
     """A name is given to an image for launches: to remove it needs its owner, to launch from it nobody."""
     ada, bo, _ = team.values()
-    save(ada.session, ada.machine("adas"), "keras")
+    save_image(ada.session, ada.machine("adas"), "keras")
     assert bo.prepare(name="more", setup=Setup(image="keras")).offers

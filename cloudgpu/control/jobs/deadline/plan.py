@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.inputs.deadline import ON_DEMAND, DeadlineRequest, ch
 from cloudgpu.control.jobs.inputs.request import RunRequest
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.spot.backtest import seen_traces
+from cloudgpu.control.spot.backtest import observed_traces
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import parse_us, to_us
@@ -139,4 +139,4 @@ def _quote(
     """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
     deadline, work = _hours(span, request.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
-    return quote(job, seen_traces(session), policy=request.policy)
+    return quote(job, observed_traces(session), policy=request.policy)
