@@ -22,7 +22,7 @@ HOUR = 60 * MINUTE
 def patient(monkeypatch):
     """Let passes wait longer for machines than they usually do: how busy this computer is decides nothing then."""
     monkeypatch.setattr("cloudgpu.control.reaper.observe.probe", partial(probe, timeout_s=60))
-    monkeypatch.setattr("cloudgpu.control.reaper.notify.WRITE_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("cloudgpu.control.reaper.notify.TERMINAL_TIMEOUT_S", 60.0)
 
 
 class Agents:

@@ -92,13 +92,13 @@ def command(
 
 def _interval(every: str | None) -> timedelta:
     """Return how often runs come, as `--every` says."""
-    from cloudgpu.control.reaper.reaper import INTERVAL
+    from cloudgpu.control.reaper.reaper import RUN_INTERVAL
 
     if every is None:
-        return INTERVAL
+        return RUN_INTERVAL
     from cloudgpu.control.inputs.launch_request import duration  # loads what reads a whole launch request
 
-    return duration(every, "--every") or INTERVAL
+    return duration(every, "--every") or RUN_INTERVAL
 
 
 def _is_full_run(session: Session, *, nightly: bool, cron: bool) -> bool:

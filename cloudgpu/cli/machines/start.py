@@ -173,4 +173,4 @@ def _launch_from_image(
 
     check_budgets(session, prepared)
     agree()
-    return restore_machine(session, prepared, wait=wait, agree=agree)
+    return restore_machine(session, prepared, wait=wait, confirm=agree)

@@ -248,7 +248,7 @@ class Machines(Capability):
                 self._session,
                 machine,
                 lease_duration,
-                renew=renew_duration,
+                renewable_for=renew_duration,
                 override=reason,
                 move_it=move,
                 wait=wait,

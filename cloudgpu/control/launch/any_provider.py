@@ -1,4 +1,4 @@
-"""Asks every account what it offers to a request: by price, and by name whoever is passed over, and why."""
+"""Queries every account for offers to a request: the offers by price, and the skipped accounts with the reasons."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Resolves
 from cloudgpu.providers.base import Provider
 
-# What is said where nobody has an offer: that somebody did not answer comes before that others have nothing.
+# Which error is raised where no account has an offer: that one did not answer comes before that others have nothing.
 _ERROR_PRIORITY = (ProviderUnavailable, QuotaExceeded, NoCapacity, InvalidRequest, AuthFailed)
 
 
 def offers_of_any_provider(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
-    """Return what all these accounts offer; one that has nothing, does not answer or lacks a credential is passed over.
+    """Return the offers of all these accounts; one that has none, does not answer or lacks a credential is skipped.
 
     `existing` is the unfinished attempt of this request, if there is one: its own account needs no offer to settle it.
-    Raises the gravest of their faults where none has anything.
+    Raises the worst of their errors where none has an offer.
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
     needs = {target.account: target.request.want for target in candidates.items}
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
 
-    def ask(account: str) -> tuple[SkippedAccount, ...]:
-        target = constrained.at(account)
+    def query_account(account: str) -> tuple[SkippedAccount, ...]:
+        target = constrained.for_account(account)
         machine = existing if existing and session.account_here(existing) == account else None
 
         def find_offers(_account: str) -> None:
-            untrusted: list[Offer] = []  # its own: accounts are asked at once
+            untrusted: list[Offer] = []  # one list for each thread
             try:
                 offers_by_account[account] = offers_in(
                     session, target.provider, target.request, needs[account], machine, untrusted
@@ -50,41 +50,41 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
 
     names = [target.account for target in constrained.items]
     with Pool(len(names), "accounts") as pool:
-        failed = [target for some in pool.map(ask, names) for target in some]
+        failed = [account for accounts in pool.map(query_account, names) for account in accounts]
     skipped = (*constrained.skipped, *failed)
     if not offers_by_account:
-        raise _no_match_anywhere(skipped)
-    offering = tuple(target for target in constrained.items if target.account in offers_by_account)
+        raise _no_offers_error(skipped)
+    with_offers = tuple(target for target in constrained.items if target.account in offers_by_account)
     offers = by_preference(
-        (offer for some in offers_by_account.values() for offer in some), offering[0].request.want.market
+        (offer for offers in offers_by_account.values() for offer in offers), with_offers[0].request.want.market
     )
-    return OffersFound(tuple(offers), replace(constrained, items=offering, skipped=skipped), tuple(untrusted_offers))
+    return OffersFound(tuple(offers), replace(constrained, items=with_offers, skipped=skipped), tuple(untrusted_offers))
 
 
 def constrain_candidates(session: Session, candidates: Candidates) -> Candidates:
-    """Return these candidates with their requests tied to the places of what they name; without those that have none.
+    """Return these candidates, each request constrained to the region or zone of the image, subnet or volume it names.
 
-    A volume that is there ties to the account that has it. Raises InvalidRequest where several have it, and the fault
-    of them all where no account has what is named.
+    Without accounts that lack what is named; an existing volume leaves only its account. Raises InvalidRequest where
+    several have the volume, and the worst error where no account has what is named.
     """
     constrained: dict[str, Candidate] = {}
 
     def constrain(account: str) -> None:
-        target = candidates.at(account)
+        target = candidates.for_account(account)
         constrained[account] = replace(target, request=with_constraint(target.provider, target.request))
 
     skipped = skip_failing_accounts([target.account for target in candidates.items], constrain)
     if not constrained:
-        raise _no_match_anywhere((*candidates.skipped, *skipped))
+        raise _no_offers_error((*candidates.skipped, *skipped))
     all_constrained = replace(candidates, items=tuple(constrained.values()), skipped=(*candidates.skipped, *skipped))
     return _owners_of_volume(session, all_constrained)
 
 
 def _owners_of_volume(session: Session, candidates: Candidates) -> Candidates:
-    """Return those that have the volume that is named; all, where none is or nobody has it yet.
+    """Return the candidates that have the requested volume; all, where no volume is requested or none has it yet.
 
-    Raises InvalidRequest where several have it, and the fault of an account that has it, or may have it, and did not
-    answer: a second volume of that name elsewhere is not what was meant.
+    Raises InvalidRequest where several have it, and the error of an account that has it, or may have it, and did not
+    answer: a second volume of that name must not be made elsewhere.
     """
     volume = candidates.items[0].request.setup.volume
     if volume is None:
@@ -113,7 +113,7 @@ def _has_volume(provider: Provider, volume: Volume) -> bool:
 
 
 def volume_accounts(session: Session, name: str) -> set[str]:
-    """Return the accounts here in which the ledger knows a volume of this name that is there."""
+    """Return the accounts here in which the ledger has a volume of this name."""
     machines = (
         machine
         for machine in session.ledger.billable_machines()
@@ -122,8 +122,8 @@ def volume_accounts(session: Session, name: str) -> set[str]:
     return set(by_account(session, [machine for machine in machines if machine.name == name])[0])
 
 
-def _no_match_anywhere(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
-    """Return the gravest of these faults, made to say what each account says."""
+def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
+    """Return the worst of these errors, with the messages of all accounts."""
     for kind in _ERROR_PRIORITY:
         same_kind = [one for one in skipped if isinstance(one.fault, kind)]
         if same_kind:

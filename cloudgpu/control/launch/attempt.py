@@ -1,6 +1,6 @@
-"""Makes the attempts of a plan, one for each node: saved and recorded, then sent.
+"""Makes the launch attempts of a plan, one for each node: saved and recorded, then sent.
 
-All nodes are made, or what was made is ended.
+All nodes are launched, or those that were are ended.
 """
 
 from __future__ import annotations
@@ -59,29 +59,30 @@ Errors = tuple[type[CloudgpuError], ...]
 
 @dataclass(frozen=True, slots=True)
 class _LaunchFacts:
-    """What is found out for an attempt at an offer before the ledger is locked."""
+    """What is gathered for an attempt at an offer before the ledger is locked."""
 
-    at: Candidate
+    candidate: Candidate
     offer: Offer
     resolved: Resolved
     identity: AccountIdentity
     boot: Boot
-    beside: Sequence[AttachedCost]
+    attached_costs: Sequence[AttachedCost]
     on_demand: Price | None
-    guards: GuardsRecord  # what guards it, and whether it was agreed that no run from outside does
+    guards: GuardsRecord  # its safeguards, and whether --no-guard waived scheduled runs
 
 
-def record(session: Session, prepared: Prepared, node_offers: Sequence[tuple[Offer, Resolved]]) -> tuple[Attempt, ...]:
-    """Save the call and write the intent, in this order, and return the attempt that is to be sent.
+def record_intents(
+    session: Session, prepared: Prepared, node_offers: Sequence[tuple[Offer, Resolved]]
+) -> tuple[Attempt, ...]:
+    """Save the calls and record the intents, in this order; return the attempts to send, one for each node.
 
-    One for each node of a cluster: all are saved, then written in one transaction that asks the budgets for all of
-    them. `node_offers` has one for each, with what was looked up for it: on own machines every node has its own host,
-    elsewhere all are the same.
+    All are recorded in one transaction, in which the budgets have to admit all of them. `node_offers` has the offer of
+    each node, with what was resolved for it: on-premises, every node has its own host; elsewhere all are the same.
     """
     facts = {offer: _gather_facts(session, prepared, offer, resolved) for offer, resolved in dict(node_offers).items()}
     attempts = list[Attempt]()
-    account = facts[node_offers[0][0]].at
-    credit, lease = read_credit(account.provider), timedelta(seconds=account.request.lease_s)
+    candidate = facts[node_offers[0][0]].candidate
+    credit, lease = read_credit(candidate.provider), timedelta(seconds=candidate.request.lease_s)
 
     def build_events(view: View) -> Sequence[Draft]:
         attempts[:] = _attempts(session, prepared, [facts[offer] for offer, _ in node_offers], view)
@@ -93,7 +94,7 @@ def record(session: Session, prepared: Prepared, node_offers: Sequence[tuple[Off
                 prepared.fingerprint,
                 stop_effect(attempt.request, attempt.offer),
                 session.clock(),
-                costs=facts[attempt.offer].beside,
+                costs=facts[attempt.offer].attached_costs,
                 on_demand=facts[attempt.offer].on_demand,
                 licence=facts[attempt.offer].resolved.licence,
                 identity=facts[attempt.offer].identity,
@@ -104,21 +105,21 @@ def record(session: Session, prepared: Prepared, node_offers: Sequence[tuple[Off
         first, *other_rows = [row_of(line, view.machine(line.subject)) for line in lines]
         check_credit(session, view, credit, [first, *other_rows], scope_of_machine(first), lease)
         cluster = attempts[0].request.cluster
-        named = cluster.name if cluster else ""
-        return [*lines, *admit(session, view, first, prepared.override, others=other_rows, of_cluster=named)]
+        cluster_name = cluster.name if cluster else ""
+        return [*lines, *admit(session, view, first, prepared.override, others=other_rows, of_cluster=cluster_name)]
 
     try:
         append_if_admitted(session, build_events, prepared.remedy(session.clock()))
     except BaseException:
         for attempt in attempts:
-            if (there := session.ledger.machine(attempt.machine)) is None or there.token != attempt.token:
+            if (recorded := session.ledger.machine(attempt.machine)) is None or recorded.token != attempt.token:
                 saved.delete(session.home.attempts, attempt.token)
         raise
     return tuple(attempts)
 
 
 def _gather_facts(session: Session, prepared: Prepared, offer: Offer, resolved: Resolved) -> _LaunchFacts:
-    target, item = prepared.candidates.of(offer), offer.available
+    target, item = prepared.candidates.for_offer(offer), offer.available
     return _LaunchFacts(
         target,
         offer,
@@ -137,7 +138,7 @@ def _attempts(session: Session, prepared: Prepared, facts: Sequence[_LaunchFacts
     name = launch_name(prepared.name, key, prepared.plan.nodes, view.names())
     attempts, head = list[Attempt](), view.head()[0]
     for node, node_facts in enumerate(facts):
-        request = request_of_node(replace(node_facts.at.request, key=key, name=name), view.id, node)
+        request = request_of_node(replace(node_facts.candidate.request, key=key, name=name), view.id, node)
         attempt = attempt_of(request, node_facts.offer, node_facts.boot, number, (view.id, head), session.clock())
         attempts.append(replace(attempt, call=node_facts.resolved.call, identity=node_facts.identity))
     return attempts
@@ -171,9 +172,9 @@ def _boot(session: Session, template: Template, target: Candidate, offer: Offer,
 
 
 def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
-    """Return the key to pin: the machine's own where it has one already, else a new one that the launch gives it.
+    """Return the host key to pin: that of an on-premises host, else a new one that the launch gives the machine.
 
-    An empty one where the image takes none: it is read through the API before the first connection.
+    An empty one where the machine generates its own: it is read through the API before the first connection.
     """
     if generates_host_key(resolved.call):
         return HostKey("", "")
@@ -183,14 +184,14 @@ def _host_key(session: Session, offer: Offer, resolved: Resolved) -> HostKey:
 
 
 def _launch_key(prepared: Prepared, view: View) -> tuple[str, int]:
-    """Return the launch key and the number of the attempt: a new generation after a machine that lived."""
+    """Return the launch key and the number of the attempt; a request whose earlier machine existed gets a new key."""
     generation = 1
     while True:
         key = derived_key(prepared.fingerprint, generation) if prepared.key is None else prepared.key
-        rows = [row for one in node_keys(key, prepared.plan.nodes) for row in view.launched(one)]
-        lived = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in rows)
-        if prepared.key is not None or not lived:
-            return key, next_number(rows)
+        earlier = [row for one in node_keys(key, prepared.plan.nodes) for row in view.launched(one)]
+        has_lived = any(one.launch_status in ("made", "open") or has_retained_resources(one) for one in earlier)
+        if prepared.key is not None or not has_lived:
+            return key, next_number(earlier)
         generation += 1
 
 
@@ -202,18 +203,16 @@ def send_all(
     deadline: datetime,
     closing_errors: Errors = NOT_LAUNCHED,
 ) -> None:
-    """Send the saved calls of a launch, all to this provider, and write down how they ended.
+    """Send the saved calls of a launch to this provider, and record their outcomes. The caller holds the launch lock.
 
-    The caller holds the launch lock.
-
-    Several machines go out in the one call that the provider has for that, else one after another: the first refusal
-    ends those that were made, and the rest is not sent. Raises what the provider raised; where no machine was surely
-    made, or each that was is ended, by a fault of `closing_errors`, all attempts are closed.
+    Several machines are launched in one call where the provider supports that, else one after another: after the first
+    refusal those that exist are ended, and the rest is not sent. Raises what the provider raised. After one of
+    `closing_errors`, surely no machine is left, and all attempts are closed.
     """
     if len(attempts) == 1:
         send(session, provider, attempts[0], deadline=deadline, closing_errors=closing_errors)
     elif isinstance(provider, LaunchesTogether):
-        _send_together(session, provider, attempts, deadline, closing_errors)
+        _send_in_one_call(session, provider, attempts, deadline, closing_errors)
     else:
         _send_each(session, provider, attempts, deadline, closing_errors)
 
@@ -230,26 +229,30 @@ def _send_each(
             end_nodes(session, launched, f"{name} could not be launched: {error.message}")
             _delete_unused_resources(session, attempt)
             raise
-        except LedgerUnavailable:  # that one is ended again
+        except LedgerUnavailable:  # `send` has ended that one
             end_nodes(session, launched, f"{name} could not be recorded")
             raise
 
 
-def _send_together(
-    session: Session, provider: LaunchesTogether, attempts: Sequence[Attempt], deadline: datetime, closing: Errors
+def _send_in_one_call(
+    session: Session,
+    provider: LaunchesTogether,
+    attempts: Sequence[Attempt],
+    deadline: datetime,
+    closing_errors: Errors,
 ) -> None:
     first = attempts[0]
     for attempt in attempts:
         pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
-    session.ledger.check_lock(lock_name(first.request.key))  # another client may have settled it for dead
+    session.ledger.check_lock(lock_name(first.request.key))  # else another client may have closed this attempt
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
     abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
     with on_abort(abort_text):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
-        except closing as error:
+        except closing_errors as error:
             _close_attempts(session, attempts, "refused", error.message)
             _delete_unused_resources(session, first)
             raise
@@ -260,26 +263,26 @@ def _send_together(
         settled = [launch_settled(one.machine, one.token, "made", why, now) for one in attempts]
         try:
             session.ledger.append([*settled, *(instance_observed(one, now) for one in instances)])
-        except LedgerUnavailable as error:  # nobody could see what they cost: they are ended again
+        except LedgerUnavailable as error:  # unrecorded machines would cost unseen: they are ended
             raise _end_all_unrecorded(session, attempts, error) from error
 
 
 def _end_all_unrecorded(session: Session, attempts: Sequence[Attempt], error: LedgerUnavailable) -> CloudgpuError:
-    """End every machine of a launch that the ledger cannot take, and return what is to be raised."""
-    faults: list[CloudgpuError] = []
-    found: CloudgpuError = error
+    """End every machine of a launch that the ledger cannot record, and return the error to raise."""
+    failures: list[CloudgpuError] = []
+    outcome: CloudgpuError = error
     for attempt in attempts:
         machine = session.ledger.machine(attempt.machine)
         try:
-            found = found if machine is None else terminate_without_ledger(session, machine, error)
+            outcome = outcome if machine is None else terminate_without_ledger(session, machine, error)
         except CloudgpuError as fault:  # the others have to be ended all the same
             session.report(f"{attempt.request.name} could not be ended ({fault.message})")
-            faults.append(fault)
-    return faults[0] if faults else found
+            failures.append(fault)
+    return failures[0] if failures else outcome
 
 
 def _close_attempts(session: Session, attempts: Sequence[Attempt], outcome: Outcome, why: str) -> None:
-    """Write that these attempts made no machine, and forget their saved calls."""
+    """Record that these attempts created no machine, and delete their saved calls."""
     now = session.clock()
     session.ledger.append([launch_settled(one.machine, one.token, outcome, why, now) for one in attempts])
     for attempt in attempts:
@@ -293,20 +296,20 @@ def _delete_unused_resources(session: Session, attempt: Attempt) -> None:
 
 
 def end_nodes(session: Session, ids: Sequence[str], why: str) -> None:
-    """End the machines that were made of a cluster that is not to be, by their ids. The caller holds the launch lock.
+    """End the machines of an incomplete cluster, by their ids. The caller holds the launch lock.
 
-    Every one is tried. Raises the first fault, where one could not be ended: nothing else is launched then, and the
-    next run of the reaper ends it.
+    All are tried. Raises the first error where one could not be ended: then nothing else is launched, and the next run
+    of the reaper ends it.
     """
-    faults: list[CloudgpuError] = []
-    for one in reversed(ids):
-        machine = session.ledger.machine(one)
+    failures: list[CloudgpuError] = []
+    for machine_id in reversed(ids):
+        machine = session.ledger.machine(machine_id)
         if machine is None or machine.terminated_at is not None:
             continue
         try:
             end_locked(session, machine, why=why, launch_failed=True)
         except CloudgpuError as error:
             session.report(f"{machine.name} could not be ended ({error.message}) cloudgpu reap ends it.")
-            faults.append(error)
-    if faults:
-        raise faults[0]
+            failures.append(error)
+    if failures:
+        raise failures[0]

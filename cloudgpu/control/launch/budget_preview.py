@@ -1,4 +1,4 @@
-"""What is shown with a plan before it is carried out: what budgets say, and how a machine that is there differs."""
+"""What is shown with a plan before it is executed: the budgets, and how an existing machine differs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 def sync_for_budgets(session: Session, prepared: Prepared) -> None:
-    """Look at the accounts that the budgets span which cover the plan, where the last sync is old."""
-    row = budget_subject(prepared.plan, prepared.name)
-    sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(row))
+    """Sync the accounts of the budgets that cover the plan, where the last sync is old."""
+    subject = budget_subject(prepared.plan, prepared.name)
+    sync_before_admission(session, {}, lambda budget: prepared.existing is None and budget.scope.covers(subject))
 
 
 def admission_request(session: Session, prepared: Prepared) -> AdmissionRequest | None:
-    """Return the plan, held against the budgets that cover it; None where nothing would be launched."""
+    """Return the admission request of the plan with the budgets that cover it; None where nothing would be launched."""
     if prepared.existing is not None:
         return None
     price = on_demand_of(session, prepared.plan.offer, prepared.offers)
@@ -45,9 +45,9 @@ def admission_request(session: Session, prepared: Prepared) -> AdmissionRequest 
 
 
 def check_budgets(session: Session, prepared: Prepared) -> None:
-    """Raise BudgetRefused where a budget does not carry the plan, and is not to be passed, as its launch would.
+    """Raise BudgetRefused, as the launch would, where a budget does not admit the plan and is not overridden.
 
-    And where the account's credit does not carry it to its lease's end: no override passes that.
+    Also where the account's credit does not last to the end of the lease: no override passes that.
     """
     fit, request = credit_of_plan(session, prepared), prepared.plan.request
     if fit is not None and not isinstance(fit, CloudgpuError) and not fit.fits:
@@ -59,7 +59,7 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
 
 
 def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | CloudgpuError | None:
-    """Return how the plan fits the credit of its account, or why that is not known; None where nothing is paid in.
+    """Return whether the credit of a prepaid account covers the plan, or why that is not known; None if not prepaid.
 
     Read once for each plan.
     """
@@ -67,32 +67,32 @@ def credit_of_plan(session: Session, prepared: Prepared) -> CreditFit | Cloudgpu
         return None
     if not prepared.credit:
         offer, request = prepared.plan.offer, prepared.plan.request
-        provider, lease = prepared.candidates.of(offer).provider, timedelta(seconds=request.lease_s)
+        provider, lease = prepared.candidates.for_offer(offer).provider, timedelta(seconds=request.lease_s)
         wanted = [budget_subject(prepared.plan, prepared.name)] * prepared.plan.nodes
         prepared.credit.append(planned_credit(session, provider, wanted, lease))
     return prepared.credit[0]
 
 
 def check_admission(request: AdmissionRequest, override: str | None, remedy: Remedy) -> None:
-    """Raise BudgetRefused where a budget does not carry what is asked and `override` does not pass it."""
+    """Raise BudgetRefused where a budget does not admit the request and `override` does not pass it."""
     refusals = request.admission().refusals
-    if refusals and (override is None or not all(one.budget.allow_override for one in refusals)):
+    if refusals and (override is None or not all(verdict.budget.allow_override for verdict in refusals)):
         raise refusal(request, remedy)
 
 
 def differences(session: Session, prepared: Prepared, machine: Machine) -> list[RequestDifference]:
-    """Return each option in which this request is not the one that launched the machine, and how to have it so.
+    """Return each option in which this request differs from the launch of the machine, with the remedy.
 
-    One that was taken up without its launch record is compared with nothing.
+    Empty for a machine that was adopted without a launch record.
     """
-    launch = next((one for one in session.ledger.events(machine.id) if one.kind == "launch_intended"), None)
+    launch = next((event for event in session.ledger.events(machine.id) if event.kind == "launch_intended"), None)
     if launch is None:
         return []
     return list(differences_value(prepared.plan.request, dict(launch.body), launch.occurred_at, machine))
 
 
 def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
-    """Return the answer of `up --dry-run`: what would be launched, and the machine that is there already."""
+    """Return the answer of `up --dry-run`: the plan, and the existing machine of this request."""
     existing_machine = prepared.existing
     existing = None if existing_machine is None else machine(session, existing_machine)
     differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
@@ -112,8 +112,8 @@ def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:
 
 
 def verdict_values(verdicts: Sequence[BudgetVerdict], override: str | None = None) -> list[BudgetFit]:
-    """Return verdicts as plain values, each with its tightest period; `override` passes those that let it."""
-    return [_verdict_value(one, override) for one in verdicts]
+    """Return verdicts as plain values, each with its tightest period; `override` passes those that allow it."""
+    return [_verdict_value(verdict, override) for verdict in verdicts]
 
 
 def _verdict_value(verdict: BudgetVerdict, override: str | None) -> BudgetFit:

@@ -1,4 +1,4 @@
-"""The accounts at which a request may be launched, each with its request: the one that is meant, or all of clouds."""
+"""The accounts where a request may be launched, each with its own request: one account, or all cloud accounts."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from cloudgpu.errors import (
 from cloudgpu.providers.abilities import HasVolumes, Pausable, Reachable, Resolves
 from cloudgpu.providers.base import Provider
 
-_SOLD_ELSEWHERE = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
+_OFFER_OPTIONS = ("--gpu", "--instance-type", "--region", "--zone", "--spot", "--on-demand")
 _ACCOUNT_ERRORS = (AuthFailed, InvalidRequest, NoCapacity, ProviderUnavailable, QuotaExceeded)  # another may answer
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An account, the request as it would be made there, and what that is under: a policy may be an account's own.
+    """An account, with the request and the policy as they would be there: settings may choose a policy by account.
 
-    `policy` is inside the lab's limits; None: its name cannot be resolved, only its lease counts. `remarks` are
+    `policy` is inside the lab's limits; None: it cannot be resolved, only its lease counts. `remarks` are
     sentences for the plan.
     """
 
@@ -60,7 +60,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SkippedAccount:
-    """An account that is passed over, and why."""
+    """An account that is skipped, and why."""
 
     account: str
     fault: CloudgpuError
@@ -68,27 +68,27 @@ class SkippedAccount:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The accounts that are asked, in no order; `anywhere`: every one was meant, and those in `skipped` cannot be."""
+    """The accounts to query, in no order; `any_account`: `--provider any`, of which `skipped` cannot be used."""
 
     items: tuple[Candidate, ...]
     skipped: tuple[SkippedAccount, ...] = ()
-    anywhere: bool = False
+    any_account: bool = False
 
-    def at(self, account: str) -> Candidate:
+    def for_account(self, account: str) -> Candidate:
         """Return the candidate of this account, which is one of them."""
         return next(one for one in self.items if one.account == account)
 
-    def of(self, offer: Offer) -> Candidate:
-        """Return the candidate that an offer is of."""
-        return self.at(offer.available.account)
+    def for_offer(self, offer: Offer) -> Candidate:
+        """Return the candidate that has this offer."""
+        return self.for_account(offer.available.account)
 
     @property
     def identity(self) -> LaunchRequest:
-        """The request as it counts for whether two are the same: of `any` account, wherever it is launched then."""
+        """The request from which the fingerprint is made: with `any` account, wherever it is launched then."""
         request = self.items[0].request
-        if not self.anywhere:
+        if not self.any_account:
             return request
-        # Whether a disk is kept is the policy's to say, and that may be one account's own.
+        # The policy decides whether a disk is kept, and it may differ by account.
         return replace(request, provider=ANY, account=ANY, setup=replace(request.setup, keep_disk=True))
 
 
@@ -98,24 +98,24 @@ class OffersFound:
 
     offers: tuple[Offer, ...]
     candidates: Candidates
-    untrusted: tuple[Offer, ...] = ()  # of less trust than is accepted: only spoken of
+    untrusted: tuple[Offer, ...] = ()  # less trusted than accepted: only for remarks and errors
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Who was passed over for another reason than that it has nothing to offer."""
+        """A remark for each account that was skipped for another reason than having no offer."""
         others = (one for one in self.candidates.skipped if not _is_not_sold_error(one.fault))
         return tuple(f"passed over: account {one.account}: {one.fault.message}" for one in others)
 
 
 def _is_not_sold_error(error: CloudgpuError) -> bool:
-    """Say whether a fault means no more than that this account does not sell what is meant."""
-    return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _SOLD_ELSEWHERE)
+    """Say whether an error only means that this account does not sell what was requested."""
+    return isinstance(error, NoCapacity) or (isinstance(error, InvalidRequest) and error.field in _OFFER_OPTIONS)
 
 
 def candidates_of(session: Session, request: UpRequest, template: Template) -> Candidates:
-    """Return the accounts where a request may be launched. Asks no provider anything.
+    """Return the accounts where a request may be launched. Asks no provider.
 
-    Raises InvalidRequest for a request that cannot be; of several accounts, where it can be at none.
+    Raises InvalidRequest for an invalid request; with several accounts, where it is invalid at all.
     """
     if not is_any_provider(session, account=request.account, provider=request.provider):
         name = account_of(session, account=request.account, provider=request.provider)
@@ -123,11 +123,13 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     candidates: list[Candidate] = []
     _check_valid_for_any_account(request)
     names = cloud_accounts(session)
-    quiet = replace(session, report=_report_once(session.report))
-    skipped = skip_failing_accounts(names, lambda name: candidates.append(candidate(quiet, request, template, name)))
+    quiet_session = replace(session, report=_report_once(session.report))
+    skipped = skip_failing_accounts(
+        names, lambda name: candidates.append(candidate(quiet_session, request, template, name))
+    )
     if not candidates:
         raise skipped[0].fault
-    return Candidates(tuple(candidates), skipped, anywhere=True)
+    return Candidates(tuple(candidates), skipped, any_account=True)
 
 
 def _report_once(forward: Callable[[str], None]) -> Callable[[str], None]:
@@ -143,7 +145,7 @@ def _report_once(forward: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _check_valid_for_any_account(request: UpRequest) -> None:
-    """Raise InvalidRequest for what is one account's own, and may mean something else in another."""
+    """Raise InvalidRequest for an option that means something else in each account."""
     group = request.setup.network.security_group
     if group is not None:
         raise InvalidRequest(
@@ -155,7 +157,7 @@ def _check_valid_for_any_account(request: UpRequest) -> None:
 
 
 def skip_failing_accounts(accounts: Sequence[str], act: Callable[[str], None]) -> tuple[SkippedAccount, ...]:
-    """Do this for each account, and return those at which it cannot be done, for a reason of their own."""
+    """Call `act` for each account, and return those where it failed for a reason of the account."""
     skipped = []
     for account in accounts:
         try:
@@ -170,17 +172,17 @@ def skip_failing_accounts(accounts: Sequence[str], act: Callable[[str], None]) -
 def candidate(session: Session, request: UpRequest, template: Template, account: str) -> Candidate:
     """Return the candidate of a request at this account.
 
-    Raises InvalidRequest for what cannot mean anything there, or what its policy does not allow.
+    Raises InvalidRequest for what is unsupported there, or what the limits do not allow.
     """
     provider = session.provider(account)
-    launch, terms = _request(session, request, provider, template)
-    return Candidate(provider, launch, terms.lifetime, terms.policy, terms.remarks)
+    launch, resolved = _request(session, request, provider, template)
+    return Candidate(provider, launch, resolved.lifetime, resolved.policy, resolved.remarks)
 
 
 def _request(
     session: Session, request: UpRequest, provider: Provider, template: Template
 ) -> tuple[LaunchRequest, ResolvedPolicy]:
-    """Return the launch request of these options, and what it is under."""
+    """Return the launch request of these options, and its policy."""
     market = (
         Market(session.settings.market) if request.spot is None else Market.SPOT if request.spot else Market.ON_DEMAND
     )
@@ -193,9 +195,9 @@ def _request(
     facts = {"owner": owner, "project": project, "template": template.name, "provider": provider.kind}
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
-    terms = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
+    resolved = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
     pausable = isinstance(provider, Pausable)
-    keep_disk = keeps_disk(terms.policy, request.setup, market, pausable=pausable)
+    keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=pausable)
     return LaunchRequest(
         key=request.key or "",
         name=request.name or "",
@@ -205,32 +207,29 @@ def _request(
         template=template.name,
         owner=owner,
         project=project,
-        policy=terms.policy.name,
-        lease_s=int(terms.lifetime.lease.total_seconds()),
-        renew_s=int(terms.lifetime.renew_until.total_seconds()),
+        policy=resolved.policy.name,
+        lease_s=int(resolved.lifetime.lease.total_seconds()),
+        renew_s=int(resolved.lifetime.renew_until.total_seconds()),
         setup=_setup(request.setup, template, keep_disk=keep_disk),
-        policy_by=terms.chosen_by,
-        terms=terms.terms.record(),
+        policy_by=resolved.chosen_by,
+        terms=resolved.terms.record(),
         cluster=cluster,
-    ), terms
+    ), resolved
 
 
 def _check_setup(provider: Provider, setup: Setup, market: Market, *, or_on_demand: bool) -> None:
-    """Raise InvalidRequest for what was asked for and cannot mean anything at this provider or on this market.
-
-    Nothing that was typed is ever ignored.
-    """
-    for option, given in (("--persistent", setup.persistent), ("--or-on-demand", or_on_demand)):
-        if given and market is not Market.SPOT:
+    """Raise InvalidRequest for an option that this provider or market does not support: none is ever ignored."""
+    for option, is_given in (("--persistent", setup.persistent), ("--or-on-demand", or_on_demand)):
+        if is_given and market is not Market.SPOT:
             raise InvalidRequest(
                 f"{option} is for spot machines, and this one is on demand.",
                 field=option,
                 value=str(market),
                 next=f"Add --spot, or leave {option} out.",
             )
-    for option, what in _unsupported_options(provider, setup):
+    for option, subject in _unsupported_options(provider, setup):
         raise InvalidRequest(
-            f"The {provider.kind} provider has no {what}, so {option} cannot be used there.",
+            f"The {provider.kind} provider has no {subject}, so {option} cannot be used there.",
             field=option,
             value=provider.kind,
             next=f"Leave {option} out, or choose another --provider.",
@@ -252,11 +251,11 @@ def _unsupported_options(provider: Provider, setup: Setup) -> Iterator[tuple[str
         ("--jump", network.jump, "networks behind a jump host", resolves),
         ("--persistent", setup.persistent, "spot requests", resolves),
     )
-    return ((option, what) for option, given, what, supported in options if given and not supported)
+    return ((option, subject) for option, value, subject, supported in options if value and not supported)
 
 
 def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
-    """Raise InvalidRequest where a spot machine is taken without any notice, and no job would begin again."""
+    """Raise InvalidRequest for a spot machine outside a job, where the provider interrupts without notice."""
     if market is Market.SPOT and request.by_hand and getattr(provider, "spot_for_jobs", False):
         raise InvalidRequest(
             f"A higher bid stops a spot machine of {provider.kind} at once and without notice: only jobs run there.",
@@ -267,30 +266,31 @@ def _check_spot(request: UpRequest, provider: Provider, market: Market) -> None:
 
 
 def _cluster(request: UpRequest, template: Template) -> ClusterNode | None:
-    """Return what the request says of its cluster; a template with an engine makes one machine a cluster of one."""
+    """Return the cluster of the request; a template with an engine makes one machine a cluster of one."""
     cluster = request.cluster or (ClusterRequest(1) if template.engine not in (None, "none") else None)
     return None if cluster is None else cluster.node(template.engine)
 
 
 def check_volume(session: Session, candidates: Candidates, name: str) -> None:
-    """Raise RoleNeeded where the volume of this name is there and somebody else's, as far as the ledger knows it."""
+    """Raise RoleNeeded where the ledger has a volume of this name that is somebody else's."""
     machines = [
         machine for machine in named_resources(session.ledger) if machine.name == name and machine.state == Kind.VOLUME
     ]
-    known = by_account(session, machines)[0]
+    by_name = by_account(session, machines)[0]
     for one in candidates.items:
         check_may_use(
-            session, [machine for machine in known.get(one.account, ()) if _may_be_in_place(machine, one.request.want)]
+            session,
+            [machine for machine in by_name.get(one.account, ()) if _may_be_in_location(machine, one.request.want)],
         )
 
 
-def _may_be_in_place(machine: Machine, needs: Requirements) -> bool:
-    same = [(needs.region, machine.region), (needs.zone, machine.zone)]
-    return all(wished == known for wished, known in same if wished and known)
+def _may_be_in_location(machine: Machine, needs: Requirements) -> bool:
+    pairs = [(needs.region, machine.region), (needs.zone, machine.zone)]
+    return all(wanted == actual for wanted, actual in pairs if wanted and actual)
 
 
 def owner_of(session: Session, request: UpRequest) -> str:
-    """Return who the machine is for: as typed, else as config.toml says."""
+    """Return the owner of the machine: as typed, else as in config.toml."""
     return request.owner.strip() if request.owner else session.settings.owner
 
 

@@ -23,28 +23,26 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
     from cloudgpu.providers.base import Provider
 
-    Covered = Callable[[Machine], bool]  # whether the plan that was agreed to pays for it
-
 
 def living_nodes(session: Session, machine: Machine) -> list[Machine]:
-    """Return the nodes that live of the cluster that a machine is of, in order; itself where none does."""
+    """Return the living nodes of a machine's cluster, in order; the machine itself where none lives."""
     cluster = not_none(machine.cluster).id
-    machines = [row for row in session.ledger.machines() if row.cluster is not None and row.cluster.id == cluster]
-    return sorted((row for row in machines if row.terminated_at is None), key=_node) or [machine]
+    machines = [node for node in session.ledger.machines() if node.cluster is not None and node.cluster.id == cluster]
+    return sorted((node for node in machines if node.terminated_at is None), key=_node_number) or [machine]
 
 
 def find_or_settle_node(
     session: Session,
     prepared: Prepared,
-    agree: Callable[[], None],
+    confirm: Callable[[], None],
     deadline: datetime,
     *,
     covered: Callable[[Machine], bool],
 ) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster, and whether that was there before an interrupted launch.
 
-    An interrupted launch is completed where the same calls can be sent again, and where the plan that was agreed to
-    covers it. What it made and cannot complete is ended: a cluster is all of its machines or none.
+    An interrupted launch is completed where the same calls can be sent again, and the plan covers it (`covered`). Else
+    its machines are ended: a cluster is all of its machines or none.
     """
     machines = [] if prepared.new else _latest_nodes(session, prepared, "made", "open", "refused", "void")
     if prepared.new:
@@ -56,7 +54,7 @@ def find_or_settle_node(
     ]
     if any(machine.launch_status == "open" for machine in machines):
         if prepared.existing is not None:
-            agree()
+            confirm()
         return _complete_or_end(session, prepared, machines, deadline, covered), False
     not_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if existing and not_made:
@@ -72,7 +70,7 @@ def find_or_settle_node(
 
 
 def _latest_nodes(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
-    """Return the nodes of the latest cluster of this request of which there is one, in order; else none."""
+    """Return the nodes of this request's latest cluster that has some left, with these outcomes, in order."""
     machines = [
         machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.nodes > 1
     ]
@@ -88,10 +86,10 @@ def _latest_nodes(session: Session, prepared: Prepared, *outcomes: str) -> list[
     nodes = [
         machine for machine in ours if not_none(machine.cluster).id == latest and machine.launch_status in outcomes
     ]
-    return sorted(nodes, key=_node)
+    return sorted(nodes, key=_node_number)
 
 
-def _node(machine: Machine) -> int:
+def _node_number(machine: Machine) -> int:
     return not_none(machine.cluster).node
 
 
@@ -111,7 +109,7 @@ def _complete_or_end(
         provider = _provider_of_nodes(session, [machine for machine in machines if machine.launch_status == "open"])
         try:
             send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
-        except NoCapacity as error:  # surely not made: the next offer is tried, as the launch would have done
+        except NoCapacity as error:  # surely not launched: the next offer is tried
             session.report(f"{machines[0].zone}: {error.message}")
             _end_machines(session, [machine for machine in machines if machine.launch_status == "made"], error.message)
             return None
@@ -128,7 +126,7 @@ def _complete_or_end(
 
 
 def _provider_of_nodes(session: Session, machines: Sequence[Machine]) -> Provider:
-    """Return the provider of these nodes, at least one; a host that is another computer now gets no call meant for it.
+    """Return the provider of these nodes, after checking the identity of each one's account or host.
 
     Raises as `Session.provider_of` does.
     """
@@ -137,9 +135,9 @@ def _provider_of_nodes(session: Session, machines: Sequence[Machine]) -> Provide
 
 
 def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:
-    """Return the calls that complete a launch; none where they cannot be sent again: without them, or too late.
+    """Return the saved calls that complete a launch; none where one is missing, or it is too late to send them again.
 
-    The one call for all nodes is sent again for all of them.
+    Where the provider launches all nodes in one call, that is sent again for all of them.
     """
     provider = session.provider_of(machines[0])
     in_one_call = isinstance(provider, LaunchesTogether)

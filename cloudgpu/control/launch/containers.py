@@ -1,6 +1,6 @@
 """Checks a template's container for a launch: supported GPUs, disk size, and the cost of its pull.
 
-All of it is known before anything is asked of a provider or paid: an image that a GPU cannot run is refused here.
+All of it is known before a provider is asked: an image that a GPU cannot run is refused here.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.offers import Accelerator, Offer
     from cloudgpu.providers.base import Provider
 
-PART = "container"
-_NVIDIAS = "nvcr.io/nvidia/"
+CONTAINER_PART = "container"
+_NVIDIA_REGISTRY = "nvcr.io/nvidia/"
 LICENCE = "starting an image of NVIDIA's accepts NVIDIA's licence: read it on the image's page of NGC"
 
 
 def check_container(provider: Provider, template: Template, cluster: ClusterNode | None) -> None:
-    """Raise InvalidRequest where a template has a container and this provider runs none, or a queue takes the jobs."""
+    """Raise InvalidRequest for a template with a container where the provider, or the cluster's engine, runs none."""
     image = template.container_image
     if image and cluster is not None and cluster.engine != "none":
         raise InvalidRequest(
@@ -45,7 +45,7 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
             value=cluster.engine,
             next="Add --engine none, or choose a template without `container`: --template pytorch",
         )
-    if image and PART not in provider.supported_parts:
+    if image and CONTAINER_PART not in provider.supported_parts:
         raise InvalidRequest(
             f"The {provider.kind} provider runs no containers, and the template {template.name} is one: {image}.",
             field="--template",
@@ -55,19 +55,19 @@ def check_container(provider: Provider, template: Template, cluster: ClusterNode
 
 
 def with_disk_size(setup: Setup, template: Template) -> Setup:
-    """Return the setup with a system disk that holds the template's container, where nobody said how large it is.
+    """Return the setup with a system disk that holds the template's container, where its size is not given.
 
     Raises InvalidRequest for a disk that is too small for it.
     """
     image = template.container_image
-    least = min_disk_gb(image) if image and family_of(image) else 0
-    if setup.disk_gb is None or setup.disk_gb >= least:
+    minimum_gb = min_disk_gb(image) if image and family_of(image) else 0
+    if setup.disk_gb is None or setup.disk_gb >= minimum_gb:
         return setup if setup.disk_gb is not None or not image else replace(setup, disk_gb=min_disk_gb(image))
     raise InvalidRequest(
-        f"A system disk of {setup.disk_gb} GB is too small for {image}: it needs {least} GB.",
+        f"A system disk of {setup.disk_gb} GB is too small for {image}: it needs {minimum_gb} GB.",
         field="--disk",
         value=str(setup.disk_gb),
-        next=f"Add --disk {least}, or leave it out.",
+        next=f"Add --disk {minimum_gb}, or leave it out.",
     )
 
 
@@ -79,11 +79,11 @@ def filter_runnable(template: Template, offers: Sequence[Offer]) -> tuple[tuple[
     image = template.container_image
     if not image or not offers:
         return tuple(offers), ()
-    faults = {offer: found for offer in offers if (found := _unsupported_gpu(image, offer)) is not None}
-    if len(faults) == len(offers):
-        raise _unsupported_gpu_error(template, image, *faults[offers[0]])
-    notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in faults.values()}
-    return tuple(one for one in offers if one not in faults), tuple(sorted(notes))
+    unsupported = {offer: found for offer in offers if (found := _unsupported_gpu(image, offer)) is not None}
+    if len(unsupported) == len(offers):
+        raise _unsupported_gpu_error(template, image, *unsupported[offers[0]])
+    notes = {f"passed over: {gpu.name}, which {image} does not support" for gpu, _ in unsupported.values()}
+    return tuple(one for one in offers if one not in unsupported), tuple(sorted(notes))
 
 
 def _unsupported_gpu(image: str, offer: Offer) -> tuple[Accelerator, Misfit] | None:
@@ -128,7 +128,7 @@ def container_remarks(template: Template, offer: Offer) -> Iterator[str]:
         f"container {image}: {pull_gb:g} GB to pull, {disk_gb:g} GB on the disk{size_note}; "
         f"{fastest} to {slowest} minutes after the machine is ready, billed: {max_cost} at most"
     )
-    if image.startswith(_NVIDIAS):
+    if image.startswith(_NVIDIA_REGISTRY):
         yield LICENCE
     if release_range_of(image) is None:
         yield f"which GPUs {image} supports is not known to cloudgpu: on others it fails at its first kernel"

@@ -17,11 +17,11 @@ from cloudgpu.control.inventory.settle import settle, settle_abandoned_launches
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import terminate_without_ledger
 from cloudgpu.control.launch.any_provider import constrain_candidates
-from cloudgpu.control.launch.attempt import record, send_all
+from cloudgpu.control.launch.attempt import record_intents, send_all
 from cloudgpu.control.launch.budget_preview import differences, sync_for_budgets
 from cloudgpu.control.launch.cluster import find_or_settle_node, living_nodes
 from cloudgpu.control.launch.containers import filter_runnable
-from cloudgpu.control.launch.offers import Refusals, open_to_caller, resolve
+from cloudgpu.control.launch.offers import Refusals, open_to_client, resolve
 from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_other_node
@@ -63,27 +63,27 @@ LOCK_TIMEOUT_S = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """How `up` ended: the machine as recorded, and whether it was there already.
+class LaunchResult:
+    """The result of `up`: the machine as recorded, and whether it was there already.
 
     `nodes` are all machines of a cluster, of which `machine` is the first; else that machine alone.
     """
 
     machine: Machine
-    found: bool
+    was_there: bool
     nodes: tuple[Machine, ...] = ()
 
 
 def launch(
-    session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
-) -> Launched:
-    """Carry out a plan and return the machine, one that was already there included.
+    session: Session, prepared: Prepared, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
+) -> LaunchResult:
+    """Execute a plan and return the machine, one that was already there included.
 
-    `agree` is called before money is spent on a plan that said a machine was there already, and it is not any more:
-    it raises where the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of
-    the same request waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain
-    where a later `up` has to settle it, Unreachable for a new machine that ended while starting (it is removed then),
-    BudgetRefused where a budget does not allow it, or the offer that comes after one without capacity.
+    `confirm` is called before a launch where the plan said that a machine was there, and it is gone: it raises where
+    the user does not agree. Holds the request's lock until the attempt is settled: a second `up` of the same request
+    waits for that and returns the same machine. Raises what the provider raised, LaunchUncertain where a later `up` has
+    to settle it, Unreachable for a new machine that ended while starting (it is removed then), BudgetRefused where a
+    budget does not admit it, or the offer that is tried after one without capacity.
     """
     session.check_launchable()
     if prepared.override is not None:
@@ -97,11 +97,13 @@ def launch(
         session.report("another cloudgpu is busy with the same request; waiting for it")
     with session.lock(prepared.lock, wait=LOCK_TIMEOUT_S):
         clean_up(session)
-        machine, found = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(session, prepared, agree)
+        machine, was_there = (_find_cluster if prepared.plan.nodes > 1 else _find_or_resolve)(
+            session, prepared, confirm
+        )
         if machine is None:
             if prepared.existing is not None:
                 sync_for_budgets(session, replace(prepared, existing=None))
-                agree()
+                confirm()
             settle_abandoned_launches(session)
             try:
                 machine = _launch_new(session, prepared)
@@ -109,34 +111,36 @@ def launch(
                 error.next = RESOLVE_FIRST if prepared.new else error.next
                 raise
         nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
-        if found and all(one.state in UP_STATES for one in nodes):
+        if was_there and all(one.state in UP_STATES for one in nodes):
             session.ledger.append(withdrawal_events(session, nodes))
         abort_text = launched_text(machine)
         with on_abort(abort_text):
             nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]
     with on_abort(abort_text):
-        if not found or any(one.state in ("running", "pending") for one in nodes):
-            nodes = _wait_for_all(session, nodes, was_there=found, wait=wait)
+        if not was_there or any(one.state in ("running", "pending") for one in nodes):
+            nodes = _wait_for_all(session, nodes, was_there=was_there, wait=wait)
         clean_up_local_files(session)
-    return Launched(nodes[0], found, tuple(nodes))
+    return LaunchResult(nodes[0], was_there, tuple(nodes))
 
 
-def launch_document(session: Session, prepared: Prepared, result: Launched, on_start: str | None = None) -> UpDocument:
+def launch_document(
+    session: Session, prepared: Prepared, result: LaunchResult, on_start: str | None = None
+) -> UpDocument:
     """Return the answer of `up`: the machine, whether it was found, how far its `on_start` is, and the plan."""
     return {
         "machine": machine(session, result.machine),
         "nodes": [machine(session, one) for one in result.nodes] if len(result.nodes) > 1 else [],
-        "found": result.found,
+        "found": result.was_there,
         "on_start": on_start,
-        "differences": differences(session, prepared, result.machine) if result.found else [],
+        "differences": differences(session, prepared, result.machine) if result.was_there else [],
         "plan": plan_value(prepared.plan),
     }
 
 
 def _sync_if_old(session: Session, prepared: Prepared) -> None:
-    """Look at the account, and at all that a budget spans, where the last sync is old: what is there may raise doubts.
+    """Sync the account, and those of the budgets, where the last sync is old: the ledger may prove to be incomplete.
 
-    The accounts of budgets matter where something may be launched, not where a machine is there to be returned.
+    The accounts of budgets are synced only where something may be launched.
     """
     machine = budget_subject(prepared.plan, prepared.name)
     sync_before_admission(
@@ -148,64 +152,62 @@ def _sync_if_old(session: Session, prepared: Prepared) -> None:
 
 
 def _sync_account(session: Session, prepared: Prepared, offer: Offer) -> None:
-    """Look at a further account before anything is sent there, as at the first one."""
+    """Sync another account before anything is sent there."""
     machine = budget_subject(prepared.plan, prepared.name, offer)
     sync_before_admission(session, {machine.account: machine.region}, lambda budget: budget.scope.covers(machine))
     session.check_launchable()
 
 
-def _find_or_resolve(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+def _find_or_resolve(session: Session, prepared: Prepared, confirm: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return the machine of this request, and whether it was there before an interrupted launch.
 
-    One that is parked, or was interrupted and left its disk, is returned as it is: never a second one unasked.
-
-    What an interrupted launch made is this request's machine. It is sent again only where nothing else lives, and
-    where the plan that was agreed to covers it.
+    One that is parked, or was interrupted and retains its disk, is returned as it is, rather than launching a second
+    one. The machine of an interrupted launch is this request's, too. Its call is sent again only where no other machine
+    lives, and the plan covers it.
     """
     machine = None if prepared.new else living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
     if machine is not None and machine.terminated_at is None:
-        machine = refresh(session, machine)  # what ended unseen is no machine to return
+        machine = refresh(session, machine)  # it may have ended since the last sync
         if machine.terminated_at is None:
             return machine, True
         machine = retention_records.record_retained(session, machine)
     if machine is not None and can_be_restored(machine) and not prepared.is_restore:
         return machine, True
     if machine is not None and not can_be_restored(machine):
-        living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)  # says so, where its key is used up
+        living_of(
+            session.ledger.machines(), prepared.key, prepared.fingerprint
+        )  # raises where its key cannot be used again
     machine = unsettled_of(session.ledger.machines(), prepared.lock)
     if machine is None:
         return None, False
     if prepared.existing is not None:
-        agree()
+        confirm()
     try:
         machine = settle(
             session, machine, deadline=session.clock() + SEND_TIMEOUT, replay=_is_in_plan(session, prepared, machine)
         )
-    except NoCapacity as error:  # surely not made: the next offer is tried, as the interrupted launch would have done
+    except NoCapacity as error:  # surely not launched: the next offer is tried
         session.report(f"{machine.zone}: {error.message}")
-        return _find_or_resolve(session, prepared, agree)
+        return _find_or_resolve(session, prepared, confirm)
     if machine.terminated_at is not None:
         return None, False
-    return _set_agreed_lease(session, prepared, machine), False
+    return _set_planned_lease(session, prepared, machine), False
 
 
-def _find_cluster(session: Session, prepared: Prepared, agree: Callable[[], None]) -> tuple[Machine | None, bool]:
+def _find_cluster(session: Session, prepared: Prepared, confirm: Callable[[], None]) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
     until = session.clock() + SEND_TIMEOUT
     machine, was_there = find_or_settle_node(
-        session, prepared, agree, until, covered=lambda one: _is_in_plan(session, prepared, one)
+        session, prepared, confirm, until, covered=lambda one: _is_in_plan(session, prepared, one)
     )
     if machine is not None and not was_there:
         for one in living_nodes(session, machine):
-            _set_agreed_lease(session, prepared, one)
+            _set_planned_lease(session, prepared, one)
     return machine, was_there
 
 
 def _is_in_plan(session: Session, prepared: Prepared, machine: Machine) -> bool:
-    """Say whether an interrupted launch costs no more an hour than the plan that was agreed to now, and is guarded.
-
-    Its computer has to be trusted as much as is wanted now, too.
-    """
+    """Say whether an interrupted launch is guarded, trusted as requested now, and no more expensive than the plan."""
     if not (prepared.no_guard or is_guarded(session, machine)):
         return False
     if not prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
@@ -213,10 +215,10 @@ def _is_in_plan(session: Session, prepared: Prepared, machine: Machine) -> bool:
     return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
 
 
-def _set_agreed_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
-    """Give what an interrupted launch made the lease of the plan that was agreed to last, as far as its timer goes.
+def _set_planned_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
+    """Give the machine of an interrupted launch the lease of the current plan.
 
-    A timer that was fixed by the launch stays: its own renew-until is the last then.
+    It ends with the timer where the interrupted launch has fixed that.
     """
     provider = session.provider_of(machine)
     lease = timers.limit_to_timer(session, machine, Lease(prepared.plan.expires, prepared.plan.renew_until))
@@ -250,7 +252,7 @@ def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wa
     except LedgerUnavailable as error:
         raise error if was_there else terminate_without_ledger(session, machine, error) from error
     except CloudgpuError as error:
-        # One that nobody lets us through to may be well: whoever is let in can use it.
+        # A machine that blocks only this client may be fine, so it is kept.
         if isinstance(error, Unreachable) and not isinstance(error, AccessBlocked):
             if not was_there:
                 terminate_failed_launch(session, machine, error)
@@ -263,12 +265,12 @@ def _wait_until_ready(session: Session, machine: Machine, *, was_there: bool, wa
 
 def _launch_new(session: Session, prepared: Prepared) -> Machine:
     """Try the offers in order; each attempt is recorded before it is sent and settled before the next."""
-    refused = Refusals(prepared.candidates.anywhere)
-    if prepared.resolved_offer is None:  # no machine is there after all: ask now for its location and firewall
+    refusals = Refusals(prepared.candidates.any_account)
+    if prepared.resolved_offer is None:  # the expected machine is gone: constrain location and firewall now
         prepared = _with_constraints(session, prepared)
     synced = {prepared.plan.offer.available.account}
-    for offer in _offers_from_plan_on(prepared):
-        if refused.rules_out(offer):
+    for offer in _remaining_offers(prepared):
+        if refusals.rules_out(offer):
             continue
         if offer.available.account not in synced:
             synced.add(offer.available.account)
@@ -276,31 +278,31 @@ def _launch_new(session: Session, prepared: Prepared) -> Machine:
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
             resolved = [(one, _resolve_offer(session, prepared, one)) for one in offers_by_node]
-            if not prepared.no_guard and needs_reaper_run(prepared.candidates.of(offer).provider, *resolved[0]):
-                check_launch_guarded(session, offer)  # the run that the plan relied on may have fallen silent since
-        except refused.unsent as error:  # known before anything is sent
-            session.report(refused.add(offer, error))
+            if not prepared.no_guard and needs_reaper_run(prepared.candidates.for_offer(offer).provider, *resolved[0]):
+                check_launch_guarded(session, offer)  # the scheduled run may have stopped since the plan
+        except refusals.errors_before_sending as error:  # known before anything is sent
+            session.report(refusals.add(offer, error))
             continue
         if is_forgotten(session, offer.available.account):
-            session.report(f"account {offer.available.account} was forgotten: from this launch on, looks ask it again")
-        attempts = record(session, prepared, resolved)
+            session.report(f"account {offer.available.account} was forgotten: from this launch on, it is synced again")
+        attempts = record_intents(session, prepared, resolved)
         session.report(launching(attempts))
         try:
             provider = session.provider(offer.available.account)
             send_all(session, provider, attempts, deadline=session.clock() + SEND_TIMEOUT)
-        except refused.sent as error:
-            session.report(refused.add(offer, error, sent=True))
+        except refusals.errors_after_sending as error:
+            session.report(refusals.add(offer, error, was_sent=True))
             continue
         machine = session.ledger.machine(attempts[0].machine)
         if machine is None:
             raise ProviderUnavailable("The ledger lost the machine that was just launched.", field="ledger")
         return machine
-    raise _all_refused_error(prepared, refused.first)
+    raise _all_refused_error(prepared, refusals.first)
 
 
 def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
-    """Return the plan with its requests tied, without the offers that lie elsewhere or cannot run its container."""
-    candidates = open_to_caller(session, constrain_candidates(session, prepared.candidates))
+    """Return the plan with constrained requests, without offers that no longer fit or cannot run its container."""
+    candidates = open_to_client(session, constrain_candidates(session, prepared.candidates))
     needs = {one.account: one.request.want for one in candidates.items}
     offers = (offer for offer in prepared.offers if offer.available.account in needs)
     fitting = tuple(offer for offer in offers if fits(offer.available, needs[offer.available.account]))
@@ -308,11 +310,11 @@ def _with_constraints(session: Session, prepared: Prepared) -> Prepared:
 
 
 def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> CloudgpuError:
-    """Return the first refusal, which is made to say how many there were and what may help."""
+    """Return the first refusal, with the number of refused offers and a remedy."""
     if first is None:
         return NoCapacity("There is no offer that fits.", field="offer")
-    offers, want = _offers_from_plan_on(prepared), prepared.plan.request.want
-    if (isinstance(first, NoCapacity) or prepared.candidates.anywhere) and len(offers) > 1:
+    offers, want = _remaining_offers(prepared), prepared.plan.request.want
+    if (isinstance(first, NoCapacity) or prepared.candidates.any_account) and len(offers) > 1:
         first.message = f"None of the {len(offers)} offers that fit could be launched; the first: {first.message}"
     if first.next is None:
         hint = ", or allow --or-on-demand" if want.market is Market.SPOT and not want.or_on_demand else ""
@@ -320,16 +322,16 @@ def _all_refused_error(prepared: Prepared, first: CloudgpuError | None) -> Cloud
     return first
 
 
-def _offers_from_plan_on(prepared: Prepared) -> Sequence[Offer]:
-    """Return the offers in the order of trying, without those that the plan passed over."""
+def _remaining_offers(prepared: Prepared) -> Sequence[Offer]:
+    """Return the offers to try, in order, without those that the plan skipped."""
     if prepared.plan.offer not in prepared.offers:
         return prepared.offers
     return prepared.offers[prepared.offers.index(prepared.plan.offer) :]
 
 
 def _resolve_offer(session: Session, prepared: Prepared, offer: Offer) -> Resolved:
-    """Return what was looked up for this offer: with the plan, or now."""
+    """Return what the call of this offer needs, as resolved with the plan, or resolve it now."""
     if prepared.resolved_offer is not None and prepared.resolved_offer.offer == offer:
         return prepared.resolved_offer.resolved
-    target = prepared.candidates.of(offer)
+    target = prepared.candidates.for_offer(offer)
     return resolve(session.provider(target.account), target.request, offer)

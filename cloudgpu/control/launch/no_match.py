@@ -1,7 +1,7 @@
-"""Says why nothing that fits can be bought, with the nearest GPU where one is listed and launched nowhere any more.
+"""Explains why no offer fits a request; for a discontinued GPU, with the nearest one that is sold.
 
-Exit code 2 is a request that cannot be met however often it is repeated: a word that is misspelt, words that contradict
-each other, a market on which it is not sold. Exit code 4 is one that time, another place or more money may meet.
+Exit code 2 is for a request that cannot be met however often it is repeated: a misspelt name, options that contradict
+each other, a market on which it is not sold. Exit code 4 is for one that may be met later, elsewhere or for more money.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import HasPriceHistory
 from cloudgpu.providers.base import Provider
 
-NAMED = 4  # things that a sentence names before it ends, or says how many more
+MAX_NAMED = 4  # names in a sentence
 
 
 def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error for a discontinued type, with the nearest one; None for a type that is not listed.
 
-    A provider whose list has no regions shows what is free now alone: there it may be again later. Asks the provider
-    once what it launches there.
+    A provider without regions lists only what is free now, so there the type may be free again later. Queries the
+    provider once.
     """
-    names = {one.gpu.name for one in _types(provider, needs)}
-    lost = [spec for spec in catalog.gpus() if spec.name in names]
-    if not lost:
+    names = {type_.gpu.name for type_ in _types(provider, needs)}
+    discontinued = [spec for spec in catalog.gpus() if spec.name in names]
+    if not discontinued:
         return None
     listed = _list_prices(provider, needs)
-    stands = "is in the catalogue"
+    listing_text = "is in the catalogue"
     if listed:
-        price, places = listed[0].listed.price, {offer.listed.region for offer in listed}
-        where = f"{len(places)} region" + ("s" if len(places) > 1 else "")
-        stands = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
-    lasts = provider.kind in BY_REGION
-    now = f"launches it in no region of account {provider.account} any more" if lasts else "has none free now"
+        price, regions = listed[0].listed.price, {offer.listed.region for offer in listed}
+        where = f"{len(regions)} region" + ("s" if len(regions) > 1 else "")
+        listing_text = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
+    is_permanent = provider.kind in BY_REGION
+    now = f"launches it in no region of account {provider.account} any more" if is_permanent else "has none free now"
     return NoCapacity(
-        f"{needs_text(needs)} {stands}, but {provider.kind} {now}.",
+        f"{needs_text(needs)} {listing_text}, but {provider.kind} {now}.",
         field="--instance-type" if needs.instance_type else "--gpu",
         value=needs.instance_type or gpu_text(needs),
-        next=f"{'' if lasts else 'Try again later. '}{_nearest_remedy(provider, needs, lost)}",
+        next=f"{'' if is_permanent else 'Try again later. '}{_nearest_remedy(provider, needs, discontinued)}",
     )
 
 
 def _types(provider: Provider, needs: Requirements) -> list[InstanceType]:
-    """Return the types of the catalogue that were wanted; none for a request without a GPU."""
+    """Return the catalogue's types that match the request; none for a request without a GPU."""
     types = catalog.types(provider.kind)
     if needs.instance_type is not None:
         return [one for one in types if one.name == needs.instance_type]
@@ -63,7 +63,7 @@ def _types(provider: Provider, needs: Requirements) -> list[InstanceType]:
 
 
 def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
-    """Return what has a list price, the cheapest first: on the wanted market, else on demand."""
+    """Return the catalogue's offers, the cheapest first: on the requested market, else on demand."""
     names = {one.name for one in _types(provider, needs)}
     for market in (needs.market, Market.ON_DEMAND):
         offers = catalog.offers(provider.kind, None, market, with_legacy=True)
@@ -73,18 +73,18 @@ def _list_prices(provider: Provider, needs: Requirements) -> list[CatalogOffer]:
     return []
 
 
-def _nearest_remedy(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> str:
-    found = _nearest_offer(provider, needs, lost)
-    if found is None:
+def _nearest_remedy(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> str:
+    offer = _nearest_offer(provider, needs, discontinued)
+    if offer is None:
         return f"See what it sells: cloudgpu gpus --provider {provider.kind}"
-    gpu, price = found.type.gpu, found.listed.price
+    gpu, price = offer.type.gpu, offer.listed.price
     return (
         f"Nearest by memory and speed: {gpu.count}x {gpu.name} ({gpu.memory_gib:g} GiB), listed at "
-        f"{price.per_hour.text(4)} an hour: {_up_command(provider, needs, found)}"
+        f"{price.per_hour.text(4)} an hour: {_up_command(provider, needs, offer)}"
     )
 
 
-def _nearest_offer(provider: Provider, needs: Requirements, lost: Sequence[GpuSpec]) -> CatalogOffer | None:
+def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequence[GpuSpec]) -> CatalogOffer | None:
     """Return the nearest among what the provider says it launches there now, with as many GPUs, on the same CPUs."""
     any_machine = Requirements(region=needs.region, zone=needs.zone, market=needs.market)
     launched = {(item.instance_type, item.region) for item in provider.available(any_machine).items}
@@ -95,7 +95,7 @@ def _nearest_offer(provider: Provider, needs: Requirements, lost: Sequence[GpuSp
         if (offer.type.name, offer.listed.region) in launched
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
-    return nearest_offer(lost, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
+    return nearest_offer(discontinued, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
 
 
 def _up_command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
@@ -123,10 +123,10 @@ def needs_text(needs: Requirements) -> str:
 def explain_no_match(
     provider: Provider, needs: Requirements, items: Sequence[Available], priced: Sequence[Offer], *, unpriced: bool
 ) -> CloudgpuError:
-    """Return why none of `items` can be bought: NoCapacity, or InvalidRequest for a request that can mean nothing.
+    """Return why none of `items` can be launched: NoCapacity, or InvalidRequest for an invalid request.
 
-    `priced` are those that fit and have a price, `unpriced` says that some have none. Raises what the provider says
-    when it is asked for what is nearest.
+    `priced` are those that fit and have a price; `unpriced`: some have none. Raises what the provider raises when it is
+    asked for the nearest type.
     """
     if priced:
         return _too_expensive_error(needs, priced)
@@ -146,10 +146,10 @@ def explain_no_match(
 
 
 def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
-    """Return the fault of what is there and has no price.
+    """Return the error for offers that fit and have no price.
 
-    A provider that tells the spot prices of the past and has none of now sells no spot machine there. That is what
-    AWS's answer is taken to mean: nobody has seen it for a type that the account could buy on the spot market.
+    A provider with a history of spot prices but no current one sells no spot machine there. That is an assumption about
+    AWS: nobody has seen such an answer for a type that the account could launch on spot.
     """
     if needs.market is Market.SPOT and not needs.or_on_demand and isinstance(provider, HasPriceHistory):
         return _wrong_market_error(
@@ -226,7 +226,7 @@ def _no_offer_error(provider: Provider, needs: Requirements, available: Sequence
 
 
 def _other_count(needs: Requirements, available: Sequence[Available]) -> str:
-    """Return with which number of the wanted GPU there is a machine, as the option to type; empty for none."""
+    """Return the `--gpu` option with the nearest count that exists; empty for none."""
     alike = (gpu for item in available for gpu in item.accelerators if needs.gpu and same_gpu(gpu.name, needs.gpu))
     counts = sorted({gpu.count for gpu in alike} - {needs.gpu_count}, key=lambda count: abs(count - needs.gpu_count))
     return f"Use --gpu {needs.gpu}:{counts[0]}. " if counts else ""
@@ -236,7 +236,7 @@ def _other_gpus_clause(needs: Requirements, available: Sequence[Available]) -> s
     """Return a clause with the provider's GPUs, if one was requested and it has any."""
     if needs.gpu is None or not available:
         return ""
-    return f"; it has {_list_text(sorted({_gpus(item.accelerators) for item in available}), 'and')}"
+    return f"; it has {_list_text(sorted({_gpus_text(item.accelerators) for item in available}), 'and')}"
 
 
 def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
@@ -250,7 +250,7 @@ def _requested_options(needs: Requirements) -> list[tuple[str, str]]:
 
 
 def _contradiction_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> CloudgpuError | None:
-    """Return the fault of a GPU that no type has, that the named type has not, or not so many of."""
+    """Return the error for a GPU that no type has, or that the requested type lacks or has in another number."""
     if needs.gpu is None:
         return None
     suggestions = matching_gpus(needs.gpu, catalog.gpus())  # raises for an unknown one, with the near one
@@ -268,7 +268,7 @@ def _contradiction_error(provider: Provider, needs: Requirements, items: Sequenc
 
 
 def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
-    """Return the fault of a GPU that a provider with a whole list has not, or not so many of."""
+    """Return the error for a GPU that a provider lacks, or has in other numbers, where its price list is complete."""
     counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")})
     if not counts:
         return _not_sold_error(provider, needs)
@@ -284,21 +284,21 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
 
 
 def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
-    """Return the fault of a type that has other GPUs than were asked for beside it."""
+    """Return the error for an instance type and a GPU that contradict each other."""
     listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == needs.instance_type]
     available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
-    found = next(iter(listed + available), None)
-    if found is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in found):
+    gpus = next(iter(listed + available), None)
+    if gpus is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in gpus):
         return None
     return InvalidRequest(
-        f"{needs.instance_type} has {_gpus(found)}, not {needs.gpu_count}x {needs.gpu}.",
+        f"{needs.instance_type} has {_gpus_text(gpus)}, not {needs.gpu_count}x {needs.gpu}.",
         field="--gpu",
         value=gpu_text(needs),
         next="Leave --gpu or --instance-type out.",
     )
 
 
-def _gpus(accelerators: Sequence[Accelerator]) -> str:
+def _gpus_text(accelerators: Sequence[Accelerator]) -> str:
     return ", ".join(f"{gpu.count}x {gpu.name}" for gpu in accelerators) or "no GPU"
 
 
@@ -318,17 +318,18 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
     if needs.region is None and needs.zone is None:
         return None
     anywhere = replace(needs, region=None, zone=None)
-    found = [item for item in provider.available(anywhere).items if fits(item, anywhere)]
-    if not found:
+    fitting = [item for item in provider.available(anywhere).items if fits(item, anywhere)]
+    if not fitting:
         return None
-    regions, zones = {item.region for item in found}, {item.zone for item in found}
+    regions, zones = {item.region for item in fitting}, {item.zone for item in fitting}
     in_region = sorted(zone for zone in zones if needs.zone and zone[:-1] == needs.zone[:-1])
-    option, asked = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
+    option, location = ("--zone", needs.zone) if needs.zone else ("--region", needs.region)
     locations, name = (in_region, "--zone") if in_region else (sorted(regions), "--region")
     return NoCapacity(
-        f"{provider.kind} does not launch {needs_text(needs)} in {asked}: it does in {_list_text(locations, 'and')}.",
+        f"{provider.kind} does not launch {needs_text(needs)} in {location}: it does in "
+        f"{_list_text(locations, 'and')}.",
         field=option,
-        value=asked,
+        value=location,
         next=f"Name {name} {locations[0]}, or leave {option} out.",
     )
 
@@ -336,13 +337,13 @@ def _other_location_error(provider: Provider, needs: Requirements) -> NoCapacity
 def _list_text(words: Iterable[str], conjunction: str) -> str:
     """Return `a, b and c`, or the first few and how many more."""
     items = list(words)
-    if len(items) > NAMED:
-        return first_few(items, NAMED)
+    if len(items) > MAX_NAMED:
+        return first_few(items, MAX_NAMED)
     return f" {conjunction} ".join(filter(None, (", ".join(items[:-1]), items[-1])))
 
 
 def all_available(provider: Provider, needs: Requirements) -> Sequence[Available]:
-    """Return all that a provider has on the wanted market. Asks it once; nothing where a part does not answer."""
+    """Return all that a provider has on the requested market, queried once; empty where a part does not answer."""
     try:
         availability = provider.available(Requirements(market=needs.market, or_on_demand=needs.or_on_demand))
     except CloudgpuError:
@@ -351,27 +352,27 @@ def all_available(provider: Provider, needs: Requirements) -> Sequence[Available
 
 
 def find_misspelling(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
-    """Return the error for a value that names nothing, None where it names something that is not to be had there now.
+    """Return the error for a misspelt value; None where it may exist without capacity.
 
-    An owned machine is never sold out, so what is not in `available` does not exist. Another provider may leave out
-    what it has no capacity for: there a name counts as misspelt only where one that it has is near.
+    On-premises machines are never sold out, so a name that is not in `available` does not exist. A cloud may leave out
+    what it has no capacity for: there a name counts as misspelt only if a similar one exists.
     """
     options = (
         ("--instance-type", "instance type", needs.instance_type, {item.instance_type for item in available}),
         ("--region", "region", needs.region, {item.region for item in available}),
         ("--zone", "zone", needs.zone, {item.zone for item in available}),
     )
-    for option, what, value, names in options:
+    for option, subject, value, names in options:
         if value is None or value in names or not names:
             continue
         suggestion = closest_match(value, names)
         if suggestion or provider.kind in OWNED_PROVIDERS:
-            return _misspelling_error(provider, option, what, value, suggestion, sorted(names))
+            return _misspelling_error(provider, option, subject, value, suggestion, sorted(names))
     return _no_gpu_error(provider, needs, available)
 
 
 def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[Available]) -> InvalidRequest | None:
-    """Return the fault of a GPU that neither the provider nor the catalogue knows."""
+    """Return the error for a GPU that neither the provider nor the catalogue has."""
     gpu_names = {gpu.name.lower() for item in available for gpu in item.accelerators}
     if needs.gpu is None or any(same_gpu(name, needs.gpu) for name in gpu_names):
         return None
@@ -384,11 +385,13 @@ def _no_gpu_error(provider: Provider, needs: Requirements, available: Sequence[A
 
 
 def _misspelling_error(
-    provider: Provider, option: str, what: str, value: str, suggestion: str | None, names: Sequence[str]
+    provider: Provider, option: str, subject: str, value: str, suggestion: str | None, names: Sequence[str]
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"Account {provider.account} has no {what} {value!r}" + did_you_mean(suggestion, "."),
+        f"Account {provider.account} has no {subject} {value!r}" + did_you_mean(suggestion, "."),
         field=option,
         value=value,
-        next=f"Use {option} {suggestion}." if suggestion else f"It has: {', '.join(names[:NAMED])}. Or drop {option}.",
+        next=f"Use {option} {suggestion}."
+        if suggestion
+        else f"It has: {', '.join(names[:MAX_NAMED])}. Or drop {option}.",
     )

@@ -45,46 +45,48 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.catalog.catalog import ListedQuota
 
-Faults = tuple[type[CloudgpuError], ...]
-_OFFER_ERRORS: Faults = (NoCapacity, QuotaExceeded)
-_ACCOUNT_ERRORS: Faults = (AuthFailed, InvalidRequest, ProviderUnavailable)
+ErrorTypes = tuple[type[CloudgpuError], ...]
+_OFFER_ERRORS: ErrorTypes = (NoCapacity, QuotaExceeded)
+_ACCOUNT_ERRORS: ErrorTypes = (AuthFailed, InvalidRequest, ProviderUnavailable)
 
 
 @dataclass
 class Refusals:
-    """The refusals so far, in order. `anywhere`: offers of several accounts are tried, and one's fault is its own."""
+    """The refusals so far, in order. `any_account`: offers of several accounts are tried, whose errors are separate."""
 
-    anywhere: bool
+    any_account: bool
     items: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
-    _full: set[tuple[str, str, str]] = field(default_factory=set)  # account, region and market whose quota is used up
+    _exhausted_quotas: set[tuple[str, str, str]] = field(
+        default_factory=set
+    )  # account, region and market whose quota is used up
 
     @property
-    def unsent(self) -> Faults:
-        """The faults of a look-up after which the next offer is tried: nothing was asked for yet."""
-        return _OFFER_ERRORS + _ACCOUNT_ERRORS if self.anywhere else _OFFER_ERRORS
+    def errors_before_sending(self) -> ErrorTypes:
+        """The errors before a call is sent after which the next offer is tried."""
+        return _OFFER_ERRORS + _ACCOUNT_ERRORS if self.any_account else _OFFER_ERRORS
 
     @property
-    def sent(self) -> Faults:
-        """The faults of a launch after which the next offer is tried: nothing was made, and that is known for sure."""
-        return (NoCapacity, QuotaExceeded, AuthFailed) if self.anywhere else (NoCapacity,)
+    def errors_after_sending(self) -> ErrorTypes:
+        """The errors of a sent call after which the next offer is tried: surely no machine was launched."""
+        return (NoCapacity, QuotaExceeded, AuthFailed) if self.any_account else (NoCapacity,)
 
-    def add(self, offer: Offer, error: CloudgpuError, *, sent: bool = False) -> str:
-        """Remember a refusal, and return the sentence that says it. Raises what says nothing about an offer."""
+    def add(self, offer: Offer, error: CloudgpuError, *, was_sent: bool = False) -> str:
+        """Remember a refusal, and return its sentence. Raises LedgerUnavailable, which is no refusal."""
         if isinstance(error, LedgerUnavailable):
             raise error
         self.items.append((offer, error))
         item = offer.available
-        if sent and isinstance(error, QuotaExceeded):
-            self._full.add((item.account, item.region, str(item.market)))
-        where = f"{item.account}, {item.zone or item.region}" if self.anywhere else item.zone
+        if was_sent and isinstance(error, QuotaExceeded):
+            self._exhausted_quotas.add((item.account, item.region, str(item.market)))
+        where = f"{item.account}, {item.zone or item.region}" if self.any_account else item.zone
         return f"{where}: {error.message}"
 
     def rules_out(self, offer: Offer) -> bool:
-        """Say whether what was refused rules this offer out too: a limit of the account, or the account itself."""
+        """Say whether earlier refusals rule this offer out: by a quota, or by an error of the whole account."""
         item = offer.available
-        if self.anywhere and (item.account, item.region, str(item.market)) in self._full:
+        if self.any_account and (item.account, item.region, str(item.market)) in self._exhausted_quotas:
             return True
-        return item.account in self.accounts or is_limited(offer, self.items)
+        return item.account in self.accounts or is_over_quota(offer, self.items)
 
     @property
     def accounts(self) -> set[str]:
@@ -93,25 +95,28 @@ class Refusals:
 
     @property
     def first(self) -> CloudgpuError | None:
-        """The first refusal, of the kinds that say most: a quota can be raised, capacity comes back."""
+        """The first refusal for quota or capacity, else the first of all: quotas can be raised, capacity comes back."""
         faults = [fault for _, fault in self.items]
         return next((fault for fault in faults if isinstance(fault, _OFFER_ERRORS)), next(iter(faults), None))
 
 
-def is_limited(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
-    """Say whether a limit that stopped an offer in the same region stops this one: it needs no less of the same."""
-    return any(isinstance(fault, QuotaExceeded) and _limits(fault, stopped, offer) for stopped, fault in refusals)
+def is_over_quota(offer: Offer, refusals: Sequence[tuple[Offer, CloudgpuError]]) -> bool:
+    """Say whether a quota that refused another offer refuses this one: it needs at least as much of it."""
+    return any(
+        isinstance(fault, QuotaExceeded) and _quota_applies(fault, refused_offer, offer)
+        for refused_offer, fault in refusals
+    )
 
 
-def _limits(error: QuotaExceeded, stopped: Offer, offer: Offer) -> bool:
+def _quota_applies(error: QuotaExceeded, refused_offer: Offer, offer: Offer) -> bool:
     from cloudgpu.catalog import quotas_of  # reads the whole catalogue
 
-    other, item = stopped.available, offer.available
-    if (other.provider, other.account) != (item.provider, item.account):
+    refused_item, item = refused_offer.available, offer.available
+    if (refused_item.provider, refused_item.account) != (item.provider, item.account):
         return False
-    limits = [one for one in quotas_of(item.provider, item.instance_type, item.market) if one.code == error.value]
-    limits = [one for one in limits if one.is_overall or other.region == item.region]
-    return any(_limit_use(one, item) >= _limit_use(one, other) for one in limits)
+    limits = [quota for quota in quotas_of(item.provider, item.instance_type, item.market) if quota.code == error.value]
+    limits = [quota for quota in limits if quota.is_overall or refused_item.region == item.region]
+    return any(_limit_use(quota, item) >= _limit_use(quota, refused_item) for quota in limits)
 
 
 def _limit_use(quota: ListedQuota, item: Available) -> int:
@@ -124,7 +129,7 @@ _NOTHING_RESOLVED = Resolved({})
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOffer:
-    """An offer with what was looked up for it; `passed_over` says why offers before it cannot be launched.
+    """An offer with what was resolved for it; `passed_over` says why offers before it cannot be launched.
 
     `unusable_accounts` have no offer that can be launched.
     """
@@ -136,9 +141,9 @@ class ResolvedOffer:
 
 
 def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest:
-    """Return the request with the place that its image or volume lies in.
+    """Return the request constrained to the region and zone of its image, subnet or volume.
 
-    Raises InvalidRequest where that contradicts what was asked for.
+    Raises InvalidRequest where that contradicts the request.
     """
     if not isinstance(provider, Resolves):
         return request
@@ -147,35 +152,37 @@ def with_constraint(provider: Provider, request: LaunchRequest) -> LaunchRequest
     return replace(request, want=replace(request.want, region=region, zone=zone))
 
 
-def open_to_caller(session: Session, candidates: Candidates) -> Candidates:
-    """Return these candidates with the address that may open SSH, where it is this client's.
+def open_to_client(session: Session, candidates: Candidates) -> Candidates:
+    """Return these candidates with this client's address in the SSH firewall rule, where no other one is requested.
 
-    Asks an address service, at most once: to be called when there is an offer, so that whoever lacks an SDK, a
-    credential or an offer hears of that first. Raises InvalidRequest where the address is needed and not known.
+    Asks an address service at most once. Call it when there is an offer: a missing SDK, credential or offer is the more
+    important error. Raises InvalidRequest where the address is needed and not known.
     """
-    closed_accounts = {one.account for one in candidates.items if _needs_caller(one.provider, one.request.setup)}
-    if not closed_accounts:
+    accounts_to_open = {
+        one.account for one in candidates.items if _needs_client_address(one.provider, one.request.setup)
+    }
+    if not accounts_to_open:
         return candidates
-    caller = client_cidr(session)  # the same for all accounts
-    opened = (_open_candidate(one, caller) if one.account in closed_accounts else one for one in candidates.items)
+    cidr = client_cidr(session)  # the same for all accounts
+    opened = (_open_candidate(one, cidr) if one.account in accounts_to_open else one for one in candidates.items)
     return replace(candidates, items=tuple(opened))
 
 
-def _open_candidate(candidate: Candidate, caller: str) -> Candidate:
+def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
     setup = candidate.request.setup
-    network = replace(setup.network, ssh_from=(caller,))
+    network = replace(setup.network, ssh_from=(cidr,))
     return replace(candidate, request=replace(candidate.request, setup=replace(setup, network=network)))
 
 
-def _needs_caller(provider: Provider, setup: Setup) -> bool:
-    """Say whether this client's address has to be known: it alone is let in."""
+def _needs_client_address(provider: Provider, setup: Setup) -> bool:
+    """Say whether only this client's address may open SSH, so that it has to be known."""
     return isinstance(provider, Reachable) and not _is_open_already(setup)
 
 
 def _is_open_already(setup: Setup) -> bool:
-    """Say whether nobody's address has to be found: somebody is named, or this client does not come straight from it.
+    """Say whether this client's address is not needed, since networks, a security group or a jump host are given.
 
-    Behind a jump host or without a public address a machine is reached from inside its network: the provider's to say.
+    A machine without a public address is reached from inside its network: the provider opens that.
     """
     network = setup.network
     return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
@@ -184,37 +191,37 @@ def _is_open_already(setup: Setup) -> bool:
 def first_launchable(
     session: Session, candidates: Candidates, offers: Sequence[Offer], *, no_guard: bool = False
 ) -> ResolvedOffer:
-    """Return the first offer for which all can be looked up; those before it are said to be passed over.
+    """Return the first offer that can be resolved; those before it are in `passed_over`.
 
-    Raises QuotaExceeded when a quota is what stood in the way of the first, else NoCapacity; where every account was
-    meant, what stood in the way of them all. InvalidRequest where nothing would end the machine, unless `no_guard`.
+    Raises QuotaExceeded where one is refused by a quota, else the first refusal; with any account, that may be an
+    account's error. InvalidRequest where nothing would end the machine, unless `no_guard`.
     """
-    refused = Refusals(candidates.anywhere)
+    refusals = Refusals(candidates.any_account)
     for offer in offers:
-        if refused.rules_out(offer):
+        if refusals.rules_out(offer):
             continue
-        target = candidates.of(offer)
+        target = candidates.for_offer(offer)
         try:
             resolved = resolve(target.provider, target.request, offer)
             if not no_guard and needs_reaper_run(target.provider, offer, resolved):
                 check_launch_guarded(session, offer)
-        except refused.unsent as error:
-            session.report(refused.add(offer, error))
+        except refusals.errors_before_sending as error:
+            session.report(refusals.add(offer, error))
             continue
         notes = dict.fromkeys(
-            f"passed over: {_account_prefix(one, refused)}{error.message}" for one, error in refused.items
+            f"passed over: {_account_prefix(one, refusals)}{error.message}" for one, error in refusals.items
         )
-        return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refused.accounts))
-    errors = [error for _, error in refused.items]
-    raise next((error for error in errors if isinstance(error, QuotaExceeded)), refused.first or errors[0])
+        return ResolvedOffer(offer, resolved, tuple(notes), frozenset(refusals.accounts))
+    errors = [error for _, error in refusals.items]
+    raise next((error for error in errors if isinstance(error, QuotaExceeded)), refusals.first or errors[0])
 
 
 def _account_prefix(offer: Offer, refused: Refusals) -> str:
-    return f"account {offer.available.account}: " if refused.anywhere else ""
+    return f"account {offer.available.account}: " if refused.any_account else ""
 
 
 def resolve(provider: Provider, request: LaunchRequest, offer: Offer) -> Resolved:
-    """Return what the exact call of this offer needs; nothing, where a provider looks nothing up."""
+    """Return what the exact call of this offer needs; empty where the provider resolves nothing."""
     return provider.resolve(request, offer.available) if isinstance(provider, Resolves) else _NOTHING_RESOLVED
 
 
@@ -255,11 +262,14 @@ def offers_in(
         setup, want = request.setup, request.want
         if (want.region, want.zone) != (requirements.region, requirements.zone):
             volume = setup.volume.name if setup.volume else None
-            named = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
-            message = " and ".join(f"{option} {value}" for option, value in named.items() if value)
+            options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
+            message = " and ".join(f"{option} {value}" for option, value in options.items() if value)
             why = f"The place is that of {message}: name another, or leave it out."
-            placed = error.field in ("--region", "--zone")  # its way out is about a request that was not the user's
-            error.next = why if placed or not error.next else f"{why} {error.next}"
+            is_about_place = error.field in (
+                "--region",
+                "--zone",
+            )  # its remedy is about an option that the user did not type
+            error.next = why if is_about_place or not error.next else f"{why} {error.next}"
         raise
 
 
@@ -307,7 +317,7 @@ def _offers(session: Session, provider: Provider, needs: Requirements, untrusted
 
 
 def _unanswered_error(availability: Availability) -> CloudgpuError | None:
-    """Return the fault of a search of which a part did not answer: nothing was found, and something may be there."""
+    """Return the error for a search without offers of which a part did not answer; None where all answered."""
     if not availability.unanswered:
         return None
     gap = availability.unanswered[0]

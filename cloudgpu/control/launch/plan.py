@@ -1,4 +1,4 @@
-"""Makes a request into a plan: words checked, account and template found, offers priced and ranked. Nothing is done."""
+"""Plans a launch: options checked, account and template found, offers priced and ranked. Launches nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cloudgpu.control.launch.offers import (
     first_launchable,
     offers_in,
     offers_unless_launched,
-    open_to_caller,
+    open_to_client,
     with_constraint,
 )
 from cloudgpu.control.network.reachability import relaunch_network
@@ -54,42 +54,42 @@ from cloudgpu.providers.abilities import home_writes, launch_safeguards, needs_r
 from cloudgpu.providers.attached_costs import added_costs
 
 Planned = TypeVar("Planned")
-PRICE_VALID_FOR = timedelta(minutes=1)  # the longest that a plan is agreed to without a second look at its price
+PRICE_VALID_FOR = timedelta(minutes=1)  # after this, the price is asked again before the launch
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request made into a plan with all its offers; nothing has been asked for yet."""
+    """A planned launch with all its offers; nothing is launched yet."""
 
     plan: LaunchPlan
     offers: tuple[Offer, ...]  # all that fit, in the order of trying
-    candidates: Candidates  # the accounts that they are of, each with its own request
+    candidates: Candidates  # the accounts of the offers, each with its own request
     template: Template
     fingerprint: str
-    lock: str  # under which this request is launched
+    lock: str  # the name of the lock that a launch of this request holds
     existing: Machine | None
     key: str | None = None
     name: str | None = None
     new: bool = False
-    is_restore: bool = False  # it brings back a machine of which an image is kept
+    is_restore: bool = False  # it restores a parked machine from its image
     resolved_offer: ResolvedOffer | None = (
-        None  # what was looked up for the plan's offer; None: requests are not tied yet, either
+        None  # what was resolved for the plan's offer; None: requests are not constrained yet, either
     )
-    override: str | None = None  # why a budget is to be passed
+    override: str | None = None  # the reason for overriding a budget
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
 
     def remedy(self, now: datetime) -> Remedy:
-        """Return how less can be asked for than this plan."""
+        """Return the remedy of a refusal: how to request less than this plan."""
         command = f"cloudgpu start {self.name}" if self.is_restore else "add"
         return Remedy(shorter_launch(now, self.plan.expires - now, command), offers=self.offers)
 
 
 def prepare(session: Session, request: UpRequest) -> Prepared:
-    """Return the plan of a request. Asks providers what they have; launches and writes nothing.
+    """Return the plan of a request. Queries providers for offers; launches and writes nothing.
 
-    Raises InvalidRequest for a request that cannot be, NoCapacity when nothing fits, QuotaExceeded when the account may
-    not run what does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
+    Raises InvalidRequest for an invalid request, NoCapacity when nothing fits, QuotaExceeded when the account's quota
+    excludes all that does, RoleNeeded for an owner or an override that needs the payer's role, or a colleague's volume.
     """
     validate_request(request)
     if request.override is not None:
@@ -104,20 +104,20 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     existing = None if request.new else living_of(machines, request.key, fingerprint)
     lock = lock_name(request.key or derived_key(fingerprint, 1))
     existing_machine = existing or unsettled_of(machines, lock)
-    if existing and candidates.anywhere:
+    if existing and candidates.any_account:
         account = session.account_here(existing)
-        target = candidate(session, request, template, account)  # it is there, whatever the others offer
+        target = candidate(session, request, template, account)  # where the existing machine is
         candidates = replace(candidates, items=(target,), skipped=())
     volume = request.setup.volume
-    if existing_machine is None and volume is not None and not candidates.anywhere:
+    if existing_machine is None and volume is not None and not candidates.any_account:
         check_volume(session, candidates, volume.name)
     found = _find_offers(session, candidates, existing_machine)
     if existing_machine is None and volume is not None:
-        check_volume(session, found.candidates, volume.name)  # by now it is known in which zone one of several lies
+        check_volume(session, found.candidates, volume.name)  # the zone is known only now
     unfit_remarks: tuple[str, ...] = ()
     if existing_machine is None:
         offers, unfit_remarks = filter_runnable(template, found.offers)
-        found = replace(found, offers=offers, candidates=open_to_caller(session, found.candidates))
+        found = replace(found, offers=offers, candidates=open_to_client(session, found.candidates))
     first = (
         ResolvedOffer(found.offers[0])
         if existing_machine
@@ -148,11 +148,10 @@ def ask_for_agreement(
     ask: Callable[[Planned], None],
     launch_of: Callable[[Planned], Prepared | None],
 ) -> Planned:
-    """Ask for a plan, and return the one that was agreed to; `replan` makes one that is too old anew.
+    """Ask the user to confirm a plan, and return the confirmed one; one that is too old by then is made again.
 
-    `launch_of` is the launch in a plan; None for none, which costs nothing more than before. Where a later plan is
-    more expensive, it is asked for, too: shown at least, where everything was agreed to before. Raises what `replan`
-    and `ask` raise.
+    `launch_of` returns the launch in a plan, or None. A newer plan that is more expensive is shown and asked about
+    again. Raises what `replan` and `ask` raise.
     """
     while True:
         ask(planned)
@@ -178,15 +177,15 @@ def _per_hour(prepared: Prepared) -> Money:
 
 
 def _find_offers(session: Session, candidates: Candidates, existing: Machine | None) -> OffersFound:
-    """Return the offers of these accounts; a machine that is there already, or may be, needs none."""
-    if candidates.anywhere:
+    """Return the offers of these accounts; with an `existing` machine there need not be one."""
+    if candidates.any_account:
         return offers_of_any_provider(session, candidates, existing)
     (target,) = candidates.items
-    wished = target.request.want
+    unconstrained = target.request.want
     if existing is None:
         target = replace(target, request=with_constraint(target.provider, target.request))
     untrusted: list[Offer] = []
-    offers = offers_in(session, target.provider, target.request, wished, existing, untrusted)
+    offers = offers_in(session, target.provider, target.request, unconstrained, existing, untrusted)
     return OffersFound(tuple(offers), replace(candidates, items=(target,)), tuple(untrusted))
 
 
@@ -199,7 +198,7 @@ def prepare_restore(
     *,
     no_guard: bool = False,
 ) -> Prepared:
-    """Return the plan that brings back `machine`: the same key, id and name, by a launch of `request`.
+    """Return the plan that restores `machine`: the same key, id and name, by a launch of `request`.
 
     Raises as `prepare` does.
     """
@@ -209,7 +208,7 @@ def prepare_restore(
     request = replace(request, setup=replace(request.setup, network=relaunch_network(session, request.setup.network)))
     target = Candidate(provider, request, lifetime, policy_of(session, machine).policy)
     offers, unfit_remarks = filter_runnable(template, offers)
-    found = OffersFound(tuple(offers), open_to_caller(session, Candidates((target,))))
+    found = OffersFound(tuple(offers), open_to_client(session, Candidates((target,))))
     first = first_launchable(session, found.candidates, offers, no_guard=no_guard)
     return Prepared(
         plan=_plan(session, found, template, first, unfit_remarks, no_guard=no_guard),
@@ -238,12 +237,16 @@ def _plan(
     no_guard: bool,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those after it; `unfit_remarks` name skipped GPUs."""
-    target, resolved, now = found.candidates.of(first.offer), first.resolved, session.clock().replace(microsecond=0)
+    target, resolved, now = (
+        found.candidates.for_offer(first.offer),
+        first.resolved,
+        session.clock().replace(microsecond=0),
+    )
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
     guarded = launch_safeguards(provider, resolved)
-    parts = parts_at(template, request, first.offer)  # a fault in it is said before anything is done
+    parts = parts_at(template, request, first.offer)  # raises for an error in the template before anything is done
     relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
     run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
     left_out = {part.kind for part in parts} - provider.supported_parts
@@ -263,7 +266,7 @@ def _plan(
         *target.remarks,
         *_cluster_remarks(session, request, first.offer),
         *(_scheduled_run_notes(session, run, request) if relies_on_runs else ()),
-        *_other_terms_remarks(found, target),
+        *_other_account_remarks(found, target),
     )
     return launch_plan(
         request,
@@ -279,13 +282,13 @@ def _plan(
         said_by=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
-        any_provider=found.candidates.anywhere,
+        any_provider=found.candidates.any_account,
         policy=target.policy,
     )
 
 
 def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> Iterator[str]:
-    """Yield whether several machines are worth it; nothing for one, which pays for no import."""
+    """Yield remarks on whether several machines are worth it; none for one machine."""
     if request.cluster is not None and request.cluster.nodes > 1:
         from cloudgpu.control.clusters.remarks import cluster_remarks
 
@@ -293,20 +296,23 @@ def _cluster_remarks(session: Session, request: LaunchRequest, offer: Offer) -> 
 
 
 def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: LaunchRequest) -> Iterator[Note]:
-    """Yield that scheduled runs are the only layer, whose they are, and whether somebody hears when they stop.
+    """Yield notes on a launch that only scheduled runs can end: where they run, and whether an alert follows their end.
 
-    Runs that come more seldom than the lease is long end a machine late, and that costs.
+    Where runs are rarer than the lease is long, a machine ends late, and that costs.
     """
     if run is None:
         yield Note("nothing ends this machine by itself: no scheduled run of the reaper is relied on", NoteKind.GUARD)
         return
-    every = duration_text(run.every)
+    interval = duration_text(run.every)
     yield Note(
-        f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, every {every}",
+        f"scheduled runs of the reaper are all that ends this machine: it relies on those on {run.host}, "
+        f"every {interval}",
         NoteKind.GUARD,
     )
     if run.every > timedelta(seconds=request.lease_s):
-        sentence = f"it is billed for up to {every} past its lease or renew-until, until the next of those runs ends it"
+        sentence = (
+            f"it is billed for up to {interval} past its lease or renew-until, until the next of those runs ends it"
+        )
         yield Note(sentence, NoteKind.MONEY)
     if session.settings.alerts.deadman is None:
         yield Note(
@@ -315,8 +321,8 @@ def _scheduled_run_notes(session: Session, run: ScheduledRun | None, request: La
         )
 
 
-def _other_terms_remarks(offers: OffersFound, target: Candidate) -> Iterator[str]:
-    """Yield what holds at an account that may be tried next, where that is under another policy or lives longer."""
+def _other_account_remarks(offers: OffersFound, target: Candidate) -> Iterator[str]:
+    """Yield the policy and lease of accounts that may be tried next, where they differ from the plan's."""
     for one in offers.candidates.items:
         terms = (one.request.policy, one.request.lease_s, one.request.renew_s)
         if terms != (target.request.policy, target.request.lease_s, target.request.renew_s):
@@ -325,6 +331,6 @@ def _other_terms_remarks(offers: OffersFound, target: Candidate) -> Iterator[str
 
 
 def _is_billed_already(session: Session, request: LaunchRequest) -> bool:
-    """Say whether the volume of a launch is there, and costs what it costs with or without this machine."""
+    """Say whether the volume of a launch exists, so that this machine does not add its cost."""
     volume = request.setup.volume
     return volume is not None and request.account in volume_accounts(session, volume.name)

@@ -1,4 +1,4 @@
-"""Brings a machine back from what is kept of it: a launch from its image, under its own id, key and name."""
+"""Restores a machine from its image: a launch under the same id, key and name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DEFAULT_SETUP = Setup()
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """What moving a stopped machine means: the image of its disk, and the offers from which it could run again."""
+    """A planned move of a stopped machine: the cost of its image, and the offers on which it could run again."""
 
     machine: Machine
     image: AddedCost
@@ -60,9 +60,9 @@ def start_stopped(
     override: str | None = None,
     no_guard: bool = False,
 ) -> Machine:
-    """Start a stopped machine with its volume and return the machine; wait until SSH is verified, unless told not to.
+    """Start a stopped machine with its volume and return the machine; with `wait`, once SSH is verified.
 
-    Raises NoCapacity with what it would cost to move the machine by an image, where that helps.
+    Raises NoCapacity, with the cost of moving the machine by an image where that helps.
     """
     try:
         machine = start(session, machine, lease, override=override, no_guard=no_guard)
@@ -73,7 +73,7 @@ def start_stopped(
 
 
 def _wait_and_drop_image(session: Session, machine: Machine) -> Machine:
-    """Wait until SSH is verified; then the image from which the machine may have come back is no longer needed."""
+    """Wait until SSH is verified; then delete the image from which the machine was restored, if any."""
     machine = wait_until_ready(session, machine)
     if not machine.retained:
         return machine
@@ -84,42 +84,42 @@ def _wait_and_drop_image(session: Session, machine: Machine) -> Machine:
 def start_machine(
     session: Session,
     machine: Machine,
-    span: timedelta | None,
+    length: timedelta | None,
     *,
-    renew: timedelta | None = None,
+    renewable_for: timedelta | None = None,
     override: str | None = None,
     move_it: bool = False,
     wait: bool = True,
     no_guard: bool = False,
     max_price: Money | None = None,
 ) -> Machine:
-    """Start a machine, whether it is stopped, parked or was interrupted, without asking; return the machine."""
+    """Start a machine that is stopped, parked or was interrupted, without confirmation; return the machine."""
     check_may(session, machine, "start")
     check_override(session, override)
     machine = settle_restore(session, machine)
     check_max_price(machine, max_price, move_it=move_it)
     if move_it and not can_be_restored(machine):
         plan_to_move = plan_move(session, machine, max_price)
-        check_move(session, plan_to_move, new_lease(session, machine, span, renew), override)
+        check_move(session, plan_to_move, new_lease(session, machine, length, renewable_for), override)
         machine = move(session, machine, why="it is moved")
     if can_be_restored(machine):
         plan = plan_restore(
             session,
             machine,
-            span,
-            renew=renew,
+            length,
+            renewable_for=renewable_for,
             override=override,
-            wider=move_it,
+            any_type=move_it,
             no_guard=no_guard,
             max_price=max_price,
         )
         return restore_machine(session, plan, wait=wait)
-    lease = new_lease(session, machine, span, renew)
+    lease = new_lease(session, machine, length, renewable_for)
     return start_stopped(session, machine, lease, wait=wait, override=override, no_guard=no_guard)
 
 
 def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool) -> None:
-    """Raise InvalidRequest for a new limit of the price where nothing is launched anew: the machine has its price."""
+    """Raise InvalidRequest for a maximum price where nothing is launched: a stopped machine keeps its price."""
     if max_price is not None and (machine.gang or not (move_it or can_be_restored(machine))):
         raise InvalidRequest(
             f"{machine.name} is not launched again from an image, so --max-price cannot change what it costs.",
@@ -130,7 +130,7 @@ def check_max_price(machine: Machine, max_price: Money | None, *, move_it: bool)
 
 
 def settle_restore(session: Session, machine: Machine) -> Machine:
-    """Return the row of a machine whose comeback may have been interrupted, settled: it runs, or can be tried again."""
+    """Settle a restore that may have been interrupted, and return the machine: it runs, or can be restored again."""
     if machine.launch_status != "open" or not machine.retained:
         return machine
     with lock_machine(session, machine):
@@ -145,19 +145,19 @@ def settle_restore(session: Session, machine: Machine) -> Machine:
 def plan_restore(
     session: Session,
     machine: Machine,
-    span: timedelta | None,
+    length: timedelta | None,
     *,
-    renew: timedelta | None = None,
+    renewable_for: timedelta | None = None,
     override: str | None = None,
-    wider: bool = False,
+    any_type: bool = False,
     no_guard: bool = False,
     max_price: Money | None = None,
 ) -> Prepared:
     """Return the plan that launches a machine from its image; finish the image first where it is not ready.
 
-    `wider` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
-    `max_price` is for an hour; without one, that of the launch counts.
-    Raises NoCapacity when nothing fits: what is kept stays. InvalidRequest for a machine that cannot be launched again.
+    `any_type` allows every type with the same GPUs, else it is the same type again; always in the region of the image.
+    `max_price` is for an hour; without one, that of the launch counts. Raises NoCapacity when nothing fits: retained
+    resources stay. InvalidRequest for a machine that cannot be launched again.
     """
     check_may(session, machine, "start")
     check_override(session, override)
@@ -167,7 +167,7 @@ def plan_restore(
         machine = session.ledger.machine(machine.id) or machine
         if has_retained_resources(machine) and not retention_rules.is_parked(machine):
             machine = park(session, machine, why="its start was asked")
-        if machine.terminated_at is not None and machine.timer:  # of the machine before: the one to come gets its own
+        if machine.terminated_at is not None and machine.timer:  # the restored machine gets a new timer
             machine = delete_timer(session, machine)
     if _image_of(machine) is None:  # somebody else started or ended it meanwhile
         raise InvalidRequest(
@@ -176,26 +176,26 @@ def plan_restore(
             value=machine.name,
             next=f"Run: cloudgpu show {machine.name} --refresh",
         )
-    lease = new_lease(session, machine, span, renew)
+    lease = new_lease(session, machine, length, renewable_for)
     try:
-        request = _launch_request(session, machine, lease, _requirements(machine, max_price, wider=wider))
+        request = _launch_request(session, machine, lease, _requirements(machine, max_price, any_type=any_type))
         return prepare_restore(session, request, machine, _lifetime(session, lease), override, no_guard=no_guard)
     except NoCapacity as error:
-        raise _still_retained_error(machine, error, wider=wider) from error
+        raise _still_retained_error(machine, error, any_type=any_type) from error
 
 
 def restore_machine(
-    session: Session, prepared: Prepared, *, wait: bool = True, agree: Callable[[], None] = lambda: None
+    session: Session, prepared: Prepared, *, wait: bool = True, confirm: Callable[[], None] = lambda: None
 ) -> Machine:
-    """Carry out the plan of a comeback and return the machine; its image is removed once it is known to run.
+    """Execute the plan of a restore and return the machine; its image is deleted once the machine is ready.
 
-    Without `wait` the image stays until a later look sees that the machine has run for a while.
+    Without `wait` the image stays until a later sync sees that the machine has run for a while.
     """
     try:
-        machine = launch(session, prepared, wait=wait, agree=agree).machine
+        machine = launch(session, prepared, wait=wait, confirm=confirm).machine
     except NoCapacity as error:
         latest = session.ledger.machine(machine_id(session.ledger.id, prepared.key or ""))
-        raise (error if latest is None else _still_retained_error(latest, error, wider=False)) from error
+        raise (error if latest is None else _still_retained_error(latest, error, any_type=False)) from error
     if machine.terminated_at is not None or not machine.retained:
         return machine
     if not wait:
@@ -206,14 +206,14 @@ def restore_machine(
 
 
 def plan_move(session: Session, machine: Machine, max_price: Money | None = None) -> MovePlan:
-    """Return what it means to bring a stopped machine back elsewhere in its region. Changes nothing.
+    """Return the plan to move a stopped machine elsewhere in its region. Changes nothing.
 
     Raises InvalidRequest for a machine of which no image can be made, NoCapacity when nothing else fits.
     """
     if not retention_records.supports_images(session, machine) or machine.state not in PAUSED:
         raise _cannot_move_error(machine)
     check_restorable(session, machine)
-    provider, request = session.provider_of(machine), _requirements(machine, max_price, wider=True)
+    provider, request = session.provider_of(machine), _requirements(machine, max_price, any_type=True)
     offers = [
         offer
         for offer in offers_unless_launched(session, provider, request, None)
@@ -231,9 +231,10 @@ def plan_move(session: Session, machine: Machine, max_price: Money | None = None
 
 
 def check_move(session: Session, move: MovePlan, lease: Lease, override: str | None) -> None:
-    """Raise BudgetRefused where a budget does not carry a machine at the cheapest place to which it can be moved.
+    """Raise BudgetRefused where a budget does not admit the cheapest offer to which a machine can be moved.
 
-    Asked before the machine ends for it: what is then launched is asked again. Raises LedgerUnavailable in doubt.
+    Checked before the machine is ended for the move; the launch checks again. Raises LedgerUnavailable where the ledger
+    may be incomplete.
     """
     session.check_launchable()
     machine, offer = move.machine, move.offers[0]
@@ -254,7 +255,7 @@ def check_move(session: Session, move: MovePlan, lease: Lease, override: str | N
 
 
 def move(session: Session, machine: Machine, *, why: str) -> Machine:
-    """End a stopped machine and make an image of its disk; return the machine, to be brought back from that."""
+    """End a stopped machine and make an image of its disk; return the machine, to be restored from that."""
     check_may(session, machine, "start")
     with lock_machine(session, machine):
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
@@ -293,7 +294,7 @@ def check_restorable(session: Session, machine: Machine) -> None:
 
 
 def _image_of(machine: Machine) -> str | None:
-    """Return the image that a machine comes back from, None where there is none that is ready."""
+    """Return the id of the image to restore a machine from; None where none is ready."""
     return next((entry.id for entry in machine.retained if entry.kind == Kind.IMAGE and entry.ready), None)
 
 
@@ -319,8 +320,8 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
     )
 
 
-def _requirements(machine: Machine, max_price: Money | None, *, wider: bool) -> Requirements:
-    """Return what is looked for: the same type on the same market, or, wider, every type with the same GPUs."""
+def _requirements(machine: Machine, max_price: Money | None, *, any_type: bool) -> Requirements:
+    """Return the requirements: the same type on the same market, or with `any_type` every type with the same GPUs."""
     gpus = machine.accelerators or ()
     needs = Requirements(
         region=machine.region,
@@ -328,7 +329,7 @@ def _requirements(machine: Machine, max_price: Money | None, *, wider: bool) -> 
         trust=Trust(machine.trust or Trust.CLOUD),
         max_price=max_price or (None if machine.max_price is None else Money(machine.max_price)),
     )
-    if wider and gpus:
+    if any_type and gpus:
         return replace(needs, gpu=gpus[0].name, gpu_count=gpus[0].number)
     return replace(needs, instance_type=machine.instance_type)
 
@@ -348,11 +349,11 @@ def _image_price(session: Session, machine: Machine) -> AddedCost:
     return image_cost(machine.provider, machine.region, size)
 
 
-def _still_retained_error(machine: Machine, error: NoCapacity, *, wider: bool) -> NoCapacity:
+def _still_retained_error(machine: Machine, error: NoCapacity, *, any_type: bool) -> NoCapacity:
     error.message += f" Retained resources of {machine.name} remain."
     start_command = f"cloudgpu start {machine.name}"
     price_option = f"; at a higher price: {start_command} --max-price USD" if error.field == "--max-price" else ""
-    move_option = "" if wider else f"; with any type that has the same GPUs: {start_command} --move"
+    move_option = "" if any_type else f"; with any type that has the same GPUs: {start_command} --move"
     error.next = f"Try again later: {start_command}{price_option}{move_option}"
     return error
 

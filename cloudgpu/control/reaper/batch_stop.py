@@ -1,4 +1,4 @@
-"""Stops many machines in few calls: their locks held, the stops asked in the ledger first, then proved together."""
+"""Stops many machines in few calls: under their locks, the requests recorded first, the stops proved together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, 
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
-from cloudgpu.control.reaper.observe import Judge, lock_each, split_still_to_end
+from cloudgpu.control.reaper.observe import Decide, lock_each, split_by_current_record
 from cloudgpu.control.session.identity import by_account
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, requested_by
@@ -31,26 +31,25 @@ from cloudgpu.providers.cluster_abilities import BulkStop
 from cloudgpu.providers.shared.calls import UnansweredRounds, Waiting
 from cloudgpu.underway import on_abort, unproved
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
-_NOT_YET = (State.UNKNOWN, State.PENDING)
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 5.0
+_UNSETTLED_STATES = (State.UNKNOWN, State.PENDING)
 
 
 def supports_batch_stop(session: Session, machine: Machine) -> bool:
-    """Say whether this machine can be stopped together with others: it surely can be stopped, and its provider can."""
+    """Say whether this machine can be stopped, and its provider can stop several in one call."""
     if machine.stoppable is False or (machine.stoppable is None and machine.market == "spot"):
         return False
     provider = session.provider_of(machine)
     return isinstance(provider, BulkStop) and isinstance(provider, Pausable)
 
 
-def stop_batch(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
-    """Stop these machines and prove it; one that cannot be stopped keeps no other one running.
+def stop_batch(session: Session, items: Sequence[EndItem], decide: Decide, check: Callable[[], None]) -> Outcome:
+    """Stop these machines and prove it; one that cannot be stopped does not keep the others running.
 
-    `check` raises where this run has lost the reaper's lock. What is not proved in time may still be billed, and is
-    named.
+    `check` raises where this run has lost the reaper's lock. Stops that are not proved in time are `unconfirmed`.
     """
-    with lock_each(session, items) as (mine, busy):
-        ends, outcome = split_still_to_end(session, mine, judge)
+    with lock_each(session, items) as (locked, busy):
+        ends, outcome = split_by_current_record(session, locked, decide)
         outcome.skipped += busy
         if ends:
             check()
@@ -61,7 +60,7 @@ def stop_batch(session: Session, items: Sequence[EndItem], judge: Judge, check: 
 def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
     """Stop these machines, whose locks the caller holds, and prove it.
 
-    Of one that is stopped, and whose start was requested, it is written that the start did not happen.
+    For a stopped machine whose start was requested, it records that the start did not happen.
     """
     now, authorization = session.clock(), authorization_of(session)
     unstarted = [one for one in items if did_not_start(one.machine)]
@@ -95,20 +94,20 @@ def _stop_request(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
 
 
 def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:
-    """Ask, and read all of them back until each is not billed; return why not, by machine, for those that are not.
+    """Request the stops, and sync until no machine is billed; return the reasons for the others, by machine id.
 
-    A stop is asked again if it may not have arrived, or if the machine was not found and is listed all the same. A
-    refused one is read back once: somebody else may have ended it. If no remaining machine is answered for, all are
-    left to the next run.
+    A stop is requested again if it may not have arrived, or if the machine was not found but is listed. After a refusal
+    the machine is synced once: somebody else may have ended it. If the provider answers for none of the remaining
+    machines, all are left to the next run.
     """
     deadline, pause, silence = session.clock() + STOP_TIMEOUT, FIRST_PAUSE_S, UnansweredRounds(session.clock)
-    waiting, to_ask, failed = dict(machines), dict(machines), dict[str, str]()
+    waiting, to_request, failed = dict(machines), dict(machines), dict[str, str]()
     wait = Waiting(session.report_wait, session.clock, f"{len(machines)} stops: not all proved yet", deadline)
     while True:
-        refused = _request_stops(session, to_ask.values())
+        refused = _request_stops(session, to_request.values())
         silent = sync_some(session, list(waiting.values()), watched=True)
         waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
-        to_ask = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
+        to_request = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
         final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
         _record_refusals(session, machines, final)
         failed |= {one: with_remedy(fault) for one, fault in final.items()}
@@ -122,23 +121,23 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
             return failed | {one: _silent_reason(cast("Silent", last[one])) for one in waiting}
         wait.on(f"{len(waiting)} are left")
         session.pause(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+        pause = min(MAX_PAUSE_S, pause * 1.5)
 
 
 def _record_refusals(session: Session, machines: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
-    """Write which stops something protects their machines from."""
+    """Record the stops that were refused because something protects the machine."""
     for one, fault in refused.items():
         if isinstance(fault, EndRefused):
             record_refusal(session, machines[one], "stop", fault)
 
 
 def _is_final(error: CloudgpuError) -> bool:
-    """Say whether asking again is of no use: it was refused, and not for want of an answer or of the machine."""
+    """Say whether another request is of no use: not after a missing answer, or a machine that was not found."""
     return not isinstance(error, ProviderUnavailable | InstanceNotFound)
 
 
 def _request_stops(session: Session, machines: Iterable[Machine]) -> dict[str, CloudgpuError]:
-    """Ask for the stops, all accounts side by side; return what was refused, by machine."""
+    """Request the stops, all accounts in parallel; return the errors by machine id."""
     groups, faults = by_account(session, list(machines))
     if not groups:
         return faults
@@ -155,7 +154,7 @@ def _request_stops(session: Session, machines: Iterable[Machine]) -> dict[str, C
 
 
 def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
-    """Ask one account; what it answers with an error as a whole holds for each, and keeps no other account's on."""
+    """Request the stops of one account; an error of the whole call counts for each machine."""
     try:
         return provider.stop_many(ids)
     except CloudgpuError as error:
@@ -164,7 +163,7 @@ def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, Clo
 
 def _is_stopped(session: Session, machine: Machine) -> bool:
     latest = session.ledger.machine(machine.id) or machine
-    return bool(latest.terminated_at) or (not latest.billed and latest.state not in _NOT_YET)
+    return bool(latest.terminated_at) or (not latest.billed and latest.state not in _UNSETTLED_STATES)
 
 
 def _silent_reason(error: Silent) -> str:

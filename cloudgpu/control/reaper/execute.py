@@ -1,8 +1,7 @@
-"""Ends what a run has decided to end: checks each machine again first, and skips one that is in use by then.
+"""Ends what a run of the reaper has decided to end: checks each machine again first, and skips one in use by then.
 
-A cluster ends whole or not at all: its lock held, judged once more, its other nodes first and node 0 last. Node 0 has
-the engine and its queue, and can be asked for as long as anything runs. Once the end has begun it goes on: what keeps
-one node running keeps no other one.
+A cluster ends as a whole or not at all: its lock is held, the decision is made once more, and node 0 ends last. It has
+the engine and its queue, which can be queried as long as any node runs. An error of one node does not stop the others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,14 @@ from cloudgpu.control.lifecycle import lifecycle
 from cloudgpu.control.lifecycle.lifecycle import end_locked, request_all, stop_locked
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.reaper.batch_stop import stop_batch, stop_locked_batch, supports_batch_stop
-from cloudgpu.control.reaper.observe import LOCK, RETRY_AFTER_S, Judge, lock_each, recheck, split_still_to_end
+from cloudgpu.control.reaper.observe import (
+    REAPER_LOCK,
+    RETRY_AFTER_S,
+    Decide,
+    lock_each,
+    recheck,
+    split_by_current_record,
+)
 from cloudgpu.control.resources.named import remove_named
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.machine import Machine, node_of
@@ -28,36 +34,41 @@ from cloudgpu.core.reaper.result import EndItem, Outcome, busy, lock_of
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 
-Check = Callable[[], None]
-_USE_RULES = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # these end no machine that is in use again
+LockCheck = Callable[[], None]
+_ACTIVITY_RULES = (Rule.LEASE, Rule.IDLE, Rule.UNLABELLED)  # these do not end a machine that is in use again
 
 
 def execute_decisions(
-    session: Session, views: Sequence[MachineView], decisions: Sequence[Decision], judge: Judge, *, apart: bool = False
+    session: Session,
+    views: Sequence[MachineView],
+    decisions: Sequence[Decision],
+    decide: Decide,
+    *,
+    by_region: bool = False,
 ) -> Outcome:
-    """Carry out the ends among these decisions, one for each of `views`; return what came of each.
+    """Execute the stops and terminations among these decisions, one for each of `views`; return their outcomes.
 
-    A warning that runs out within a minute is waited for. Each machine is checked again by fresh samples, and one that
-    is in use again is skipped. `apart`: each region by itself, so that one that is silent delays no end in another.
-    The caller holds the reaper's lock.
+    A warning that runs out within a minute is waited for. Each machine is checked again by new samples, and one that is
+    in use again is skipped. `by_region`: regions in parallel, so that a silent one does not delay the others. The
+    caller holds the reaper's lock.
     """
     check = _checker(session)
     items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
-    groups = _by_region(items) if apart else {"": items}
-    calls = [partial(_execute_group, items=some, judge=judge, check=check) for some in groups.values() if some]
+    groups = _by_region(items) if by_region else {"": items}
+    calls = [partial(_execute_group, items=group, decide=decide, check=check) for group in groups.values() if group]
     return _run_parallel(session, calls)
 
 
-def _checker(session: Session) -> Check:
+def _checker(session: Session) -> LockCheck:
     """Return a check that raises if this run has lost the reaper's lock; any thread may call it.
 
-    It asks this session: the session of another thread holds no lock, and would find none lost.
+    It uses this session, since the session of another thread holds no lock.
     """
-    one_by_one = Lock()
+    check_lock = Lock()
 
     def check() -> None:
-        with one_by_one:
-            session.check_lock(LOCK)
+        with check_lock:
+            session.check_lock(REAPER_LOCK)
 
     return check
 
@@ -70,7 +81,7 @@ def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
 
 
 def _run_parallel(session: Session, calls: Sequence[Callable[[Session], Outcome]]) -> Outcome:
-    """Return what came of all of these, each in a thread and with a ledger connection of its own; of one in this."""
+    """Return the outcome of all these calls, each in a thread with its own ledger connection; one alone in this one."""
     outcome = Outcome()
     if len(calls) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         for call in calls:
@@ -87,20 +98,20 @@ def _run_parallel(session: Session, calls: Sequence[Callable[[Session], Outcome]
     return outcome
 
 
-def _execute_group(session: Session, *, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _execute_group(session: Session, *, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
     _wait_for_due_warnings(session, items)
-    ends, outcome = recheck(session, items, judge)
-    stale = [one for one in ends if one.decision.rule in _USE_RULES and one.is_stale(session.clock())]
-    if stale:  # the others of a large run, or a slow cloud, have taken minutes
-        fresh, more = recheck(session, stale, judge)
+    ends, outcome = recheck(session, items, decide)
+    stale = [one for one in ends if one.decision.rule in _ACTIVITY_RULES and one.is_stale(session.clock())]
+    if stale:  # ending the others may have taken minutes
+        fresh, more = recheck(session, stale, decide)
         outcome.add(more)
         stale_ids = {one.id for one in stale}
         ends = [one for one in ends if one.id not in stale_ids] + fresh
-    outcome.add(_end_items(session, ends, judge, check))
+    outcome.add(_end_items(session, ends, decide, check))
     return outcome
 
 
-def _end_items(session: Session, items: Sequence[EndItem], judge: Judge, check: Check) -> Outcome:
+def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
     batch, single, clusters = list[EndItem](), list[EndItem](), dict[str, list[EndItem]]()
     for one in items:
         if one.machine.cluster is not None:
@@ -110,9 +121,9 @@ def _end_items(session: Session, items: Sequence[EndItem], judge: Judge, check: 
         (batch if batched else single).append(one)
     calls: list[Callable[[Session], Outcome]] = []
     if batch:
-        calls.append(partial(stop_batch, items=batch, judge=judge, check=check))
-    calls += [partial(end_cluster, items=some, judge=judge, check=check) for some in clusters.values()]
-    calls += [partial(end_each, items=some, judge=judge, check=check) for some in _by_region(single).values()]
+        calls.append(partial(stop_batch, items=batch, decide=decide, check=check))
+    calls += [partial(end_cluster, items=group, decide=decide, check=check) for group in clusters.values()]
+    calls += [partial(end_each, items=group, decide=decide, check=check) for group in _by_region(single).values()]
     outcome = _run_parallel(session, calls)
     if outcome.ended:
         clean_up_local_files(session)
@@ -127,25 +138,25 @@ def _wait_for_due_warnings(session: Session, items: Sequence[EndItem]) -> None:
         session.pause(remaining_s)
 
 
-def end_cluster(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
-    """End the nodes of one cluster as is decided of all of them; what is not proved is named.
+def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, check: Callable[[], None]) -> Outcome:
+    """End the nodes of one cluster as decided for all of them; ends without proof are `unconfirmed`.
 
     `check` raises where this run has lost the reaper's lock.
     """
-    with lock_each(session, items) as (mine, busy):
-        ends, outcome = split_still_to_end(session, mine, judge)
+    with lock_each(session, items) as (locked, busy):
+        ends, outcome = split_by_current_record(session, locked, decide)
         outcome.skipped += busy
         if ends:
             check()
             requested = _request_nodes(session, ends)
             *others, last = sorted(ends, key=lambda one: -node_of(one.machine))
-            for some in (others, [last]):
-                outcome.add(_end_nodes(session, some, requested))
+            for group in (others, [last]):
+                outcome.add(_end_nodes(session, group, requested))
     return outcome
 
 
 def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]:
-    """Write which of these are terminated, or stopped one by one, before any is; return them, by id."""
+    """Record which nodes will be terminated, or stopped one by one, before any is; return their ids."""
     stops = [one.machine for one in _single_call_nodes(session, items) if one.decision.do is Do.STOP]
     ends = [one.machine for one in items if one.decision.do is Do.TERMINATE]
     why = items[0].decision.why
@@ -154,7 +165,7 @@ def _request_nodes(session: Session, items: Sequence[EndItem]) -> frozenset[str]
 
 
 def _single_call_nodes(session: Session, items: Sequence[EndItem]) -> list[EndItem]:
-    """Return those that do not end by one call for several."""
+    """Return the nodes that are not stopped in one call for several."""
     return [one for one in items if one.decision.do is not Do.STOP or not supports_batch_stop(session, one.machine)]
 
 
@@ -179,7 +190,7 @@ def _end_nodes(session: Session, items: Sequence[EndItem], requested: frozenset[
 
 
 def _end_node_with_retry(session: Session, item: EndItem, *, is_requested: bool) -> Machine:
-    """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
+    """End the machine; try once more where the provider did not answer: a second try continues the first."""
     try:
         return _end_node(session, item, is_requested=is_requested)
     except LedgerUnavailable:
@@ -205,24 +216,24 @@ def _end_node(session: Session, item: EndItem, *, is_requested: bool) -> Machine
 
 
 MachineCheck = Callable[[Machine], None]
-MAX_PARALLEL = 4  # machines ended side by side: each waits for its own proof
+MAX_PARALLEL = 4  # machines ended in parallel: each waits for its own proof
 
 
-def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Callable[[], None]) -> Outcome:
-    """End these machines as is decided of each, some side by side; what cannot be proved is named, and stops no other.
+def end_each(session: Session, items: Sequence[EndItem], decide: Decide, check: Callable[[], None]) -> Outcome:
+    """End these machines as decided, some in parallel; an end without proof is `unconfirmed`, and stops no other.
 
-    One that waited long is checked once more; all are judged a last time under their locks.
+    One that waited long is checked once more; for all, the decision is made a last time under their locks.
     `check` raises where this run has lost the reaper's lock.
     """
     outcome = Outcome()
     if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
         for item in items:
-            outcome.add(_end_one(session, item, judge, check))
+            outcome.add(_end_one(session, item, decide, check))
         return outcome
 
     def end_in_thread(item: EndItem) -> Outcome:
         with session.for_thread() as own:
-            return _end_one(own, item, judge, check)
+            return _end_one(own, item, decide, check)
 
     with Pool(MAX_PARALLEL) as pool:
         for one in pool.map(end_in_thread, items):
@@ -230,13 +241,13 @@ def end_each(session: Session, items: Sequence[EndItem], judge: Judge, check: Ca
     return outcome
 
 
-def _end_one(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> Outcome:
+def _end_one(session: Session, item: EndItem, decide: Decide, check: Callable[[], None]) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
-    ends, outcome = recheck(session, [item], judge) if item.is_stale(session.clock()) else ([item], Outcome())
+    ends, outcome = recheck(session, [item], decide) if item.is_stale(session.clock()) else ([item], Outcome())
     for one in ends:
         try:
-            machine = _end_with_retry(session, one, _last_check(session, one, judge, check))
+            machine = _end_with_retry(session, one, _check_under_lock(session, one, decide, check))
             outcome.ended.append(one.done(machine.state))
         except _EndOutdated as outdated:
             outcome.add(outdated.outcome)
@@ -248,7 +259,7 @@ def _end_one(session: Session, item: EndItem, judge: Judge, check: Callable[[], 
 
 
 def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Machine:
-    """End it; once more where a provider did not answer on the way: each step goes on where the one before it ended."""
+    """End the machine; try once more where the provider did not answer: a second try continues the first."""
     action, machine = _ACTIONS[item.decision.do], item.machine
     try:
         return action(session, machine, item.decision.why, check)
@@ -283,12 +294,12 @@ class _EndOutdated(Exception):
         self.outcome = outcome
 
 
-def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[], None]) -> MachineCheck:
+def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: Callable[[], None]) -> MachineCheck:
     """Return the check that is made under the machine's lock; it raises _EndOutdated if the machine is to be left."""
 
     def check_still_due(_machine: Machine) -> None:
         check()
-        ends, outcome = split_still_to_end(session, [item], judge)
+        ends, outcome = split_by_current_record(session, [item], decide)
         if not ends:
             raise _EndOutdated(outcome)
         if ends[0].decision.do is not item.decision.do:
@@ -298,7 +309,7 @@ def _last_check(session: Session, item: EndItem, judge: Judge, check: Callable[[
 
 
 def _park(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    """End the machine and leave its disk; later syncs make the image, so that no run waits for that."""
+    """End the machine but keep its disk; later syncs make the image, so that no run waits for that."""
     with lifecycle.lock_machine(session, machine):
         machine = session.ledger.machine(machine.id) or machine
         check(machine)

@@ -1,4 +1,4 @@
-"""Answers why a machine counts as what it does: from the samples kept here, or by asking it now."""
+"""Explains why a machine counts as active, idle or unknown: from the samples kept here, or by querying it now."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.enforcement import Stop
     from cloudgpu.views.documents.automation.activity import WhyDocument
 
-INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
+RUN_INTERVAL = timedelta(minutes=10)  # the default
 ENGINE_NOT_QUERIED = "its engine is not asked here; to ask it, add --refresh"
-STALE = 2 * INTERVAL  # samples that are older say what was, and nothing of now
+STALE = 2 * RUN_INTERVAL  # older samples say nothing about now
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What is known of a machine's use: `judged` as of `at` (None: nothing), and `how` it came to be known."""
+class ActivitySource:
+    """What is known of a machine's activity: `judged` as of `at` (None: nothing), and `how`: live, samples or none."""
 
     judged: Judged | None
     at: datetime | None
@@ -49,11 +49,11 @@ class Source:
     engine: EngineSaid | None = None
 
 
-def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocument:
-    """Return why a machine counts as what it does and when it would be ended: a document, as `show --why` prints it.
+def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDocument:
+    """Return why a machine counts as active or idle, and when it would be ended: the document of `show --why`.
 
-    `ask`: over SSH and of its provider, now, keeping its samples; else from what is kept here. Writes no ledger and
-    stops nothing. Raises InvalidRequest for a policy or limits that cannot be read.
+    `is_live`: it is queried now over SSH and at its provider, and its samples are kept; else by the samples kept here.
+    Writes nothing into the ledger and stops nothing. Raises InvalidRequest for a policy or limits that cannot be read.
     """
     from cloudgpu.control.policies.resolve import policy_of
 
@@ -61,24 +61,30 @@ def why_document(session: Session, machine: Machine, *, ask: bool) -> WhyDocumen
     if policy.broken is not None:
         raise policy.broken
     limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
-    ask = ask and may_be_running(machine)
+    is_live = is_live and may_be_running(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)
-    sources = _query(session, nodes, limits) if ask else {one.id: stored_samples(session, one, limits) for one in nodes}
-    answers = ask_activity(session, nodes, store=False) if ask else {}
+    sources = (
+        _query(session, nodes, limits) if is_live else {one.id: stored_samples(session, one, limits) for one in nodes}
+    )
+    answers = ask_activity(session, nodes, store=False) if is_live else {}
     views = with_cluster_activity([_view(one, policy, sources[one.id], answers.get(one.id), now) for one in nodes], now)
-    machines = cluster_nodes(session, views, at_work=False)
-    decisions = decide(views, _budget_stops(session, nodes), now, interval=INTERVAL, machines=machines)
+    machines = cluster_nodes(session, views, include_locked=False)
+    decisions = decide(views, _budget_stops(session, nodes), now, interval=RUN_INTERVAL, machines=machines)
     view, decision = next(pair for pair in zip(views, decisions, strict=True) if pair[0].machine.id == machine.id)
     source = sources[machine.id]
-    aged = stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
+    signals_source = (
+        stored_samples(session, machine, limits) if source.judged is None and source.how == "live" else source
+    )
     stop_reason = None if may_be_running(machine) else _stop_reason(session, machine)
-    document = why_value(view, decision, now, at=source.at, how=source.how, judged=aged.judged, stop_reason=stop_reason)
-    document["source"]["signals_at"] = iso(aged.at) if aged.at is not None else None
+    document = why_value(
+        view, decision, now, at=source.at, how=source.how, judged=signals_source.judged, stop_reason=stop_reason
+    )
+    document["source"]["signals_at"] = iso(signals_source.at) if signals_source.at is not None else None
     return document
 
 
 def _nodes(session: Session, machine: Machine) -> list[Machine]:
-    """Return the machines that are judged with this node of a cluster, itself as it is given."""
+    """Return the machine itself and the other living nodes of its cluster."""
     others = living_machines(session.ledger.machines())
     return [machine, *(one for one in others if one.id != machine.id and _cluster_id(one) == _cluster_id(machine))]
 
@@ -87,10 +93,10 @@ def _cluster_id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _view(machine: Machine, chosen: ChosenPolicy, source: Source, word: Word, now: datetime) -> MachineView:
+def _view(machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: Word, now: datetime) -> MachineView:
     last_active = from_iso(machine.last_active) if machine.last_active else None
-    view = with_word(MachineView(machine, chosen.policy, chosen.why, last_active=last_active), word)
-    return with_silence(with_source(view, source, now), word)
+    view = with_word(MachineView(machine, chosen.policy, chosen.why, last_active=last_active), answer)
+    return with_silence(with_source(view, source, now), answer)
 
 
 def _stop_reason(session: Session, machine: Machine) -> str | None:
@@ -100,8 +106,8 @@ def _stop_reason(session: Session, machine: Machine) -> str | None:
     return str(lines[-1].body["why"]) if lines and lines[-1].kind != "start_requested" else None
 
 
-def with_source(view: MachineView, source: Source, now: datetime) -> MachineView:
-    """Return it with what is known of its use; what is known of too long ago is no knowledge of now."""
+def with_source(view: MachineView, source: ActivitySource, now: datetime) -> MachineView:
+    """Return the view with what is known of its activity, unless that is too old."""
     if tells_queue(view.machine):
         view = replace(view, engine=source.engine or EngineSaid(None, ENGINE_NOT_QUERIED, asked=False))
     if source.judged is None or source.at is None:
@@ -111,56 +117,58 @@ def with_source(view: MachineView, source: Source, now: datetime) -> MachineView
     return replace(view, judged=source.judged, reached_at=source.at, scratch=source.scratch)
 
 
-def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, Source]:
-    """Ask the machines; of a cluster that one is of which a user wants to know, the others that run are asked, too."""
-    running = [one for one in machines if may_be_running(one)]
+def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, ActivitySource]:
+    """Query the running machines; return the sources of all, from stored samples where there is no answer."""
+    running = [machine for machine in machines if may_be_running(machine)]
     reports = probe(session, running)
-    stored = {one.id: stored_samples(session, one, limits) for one in machines if one.id not in reports}
-    return {one: _agent_source(report, limits) for one, report in reports.items()} | stored
+    stored = {machine.id: stored_samples(session, machine, limits) for machine in machines if machine.id not in reports}
+    return {machine: _agent_source(report, limits) for machine, report in reports.items()} | stored
 
 
-def _agent_source(report: Report, limits: Thresholds) -> Source:
+def _agent_source(report: Report, limits: Thresholds) -> ActivitySource:
     engine = read_engine(report.engine) if report.engine else None
     if report.machine_now is None:
-        return Source(None, None, "live", report.fault, engine=engine or EngineSaid(None, report.fault))
-    return Source(report.judged(limits), report.asked_at, "live", scratch=report.scratch, engine=engine)
+        return ActivitySource(None, None, "live", report.fault, engine=engine or EngineSaid(None, report.fault))
+    return ActivitySource(report.judged(limits), report.asked_at, "live", scratch=report.scratch, engine=engine)
 
 
-def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> Source:
-    """Return what the samples kept here say: now, while they are as fresh as an agent's own have to be.
+def stored_samples(session: Session, machine: Machine, limits: Thresholds) -> ActivitySource:
+    """Return the activity by the samples kept here: as of now while they are fresh.
 
-    Those that are older are judged as of the last of them, and their ages are counted up to now.
+    Older samples are evaluated as of the last of them, and the ages in the result are counted up to now.
     """
     if not may_be_running(machine):
-        return Source(None, None, "none", f"it is {machine.state}")
+        return ActivitySource(None, None, "none", f"it is {machine.state}")
     store, began = SampleStore(session.home.samples, machine.id), up_since(machine).timestamp()
     last_at = store.last()
     if last_at <= began:
-        return Source(None, None, "none", "this computer has no samples of it since its latest start")
-    age = max(0.0, session.clock().timestamp() - last_at)
-    fresh = age if age < FRESH_S else 0.0
-    judged = judge(store.read(last_at - DAY, last_at), limits, last_at + fresh, began)
-    return Source(_age_judgement(judged, age - fresh, limits.after), datetime.fromtimestamp(last_at, UTC), "samples")
+        return ActivitySource(None, None, "none", "this computer has no samples of it since its latest start")
+    age_s = max(0.0, session.clock().timestamp() - last_at)
+    fresh_s = age_s if age_s < FRESH_S else 0.0
+    judged = judge(store.read(last_at - DAY, last_at), limits, last_at + fresh_s, began)
+    return ActivitySource(
+        _age_judgement(judged, age_s - fresh_s, limits.after), datetime.fromtimestamp(last_at, UTC), "samples"
+    )
 
 
-def _age_judgement(judged: Judged, age: float, after: float) -> Judged:
-    """Return what was judged `age` seconds ago with its ages as they are now.
+def _age_judgement(judged: Judged, age_s: float, window_s: float) -> Judged:
+    """Return an activity that was evaluated `age_s` seconds ago, with its ages as they are now.
 
-    One that was in use then, and whose last sign of life has left the window since, is UNKNOWN: it may have shown
-    another one of which nothing is kept here.
+    A machine that was active then, but whose last sign of life has left the window since, is UNKNOWN: there may have
+    been another one of which no sample is kept here.
     """
-    signals = tuple(_age_signal(one, age, after) for one in judged.signals)
-    aged = judged._replace(ago=judged.ago + age if judged.ago >= 0 else judged.ago, signals=signals)
-    if judged.activity != ACTIVE or aged.ago < after:
+    signals = tuple(_age_signal(one, age_s, window_s) for one in judged.signals)
+    aged = judged._replace(ago=judged.ago + age_s if judged.ago >= 0 else judged.ago, signals=signals)
+    if judged.activity != ACTIVE or aged.ago < window_s:
         return aged
-    reason = f"{evidence_text(aged)}, and of the last {duration_text(age)} nothing is kept here"
+    reason = f"{evidence_text(aged)}, and of the last {duration_text(age_s)} nothing is kept here"
     return aged._replace(activity=UNKNOWN, why=reason)
 
 
-def _age_signal(signal: Signal, age: float, after: float) -> Signal:
-    ago = signal.ago + age if signal.ago >= 0 else signal.ago
-    value = signal.value + age if _is_age(signal.what, signal.value) else signal.value
-    return signal._replace(ago=ago, value=value, counts=signal.counts and ago < after)
+def _age_signal(signal: Signal, age_s: float, window_s: float) -> Signal:
+    ago = signal.ago + age_s if signal.ago >= 0 else signal.ago
+    value = signal.value + age_s if _is_age(signal.what, signal.value) else signal.value
+    return signal._replace(ago=ago, value=value, counts=signal.counts and ago < window_s)
 
 
 def _is_age(what: str, value: Any) -> bool:
@@ -183,7 +191,7 @@ def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
 
 
 def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
-    """Return `why_document` for a machine that there is; raise InvalidRequest for one that has ended."""
+    """Return `why_document`; raise InvalidRequest for a machine that has ended."""
     if machine.terminated_at:
         raise InvalidRequest(
             f"{machine.name} has ended, so it is no longer checked for use.",
@@ -191,4 +199,4 @@ def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> Why
             value=machine.name,
             next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
         )
-    return why_document(session, machine, ask=refresh)
+    return why_document(session, machine, is_live=refresh)

@@ -1,6 +1,6 @@
-"""What a payer's reaper does with machines of other ledgers: those long past their renew-until are stopped, no others.
+"""Stops machines of other ledgers that are long past their renew-until, where a payer runs the reaper.
 
-Nobody else touches them: they are shown. The lab's limits name who pays (`payers`).
+Everybody else only sees them. The lab's limits name the payers (`payers`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 
 from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, get_repeatedly, is_stopped, with_remedy
 from cloudgpu.control.policies.resolve import limits_of
-from cloudgpu.control.reaper.observe import LOCK
+from cloudgpu.control.reaper.observe import REAPER_LOCK
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import authorization_of, requested_by
 from cloudgpu.core.events.bodies import RequestedBy
@@ -31,13 +31,13 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import UnansweredRounds
 from cloudgpu.underway import on_abort, unproved
 
-LONGEST_PAUSE_S = 5.0
+MAX_PAUSE_S = 5.0
 
 
 def find_overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance]:
     """Return the machines of other ledgers that this user may stop: billed, and 24 hours past their renew-until.
 
-    In a team that needs the payer's role, beside what the limits say. Raises InvalidRequest for a fault in the limits.
+    In a team that also needs the payer's role. Raises InvalidRequest for a fault in the limits.
     """
     authorization, payers = authorization_of(session), {tag_value(one) for one in limits_of(session).payers}
     if authorization.is_member or not payers & {tag_value(session.settings.owner), tag_value(authorization.person)}:
@@ -46,16 +46,16 @@ def find_overdue(session: Session, foreign: Sequence[Instance]) -> list[Instance
 
 
 def overdue_sentence(instance: Instance, now: datetime) -> str:
-    """Return whose machine it is and since when it is over."""
+    """Return a sentence on who owns the machine, and how long it is past its renew-until."""
     owner, ledger = instance.tags.get(TAG_OWNER, "somebody"), instance.tags.get(TAG_LEDGER, "unknown")
     overdue_text = duration_text(now - _renew_until(instance, now))
     return f"it is {owner}'s, of the ledger {ledger}, and {overdue_text} past its renew-until"
 
 
 def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
-    """Stop these machines and prove it; what fails is named.
+    """Stop these machines and prove it; failures are `unconfirmed`.
 
-    One that cannot be stopped ends while its disk stays, and is terminated where nothing of it can stay.
+    One that cannot be stopped is ended keeping its disk, or terminated where the disk cannot be kept.
     """
     outcome = Outcome()
     for one in machines:
@@ -73,16 +73,16 @@ def stop_overdue(session: Session, machines: Sequence[Instance]) -> Outcome:
 
 
 def name_of(instance: Instance) -> str:
-    """Return what people call it."""
+    """Return the machine's name by its tags, else its id."""
     return instance.tags.get(TAG_NAME) or instance.tags[TAG_ID]
 
 
 def _stop(session: Session, instance: Instance, why: str) -> str:
-    """Check again, stop it and prove that; return its state, empty if its owner was quicker."""
+    """Check again, stop it and prove that; return its state, empty if it is not overdue any more."""
     provider = session.provider(instance.account)
     if not _is_overdue(provider.get(instance.id), session.clock()):
         return ""
-    session.check_lock(LOCK)
+    session.check_lock(REAPER_LOCK)
     with on_abort(unproved("stop", name_of(instance))):
         session.ledger.append(
             [_stop_event(instance, why, session.clock(), requested_by(session, _ownership(instance), "stop"))]
@@ -98,7 +98,7 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
             except InvalidRequest:  # a one-time spot machine, mostly
                 if isinstance(provider, Imageable):
                     provider.terminate_keeping_disk(id)
-                elif market is Market.SPOT:  # nothing gentler exists
+                elif market is Market.SPOT:  # there is no other way to end it
                     provider.terminate(id)
                 else:
                     raise
@@ -110,16 +110,16 @@ def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None
     return request_stop
 
 
-def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Callable[[], None]) -> str:  # noqa: A002
-    """Ask, again where nobody knows whether that arrived, until the machine is not billed; return its state."""
-    deadline, pause, arrived = session.clock() + STOP_TIMEOUT, 0.05, False
+def _wait_until_stopped(session: Session, provider: Provider, id: str, request_stop: Callable[[], None]) -> str:  # noqa: A002
+    """Request the stop, again where it may not have arrived, until the machine is not billed; return its state."""
+    deadline, pause, is_sent = session.clock() + STOP_TIMEOUT, 0.05, False
     silence = UnansweredRounds(session.clock)
     while True:
         try:
-            if not arrived:
-                with suppress(InstanceNotFound):  # then nothing was sent, and one 404 is no proof
-                    ask()
-                    arrived = True
+            if not is_sent:
+                with suppress(InstanceNotFound):  # nothing was stopped then, and one 404 is no proof
+                    request_stop()
+                    is_sent = True
             instance = get_repeatedly(session, provider, id)
         except InstanceNotFound:
             return "terminated"
@@ -132,7 +132,7 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, ask: Call
         if session.clock() >= deadline or silence.end_round():
             raise ProviderUnavailable(f"Its stop was asked and is not proved: {last_seen}", field="machine", value=id)
         session.pause(pause)
-        pause = min(LONGEST_PAUSE_S, pause * 1.5)
+        pause = min(MAX_PAUSE_S, pause * 1.5)
 
 
 def _is_overdue(instance: Instance, now: datetime) -> bool:
@@ -140,7 +140,7 @@ def _is_overdue(instance: Instance, now: datetime) -> bool:
 
 
 def _renew_until(instance: Instance, now: datetime) -> datetime:
-    """Return its renew-until; now for one that says none, as `0` does: nobody knows that it is over."""
+    """Return its renew-until by its tag; now where it has none, or `0`: then it is not overdue."""
     text = instance.tags.get(TAG_RENEW_UNTIL, "")
     try:
         return from_epoch(text) if text.strip("0") else now

@@ -1,8 +1,8 @@
-"""What a run says and renews: leases of machines in use, warnings, alerts.
+"""The notifications of a run of the reaper: renewed leases, warnings, alerts.
 
-It renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, by whose lines a
-later pass acts. At the end people are told of warnings, budgets and what is wrong, and the dead-man's
-address is called. Where the ledger cannot be used, which keeps alerts, owners are told that once.
+A run renews leases where the agent cannot. Warnings go to the machine's terminals, then into the ledger, on which later
+runs act. At the end alerts on warnings, budgets and errors are sent, and the heartbeat address (`deadman`) is called.
+Where the ledger, which stores alerts, cannot be used, owners are notified of that once.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
 
-def renew(
+def renew_leases(
     session: Session, views: Sequence[MachineView], decisions: Sequence[Decision]
 ) -> tuple[list[EndedItem], list[NotEnded]]:
-    """Move the leases' ends, and return those that were moved and those that were not, with why."""
+    """Renew the leases of these decisions; return those that were renewed and those that were not, with the reasons."""
     pairs = zip(views, decisions, strict=True)
     items = [EndItem(one, decision) for one, decision in pairs if decision.do is Do.RENEW and decision.at is not None]
-    done, not_renewed = list[EndedItem](), list[NotEnded]()
+    renewed, not_renewed = list[EndedItem](), list[NotEnded]()
     silent: dict[tuple[str, str], str] = {}  # by account and region: what did not answer there
-    with lock_each(session, items) as (mine, busy):
+    with lock_each(session, items) as (locked, busy):
         not_renewed += busy
-        for item in mine:
+        for item in locked:
             account_region = (item.machine.account, item.machine.region)
             if account_region in silent:
                 not_renewed.append(item.left(silent[account_region]))
                 continue
             try:
-                row = _renew(session, item)
+                machine = _renew(session, item)
             except LedgerUnavailable:
                 raise
             except CloudgpuError as error:
                 not_renewed.append(item.left(f"its lease could not be renewed: {error.message}"))
                 silent |= {account_region: not_renewed[-1].why} if isinstance(error, Silent) else {}
             else:
-                done.append(item.done(not_none(row.expires)))
-    return done, not_renewed
+                renewed.append(item.done(not_none(machine.expires)))
+    return renewed, not_renewed
 
 
 def _renew(session: Session, item: EndItem) -> Machine:
     machine = refresh_lease(session, session.ledger.machine(item.id) or item.machine)
     lease_end = item.decision.at
-    if lease_end is None or (machine.expires and from_iso(machine.expires) >= lease_end):  # its agent was quicker
+    if lease_end is None or (machine.expires and from_iso(machine.expires) >= lease_end):  # its agent has renewed it
         return machine
     renew_until = from_iso(machine.renew_until) if machine.renew_until else lease_end
     return set_lease(session, machine, Lease(lease_end, max(renew_until, lease_end)), item.decision.why)
 
 
-WRITE_TIMEOUT_S = 5.0
+TERMINAL_TIMEOUT_S = 5.0
 MAX_PARALLEL = 16
-WARNING, TOPIC = "warning", "reaper"  # the first words of the keys of its alerts
-_REMEDIES = {
+WARNING, TOPIC = "warning", "reaper"  # prefixes of alert keys
+_KEEP_REMEDIES = {
     Rule.IDLE: "To keep it, use it, or run: cloudgpu hold {name} 2h",
     Rule.UNLABELLED: "To keep it, run: cloudgpu hold {name} 2h",
     Rule.LEASE: "To keep it, run: cloudgpu extend {name} 2h",
@@ -85,36 +85,40 @@ _REMEDIES = {
 }
 
 
-def warn(session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]) -> list[GivenWarning]:
-    """Give the warnings of these decisions, take back those that hold no more, and return what was told.
+def send_warnings(
+    session: Session, decisions: Sequence[Decision], reachable: Mapping[str, Machine]
+) -> list[GivenWarning]:
+    """Send the warnings of these decisions, clear those that no longer apply, and return the sent ones.
 
-    `reachable` are the rows, by id, of the machines whose terminals can be tried. The lines come last: whoever was told
-    and is not in the ledger is told again, and nobody is ended for a warning that was not given.
+    `reachable` are the machines, by id, whose terminals can be tried. The ledger is written last: a warning that is not
+    recorded is sent again, and no machine ends for a warning that was not sent.
     """
     warnings = [(one, warned) for one in decisions for warned in one.warnings]
-    at_terminals = _terminal_counts(session, warnings, reachable)
+    terminal_counts = _terminal_counts(session, warnings, reachable)
     alerted = bool(session.settings.alerts.to or session.settings.alerts.people)
     sent = [
         _stored_warning(one, warned, alerted=alerted, terminals=count)
-        for (one, warned), count in zip(warnings, at_terminals, strict=True)
+        for (one, warned), count in zip(warnings, terminal_counts, strict=True)
     ]
-    lifted = [_lifted_event(one.machine, what, _time(session, one.machine)) for one in decisions for what in one.lifted]
+    lifted = [
+        _lifted_event(one.machine, what, _event_time(session, one.machine)) for one in decisions for what in one.lifted
+    ]
     if sent or lifted:
-        session.ledger.append([*(_warning_event(one, _time(session, one.machine)) for one in sent), *lifted])
+        session.ledger.append([*(_warning_event(one, _event_time(session, one.machine)) for one in sent), *lifted])
     return sent
 
 
 def _terminal_counts(
     session: Session, warnings: Sequence[tuple[Decision, Warned]], reachable: Mapping[str, Machine]
 ) -> list[int]:
-    """Return how many terminals took each of these warnings; a machine that does not answer has none.
+    """Return how many terminals took each of these warnings; none on a machine that does not answer.
 
-    What is decided of a cluster is said on all its nodes.
+    A warning about a cluster goes to all its nodes.
     """
     calls = [
-        (index, _write_call(session, machine, warning_sentence(one.called, warned)))
-        for index, (one, warned) in enumerate(warnings)
-        for machine in _reachable_machines(one, reachable)
+        (index, _write_call(session, machine, warning_sentence(decision.called, warned)))
+        for index, (decision, warned) in enumerate(warnings)
+        for machine in _reachable_machines(decision, reachable)
     ]
     counts = [0] * len(warnings)
     with Pool(MAX_PARALLEL) as pool:
@@ -141,7 +145,7 @@ def _write_call(session: Session, machine: Machine, text: str) -> Callable[[], i
 
     def write() -> int:
         try:
-            return write_to_terminals(target, text, timeout=WRITE_TIMEOUT_S)
+            return write_to_terminals(target, text, timeout=TERMINAL_TIMEOUT_S)
         except (CloudgpuError, OSError):
             return 0
 
@@ -149,8 +153,8 @@ def _write_call(session: Session, machine: Machine, text: str) -> Callable[[], i
 
 
 def warning_sentence(name: str, warned: Warned) -> str:
-    """Return what people at the machine are told: why, when, and how to keep it."""
-    remedy = _REMEDIES.get(warned.rule, "").format(name=name) if warned.due is not None else ""
+    """Return the text of a warning: why, when, and how to keep the machine."""
+    remedy = _KEEP_REMEDIES.get(warned.rule, "").format(name=name) if warned.due is not None else ""
     return f"{name}: {warned.why}." + (f" {remedy}" if remedy else "")
 
 
@@ -159,7 +163,7 @@ def _stored_warning(decision: Decision, warned: Warned, *, alerted: bool, termin
     return GivenWarning(decision.machine, decision.called, warned.rule, warned.why, warned.due, tuple(channels))
 
 
-def _time(session: Session, machine: str) -> datetime:
+def _event_time(session: Session, machine: str) -> datetime:
     return not_before_last(session.ledger.machine(machine), session.clock())
 
 
@@ -174,7 +178,7 @@ def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
 
 
 def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
-    """Yield what owners have to hear of: each warning that stands, by the rows; a second one of its kind anew."""
+    """Yield an alert finding for each current warning of these machines; a repeated warning is a new finding."""
     for machine in present_machines(list(machines)):
         for rule, given in machine.warnings.items():
             yield _finding(machine, rule, given)
@@ -184,7 +188,7 @@ def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
     due, name = sent_warning.due, command_name(machine)
     title = f"{name} ends at {minute_text(due)}" if due else f"A word about {name}"
     why = sent_warning.why or f"{rule} says so"
-    remedy = _REMEDIES.get(Rule(rule), "").format(name=name) if due else ""
+    remedy = _KEEP_REMEDIES.get(Rule(rule), "").format(name=name) if due else ""
     facts = {"machine": name, "rule": rule, "owner": machine.owner or "", "account": machine.account or ""}
     return Finding(
         key=f"{WARNING}:{machine.id}:{rule}:{sent_warning.times}",
@@ -197,11 +201,11 @@ def _finding(machine: Machine, rule: str, sent_warning: SentWarning) -> Finding:
 
 
 def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Machine]) -> Iterator[Finding]:
-    """Yield the findings to alert about besides warnings: urgent decisions, and those not possible here."""
+    """Yield the findings besides warnings: urgent decisions, and errors of the run."""
     owners = {machine.id: machine.owner or "" for machine in machines}
     for one in run.decisions:
         if one.urgent and not one.warnings:
-            yield _urgent(one, owners.get(one.machine, ""))
+            yield _urgent_finding(one, owners.get(one.machine, ""))
     for fault in run.faults:
         finding = Finding(
             key=f"{TOPIC}:fault:{fault}",
@@ -213,7 +217,7 @@ def _decision_findings(session: Session, run: ReaperRun, machines: Iterable[Mach
         yield finding_of_home(session, finding)
 
 
-def _urgent(decision: Decision, owner: str) -> Finding:
+def _urgent_finding(decision: Decision, owner: str) -> Finding:
     facts = {"machine": decision.called, "rule": str(decision.rule), "activity": decision.activity, "owner": owner}
     result = "is ended" if decision.ends else "goes on"
     return Finding(
@@ -229,10 +233,10 @@ def _urgent(decision: Decision, owner: str) -> Finding:
 def deliver_all(
     session: Session, run: ReaperRun, budget_states: Sequence[BudgetState], machines: Sequence[Machine]
 ) -> tuple[str, ...]:
-    """Raise and send what owners have to hear of, then say outside that the run was made; return what was not taken.
+    """Send the alerts of a run, then ping the heartbeat address; return what was not delivered.
 
-    `machines` are all of the ledger as they are after the run, with the resources that have names. A receiver that
-    fails keeps no machine on: it is tried again by the next run.
+    `machines` are all of the ledger after the run, named resources included. What was not delivered is tried again by
+    the next run.
     """
     credit_findings = [one for known in run.credits if (one := credit_finding(known, session.clock())) is not None]
     findings = [
@@ -243,8 +247,8 @@ def deliver_all(
     ]
     judged = {one.machine for one in run.decisions}
     exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in judged]
-    read = {f"{CREDIT}:{known.scope}" for known in run.credits}
-    exempt += [key for key in active_keys(session, CREDIT) if key not in read]  # nobody here knows how it stands
+    current_keys = {f"{CREDIT}:{known.scope}" for known in run.credits}
+    exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
     refused: list[str] = []
     try:
         delivery = deliver(session, findings, evaluated=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
@@ -259,25 +263,25 @@ def deliver_all(
 
 @contextmanager
 def notify_where_away(session: Session) -> Iterator[None]:
-    """Ping the dead-man's address and alert owners once if this block fails because the ledger is unavailable."""
+    """Ping the heartbeat address and alert owners once if this block fails because the ledger is unavailable."""
     try:
         yield
     except LedgerUnavailable as error:
-        ping_no_run(session)
-        notify_once(session, error)
+        ping_failed_run(session)
+        notify_outage_once(session, error)
         raise
 
 
-def ping_no_run(session: Session) -> None:
-    """Say to the dead-man's address that no run was made. Raises nothing."""
+def ping_failed_run(session: Session) -> None:
+    """Report a failed run to the heartbeat address. Raises nothing."""
     with suppress(CloudgpuError):
         ping(session, ok=False)
 
 
-def notify_once(session: Session, error: CloudgpuError) -> None:
-    """Send every receiver that no run can be made, unless that was told since the ledger was last there.
+def notify_outage_once(session: Session, error: CloudgpuError) -> None:
+    """Alert every receiver that the reaper cannot run, once for each outage of the ledger.
 
-    What nobody has taken is sent again by the next run. Raises nothing.
+    If nobody received it, the next run sends it again. Raises nothing.
     """
     marker = _outage_marker(session)
     try:
@@ -286,7 +290,7 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
         marker.touch(mode=0o600)
         marker.write_text(iso(session.clock()))
     except OSError:
-        pass  # no room for a mark: rather twice than never
+        pass  # without a marker the alert may be sent twice
     try:
         outcomes = send_directly(session, _outage_finding(error))
     except CloudgpuError as refused:
@@ -297,10 +301,10 @@ def notify_once(session: Session, error: CloudgpuError) -> None:
             marker.unlink(missing_ok=True)
 
 
-def note_ledger_is_back(session: Session) -> None:
-    """Note that the ledger is there again, so that its next outage is told, too."""
+def clear_outage_marker(session: Session) -> None:
+    """Delete the marker of an outage, so that the next outage is alerted again."""
     with suppress(OSError):
-        os.unlink(_outage_marker(session))  # noqa: PTH108  (as often as a run is made; there is mostly none)
+        os.unlink(_outage_marker(session))  # noqa: PTH108  (called by every run; mostly there is none)
 
 
 def _outage_marker(session: Session) -> Path:
@@ -308,13 +312,13 @@ def _outage_marker(session: Session) -> Path:
 
 
 def _outage_finding(error: CloudgpuError) -> Finding:
-    away = isinstance(error, LedgerAway) and not error.lasts
-    until = "it is back" if away else "that is fixed"
-    advice = "; cloudgpu stop and cloudgpu down work without it." if away else f". {error.next or ''}".rstrip()
+    is_away = isinstance(error, LedgerAway) and not error.lasts
+    until = "it is back" if is_away else "that is fixed"
+    advice = "; cloudgpu stop and cloudgpu down work without it." if is_away else f". {error.next or ''}".rstrip()
     return Finding(
         key="ledger",
         kind="ledger",
-        title=f"The reaper cannot run: the ledger {'is away' if away else 'cannot be used'}",
+        title=f"The reaper cannot run: the ledger {'is away' if is_away else 'cannot be used'}",
         text=f"{error.message} No machine is looked at from here until {until}. Timers in the clouds and the agents "
         f"on the machines go on{advice}",
         urgent=True,

@@ -1,7 +1,7 @@
 """Gathers a run's inputs: each machine's record and policy, and the agent's answer if it could be idle.
 
-A run looks at all accounts and writes what is news; a rehearsal looks and writes nothing. What is to be ended is looked
-at again, under its lock: what its provider says now, and its samples of now.
+A run syncs all accounts and records changes; a dry run lists and records nothing. Before a machine is ended, its
+provider and its agent are queried again, under its lock.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
 if TYPE_CHECKING:
     from cloudgpu.config.policies.chosen import ChosenPolicy
 
-RETRY_AFTER_S = 2.0  # what did not answer is asked once more in the same run: the next one is ten minutes of bill away
+RETRY_AFTER_S = 2.0  # a second try in the same run: until the next one, machines cost
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a sync has found: the rows that a run judges, and by id which of them a provider has just spoken of.
+    """The result of a sync: the machines to evaluate (`rows`), and the ids of those that their provider answered for.
 
-    `foreign` are machines of other ledgers. `sentences` say what was put right. `queried` are the accounts that were
-    asked; `not_queried` are those that only a credential on this computer names, and that it does not open.
+    `foreign` are machines of other ledgers. `sentences` say what was corrected. `queried` are the accounts that were
+    asked; `not_queried` are those of which this computer has only a credential that is refused.
     """
 
     rows: tuple[Machine, ...]
@@ -62,10 +62,10 @@ class Snapshot:
 
 
 def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
-    """Ask every account, side by side, write what is news, and return what is to be judged.
+    """Sync every account in parallel, record changes, and return what is to be evaluated.
 
-    A sweep asks for disks and images, too; else only accounts where the image of a parked machine is not made yet. A
-    sweep asks anew which regions there are; other runs go by those of the last day and by those of the ledger.
+    A sweep also lists disks and images; other runs do only in accounts where the image of a parked machine is not ready
+    yet. A sweep lists the regions again; other runs use those of the last day and those of the ledger.
     """
     machines = session.ledger.machines()
     accounts = used_accounts(session)
@@ -74,17 +74,17 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         for machine in machines
         if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
-    remembered = nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines))
-    with remembered:
+    regions = nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines))
+    with regions:
         sync = sync_accounts(
             session, accounts, retained=sweep or account_names(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
     if sync.unlisted:
         sync.answered |= _query_unlisted(session, sync.unlisted)
-    to_judge = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
-    answered = sync.answered | (_queried_resources(session, to_judge, sync.unanswered) if sweep else set())
+    to_evaluate = living_machines(session.ledger.machines()) + (_retained_images(session) if sweep else [])
+    answered = sync.answered | (_queried_resources(session, to_evaluate, sync.unanswered) if sweep else set())
     return Snapshot(
-        tuple(to_judge),
+        tuple(to_evaluate),
         answered,
         tuple(sync.foreign),
         tuple(sync.unanswered),
@@ -95,20 +95,20 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
 
 
 def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
-    """Ask accounts that were silent for their machines by the ids; return those of which something is known now.
+    """Query the machines of accounts without a listing by their ids; return the ids of those that were answered.
 
-    A listing needs more than a machine's own region: which regions there are, say.
+    A listing may fail where this works, for example because it has to list the regions first.
     """
     machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
-    asked = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
-    unknown = sync_some(session, asked)
-    return {machine.id for machine in asked if machine.id not in unknown}
+    queried = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
+    unknown = sync_some(session, queried)
+    return {machine.id for machine in queried if machine.id not in unknown}
 
 
 def rehearse(session: Session) -> Snapshot:
-    """Ask every account what there is and write nothing: the rows are as if it were written.
+    """List the machines of every account for a dry run, and return the snapshot as if that were recorded.
 
-    What is not in an answer counts as not answered; what disks and images there are, is not asked.
+    A machine that is not listed counts as not answered. Disks and images are not listed.
     """
     known, now = session.ledger.machines(), session.clock()
     accounts = used_accounts(session)
@@ -124,21 +124,23 @@ def rehearse(session: Session) -> Snapshot:
         _with_observation(machine, ours.get(machine.id) if machine.id in reached else None, now)
         for machine in living_machines(known)
     )
-    unanswered, closed = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
-    silent = {gap.scope for gap in (*unanswered, *closed)}
+    unanswered, refused_accounts = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
+    silent = {gap.scope for gap in (*unanswered, *refused_accounts)}
     unqueried = unqueried_accounts(
         session, [machine for machine in living_machines(known) if machine.account not in silent], scopes
     )
     unanswered += [gap for gap in unqueried if gap.scope not in silent]
-    strays = [f"{one} is in no record here; the next run of reap records it" for one in _unrecorded_ids(ours, known)]
+    stray_sentences = [
+        f"{one} is in no record here; the next run of reap records it" for one in _unrecorded_ids(ours, known)
+    ]
     return Snapshot(
         rows=tuple(machine for machine in views if machine.terminated_at is None),
         answered=reached & ours.keys(),
         foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
-        sentences=tuple(strays),
-        queried=queried_accounts(session, accounts, closed),
-        not_queried=tuple(closed),
+        sentences=tuple(stray_sentences),
+        queried=queried_accounts(session, accounts, refused_accounts),
+        not_queried=tuple(refused_accounts),
     )
 
 
@@ -150,7 +152,7 @@ def _account_scope(session: Session, account: str, listing: Listing, machines: S
 
 
 def _retained_images(session: Session) -> list[Machine]:
-    """Return what is kept as an image: of machines that are gone, and by name."""
+    """Return the parked machines that have an image, and the named images."""
     machines = [
         machine
         for machine in session.ledger.machines()
@@ -166,14 +168,14 @@ def _retained_images(session: Session) -> list[Machine]:
 
 def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
     """Return the ids of retained resources in accounts and regions that answered the full run."""
-    silent = {gap.scope for gap in unanswered}
+    silent_scopes = {gap.scope for gap in unanswered}
     resources = [machine for machine in machines if machine.is_named_resource or machine.terminated_at is not None]
-    here, _ = by_account(session, [machine for machine in resources if machine.name not in silent])
+    by_name, _ = by_account(session, [machine for machine in resources if machine.name not in silent_scopes])
     return {
         machine.id
-        for name, some in here.items()
-        for machine in some
-        if not is_in_unanswered(silent, name, machine.region)
+        for name, group in by_name.items()
+        for machine in group
+        if not is_in_unanswered(silent_scopes, name, machine.region)
     }
 
 
@@ -194,7 +196,7 @@ def _unrecorded_ids(ours: Mapping[str, Instance], machines: list[Machine]) -> li
     return [one for one, instance in ours.items() if one not in recorded and instance.state is not State.TERMINATED]
 
 
-SSH_TIMEOUT_S = 10.0  # over SSH
+SSH_TIMEOUT_S = 10.0
 
 
 def machine_views(
@@ -207,20 +209,20 @@ def machine_views(
 ) -> tuple[list[MachineView], dict[str, Report]]:
     """Return the view of each machine and the agents' answers; `store`: write these to disk.
 
-    Asked are machines that could be idle: one that runs long enough, is not held, has not reported itself as in use,
-    and whose policy ends idle machines or whose lease is near its end. First its provider is asked, where only that
-    knows its self-reported activity; then, if that does not decide it, the machine over SSH.
+    Only machines that could be idle are queried: one that runs long enough, is not held, has not reported itself as in
+    use, and whose policy ends idle machines or whose lease is near its end. First its provider is queried, if only that
+    has its self-reported activity; then, if that does not decide it, the machine over SSH.
     """
     views = [
         _view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
     ]
     now = session.clock()
-    asked = to_ask(views, now)
-    answers = ask_activity(session, asked, store=store)
+    to_query = to_ask(views, now)
+    answers = ask_activity(session, to_query, store=store)
     if answers:
         views = [with_word(one, answers.get(one.machine.id)) for one in views]
-        asked = to_ask(views, now)
-    reports = probe_twice(session, asked, store=store)
+        to_query = to_ask(views, now)
+    reports = probe_twice(session, to_query, store=store)
     results = [with_report(one, reports.get(one.machine.id)) for one in views] if reports else views
     results = [with_silence(one, answers.get(one.machine.id)) for one in results] if answers else results
     return with_cluster_activity(results, now), reports
@@ -229,8 +231,8 @@ def machine_views(
 def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, Report]:
     """Query each machine's agent; again if a warned machine did not answer, as its end waits for that answer.
 
-    Another machine that said nothing is asked by the next run: a dead one costs its time at every try. Both tries have
-    the time of one.
+    Other machines without an answer are queried by the next run, since each try takes its time. Both tries together
+    have the timeout of one.
     """
     started = time.monotonic()
     reports = probe(session, machines, timeout_s=SSH_TIMEOUT_S, store=store)
@@ -247,10 +249,11 @@ def _view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bo
     return MachineView(machine, chosen.policy, chosen.why, last_active=last_active, answered=answered)
 
 
-def gather(session: Session, machines: Sequence[Machine]) -> int:
+def store_new_samples(session: Session, machines: Sequence[Machine]) -> int:
     """Fetch and store the new samples of these machines; return how many had some.
 
-    A machine in use is asked by no run, and its agent forgets after a day: so a run a night gathers. Raises nothing.
+    Runs do not query a machine in use, and its agent keeps samples for a day: so a nightly run fetches them. Raises
+    nothing.
     """
     running = [
         machine
@@ -260,14 +263,16 @@ def gather(session: Session, machines: Sequence[Machine]) -> int:
     return sum(one.machine_now is not None for one in probe(session, running).values())
 
 
-LOCK = "reaper"
-Judge = Callable[[Sequence[MachineView], Sequence[Machine]], list[Decision]]  # by all rows of the clusters among them
+REAPER_LOCK = "reaper"
+Decide = Callable[
+    [Sequence[MachineView], Sequence[Machine]], list[Decision]
+]  # decides on views, given all nodes of their clusters
 
 
-def cluster_nodes(session: Session, views: Sequence[MachineView], *, at_work: bool = True) -> list[Machine]:
-    """Return the ledger's rows of all nodes of the clusters of these machines, those that have ended, too.
+def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_locked: bool = True) -> list[Machine]:
+    """Return all nodes of the clusters of these machines by the ledger, ended ones too.
 
-    Without `at_work`, not of a cluster on which a command works: that its launch is not whole yet is no news then.
+    Without `include_locked`, not of a cluster that a command has locked: it may still be launching.
     """
     wanted = {one.machine.cluster.id for one in views if one.machine.cluster is not None}
     if not wanted:
@@ -275,7 +280,7 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, at_work: bo
     machines = [
         machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.id in wanted
     ]
-    if at_work:
+    if include_locked:
         return machines
     locks = {lock_of(machine) for machine in machines}
     busy = {name for name in locks if session.is_locked(name)}
@@ -284,21 +289,21 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, at_work: bo
 
 @contextmanager
 def lock_each(session: Session, items: Sequence[EndItem]) -> Iterator[tuple[list[EndItem], list[NotEnded]]]:
-    """Hold the machines' locks; yield those that are held, and those on which somebody else is at work. Waits for none.
+    """Take the machines' locks without waiting; yield those that are locked, and those that somebody else has locked.
 
     Machines of one request share a lock.
     """
     with ExitStack() as locks:
-        held: dict[str, bool] = {}
+        is_held: dict[str, bool] = {}
         for item in items:
             name = lock_of(item.machine)
-            if name not in held:
-                held[name] = _is_locked(session, name, locks)
-        mine = [item for item in items if held[lock_of(item.machine)]]
-        yield mine, [busy(item) for item in items if not held[lock_of(item.machine)]]
+            if name not in is_held:
+                is_held[name] = _try_lock(session, name, locks)
+        locked = [item for item in items if is_held[lock_of(item.machine)]]
+        yield locked, [busy(item) for item in items if not is_held[lock_of(item.machine)]]
 
 
-def _is_locked(session: Session, name: str, locks: ExitStack) -> bool:
+def _try_lock(session: Session, name: str, locks: ExitStack) -> bool:
     try:
         locks.enter_context(session.lock(name, wait=False))
     except LedgerUnavailable:
@@ -308,31 +313,33 @@ def _is_locked(session: Session, name: str, locks: ExitStack) -> bool:
     return True
 
 
-def split_still_to_end(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
-    """Judge these machines once more by their rows of now; return those that are still to be ended, and the others.
+def split_by_current_record(
+    session: Session, items: Sequence[EndItem], decide: Decide
+) -> tuple[list[EndItem], Outcome]:
+    """Decide again by the current records; return the machines still to be ended, and the outcome of the others.
 
-    Between a sync and the lock somebody may have held a machine, extended its lease, or ended it.
+    Between the sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
     latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
-    rows = cluster_nodes(session, latest)
-    decisions = judge(latest, rows)
+    nodes = cluster_nodes(session, latest)
+    decisions = decide(latest, nodes)
     judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
-    return split_ends(judged, rows)
+    return split_ends(judged, nodes)
 
 
-def recheck(session: Session, items: Sequence[EndItem], judge: Judge) -> tuple[list[EndItem], Outcome]:
-    """Return those that are still to be ended, by a sync of now, and what came of the others."""
+def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple[list[EndItem], Outcome]:
+    """Return the machines that are still to be ended after another sync, and the outcome of the others."""
     outcome, now = Outcome(), session.clock()
     fresh = _recheck_views(session, items, outcome)
-    rows = cluster_nodes(session, fresh)
-    rechecked = [EndItem(one, decision, now) for one, decision in zip(fresh, judge(fresh, rows), strict=True)]
-    ends, others = split_ends(rechecked, rows)
+    nodes = cluster_nodes(session, fresh)
+    rechecked = [EndItem(one, decision, now) for one, decision in zip(fresh, decide(fresh, nodes), strict=True)]
+    ends, others = split_ends(rechecked, nodes)
     outcome.add(others)
     return ends, outcome
 
 
 def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome) -> list[MachineView]:
-    """Return what is known now of those that answered again; the others are named, and left alone."""
+    """Return the current views of the machines that answered again; the others go into `outcome`."""
     living = [one for one in items if one.machine.terminated_at is None and not one.machine.is_named_resource]
     silent = sync_some(session, [one.machine for one in living])
     retried = [one.machine for one in living if one.id in silent and not isinstance(silent[one.id], Silent)]
@@ -348,12 +355,12 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     ]
     reports = probe_twice(session, running) if running else {}
     if reports:
-        _count_traffic(session, machines, reports)
+        _record_traffic(session, machines, reports)
     return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
 
 
-def _count_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
-    """Write the bytes out that the machines' counters show, before they end; what one says wrongly ends no run."""
+def _record_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:
+    """Record the egress that the machines' counters show, before they end; an invalid count is ignored."""
     for machine, report in reports.items():
         if report.answer is not None:
             with suppress(ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
 """One run over every account: observe, decide, warn, renew, end what is to be ended, prove it, and record all of it.
 
-A nightly run also records how many resources are orphaned, and what they go on costing.
+A nightly run also reports how many resources are orphaned, and what they cost.
 """
 
 from __future__ import annotations
@@ -22,16 +22,23 @@ from cloudgpu.control.outage.outage import continue_without_ledger, ledger_remed
 from cloudgpu.control.policies.resolve import find_policy, policies_of
 from cloudgpu.control.reaper.execute import execute_decisions
 from cloudgpu.control.reaper.foreign import find_overdue, name_of, overdue_sentence, stop_overdue
-from cloudgpu.control.reaper.notify import deliver_all, note_ledger_is_back, notify_once, ping_no_run, renew, warn
+from cloudgpu.control.reaper.notify import (
+    clear_outage_marker,
+    deliver_all,
+    notify_outage_once,
+    ping_failed_run,
+    renew_leases,
+    send_warnings,
+)
 from cloudgpu.control.reaper.observe import (
-    LOCK,
-    Judge,
+    REAPER_LOCK,
+    Decide,
     Snapshot,
     cluster_nodes,
-    gather,
     machine_views,
     observe_machines,
     rehearse,
+    store_new_samples,
 )
 from cloudgpu.control.session.guarding import completed_run, home_id
 from cloudgpu.control.session.identity import machines_to_evaluate
@@ -59,14 +66,14 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Pr
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.parallel import Pool
 
-GC_THRESHOLDS = (1_000_000, 10, 10)  # new objects: 10,000 machines make fewer; 700 took a third of the CPU time
+GC_THRESHOLDS = (1_000_000, 10, 10)  # the default, 700 new objects, took a third of the CPU time with 10,000 machines
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
     """Collect cyclic garbage only every million new objects inside the block; restore the thresholds afterwards.
 
-    Objects in no cycle are freed at once all the same.
+    Objects outside cycles are freed at once as always.
     """
     before = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -76,16 +83,16 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-INTERVAL = timedelta(minutes=10)  # how often runs come, where nobody says otherwise
+RUN_INTERVAL = timedelta(minutes=10)  # the default
 
 
 @dataclass(frozen=True, slots=True)
 class ReapOptions:
     """Options of a run.
 
-    `dry_run` decides and changes nothing anywhere. `policy` judges all machines by this one. `max_stops` is how many
-    machines idle time alone may end. A `sweep` lists disks and images, too. `cron`: no terminal is attached; `interval`
-    is how often runs come.
+    `dry_run` decides and changes nothing. `policy` evaluates all machines by this one. `max_stops` is how many machines
+    may end for idle time alone. A `sweep` also lists disks and images. `cron`: a scheduled run, without a terminal;
+    `interval` is how often runs come.
     """
 
     dry_run: bool = False
@@ -93,16 +100,15 @@ class ReapOptions:
     max_stops: int = MAX_IDLE_STOPS
     sweep: bool = False
     cron: bool = False
-    interval: timedelta = INTERVAL
+    interval: timedelta = RUN_INTERVAL
 
 
 @rare_garbage_collection()
 def reap(session: Session, request: ReapOptions) -> ReaperRun:
-    """Make one run and return what it found, decided and did; `busy` says that another one is at it.
+    """Make one run and return what it found, decided and did; its `busy` is set where another run is under way.
 
-    Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for a
-    policy that was named and is not there; RoleNeeded where a member names one; LedgerUnavailable. What a provider does
-    not answer is in the result.
+    Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for an
+    unknown `policy`; RoleNeeded where a member gives one; LedgerUnavailable. Errors of providers are in the result.
     """
     begun = session.clock()
     if request.dry_run:
@@ -113,30 +119,30 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
         run = _reap(session, request, begun)
     except LedgerAway as error:
         return _reap_without_ledger(session, request, begun, error)
-    except LedgerUnavailable as error:  # one that refuses this user, say: nothing ends behind its back
+    except LedgerUnavailable as error:  # for example a ledger that refuses this user: nothing ends unrecorded
         return _report_no_ledger(session, request, error)
-    note_ledger_is_back(session)
+    clear_outage_marker(session)
     return run
 
 
 def _reap_without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
-    """Make the run by what can be read of a ledger that cannot be written: on a full disk machines end, too."""
+    """Make the run with a ledger that can be read but not written: a full disk must not keep machines running."""
     with continue_without_ledger(session, fault) as outage:
-        if not (fault.full and outage.is_readable):  # a standby, say, may tell of holds and budgets of long ago
+        if not (fault.full and outage.is_readable):  # a standby, for example, may have outdated holds and budgets
             return _report_no_ledger(session, request, fault)
         run = _reap(session, request, begun)
         if outage.offer():
-            note_ledger_is_back(session)
+            clear_outage_marker(session)
             return run
-    message = f"{fault.message.removesuffix('.')}; what this pass did is not in it yet. {ledger_remedy(outage)}"
+    message = f"{fault.message.removesuffix('.')}; what this run did is not in it yet. {ledger_remedy(outage)}"
     return replace(run, faults=(*run.faults, message))
 
 
 def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnavailable) -> NoReturn:
-    """Ping the dead-man's address, and in a cron run alert owners once, that no run can be made. Raises `error`."""
-    ping_no_run(session)
+    """Report to the heartbeat address, and in a cron run once to owners, that no run can be made. Raises `error`."""
+    ping_failed_run(session)
     if request.cron:
-        notify_once(session, error)
+        notify_outage_once(session, error)
     raise error
 
 
@@ -144,7 +150,7 @@ def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     with ExitStack() as stack:
         stack.enter_context(session.for_the_lab())
         try:
-            stack.enter_context(session.lock(LOCK, wait=False))
+            stack.enter_context(session.lock(REAPER_LOCK, wait=False))
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
@@ -170,12 +176,12 @@ class _Evaluation:
     views: list[MachineView]
     reports: Mapping[str, Report]
     budgets: tuple[BudgetState, ...]
-    judge: Judge
+    judge: Decide
     decisions: list[Decision]
-    budget_clashes: tuple[str, ...]  # budgets that stand in a file, too
+    budget_clashes: tuple[str, ...]  # budgets that are both in the ledger and in a file
 
     def initial_run(self, begun: datetime) -> ReaperRun:
-        """Return the run as it is before anything is carried out."""
+        """Return the run before anything is executed."""
         return ReaperRun(
             begun,
             seen=tuple(self.views),
@@ -200,7 +206,9 @@ def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> Rea
 def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
     _check_readable(session, request)
     evaluation = _decide(session, request, observe_machines(session, sweep=request.sweep))
-    run = _execute_decisions(session, evaluation, evaluation.initial_run(begun))  # before what a full disk would refuse
+    run = _execute_decisions(
+        session, evaluation, evaluation.initial_run(begun)
+    )  # first, since a full disk may refuse the writes below
     machines = session.ledger.billable_machines()
     if request.policy is None:
         session.ledger.append(list(changed_terms(session.home_terms, machines, session.clock())))
@@ -212,13 +220,13 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
         sentences=(*run.sentences, *_repair_lines(repaired), *(orphans_sentence(session) if request.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
-    if request.cron:  # one by hand says nothing of the next
+    if request.cron:  # a run by hand does not promise the next
         session.current_run = completed_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
     refused = deliver_all(session, run, evaluation.budgets, machines)
     run = replace(run, undelivered=refused, duration=session.clock() - begun)
     record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
-        gather(
+        store_new_samples(
             session,
             [machine for machine in machines if not machine.is_named_resource and machine.id not in evaluation.reports],
         )
@@ -226,15 +234,15 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
 
 
 def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun) -> ReaperRun:
-    """Record what was decided, warn, renew, end; return the run with what came of it."""
-    rows = {one.machine.id: one.machine for one in evaluation.views}
-    record_decisions(session, evaluation.decisions, rows)
-    warned = warn(session, evaluation.decisions, _reachable(evaluation))
+    """Record the decisions, warn, renew and end; return the run with the outcomes."""
+    machines = {one.machine.id: one.machine for one in evaluation.views}
+    record_decisions(session, evaluation.decisions, machines)
+    warned = send_warnings(session, evaluation.decisions, _reachable(evaluation))
     (renewed, not_ended), outcome = _renew_and_end(session, evaluation)
     if outcome.again:
-        latest = {one.machine: session.ledger.machine(one.machine) or rows[one.machine] for one in outcome.again}
+        latest = {one.machine: session.ledger.machine(one.machine) or machines[one.machine] for one in outcome.again}
         record_decisions(session, outcome.again, latest)
-        warned += warn(session, outcome.again, {})
+        warned += send_warnings(session, outcome.again, {})
     overdue = find_overdue(session, evaluation.snapshot.foreign) if evaluation.snapshot.foreign else []
     if overdue:
         outcome.add(stop_overdue(session, overdue))
@@ -251,19 +259,21 @@ def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun
 
 
 def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[list[EndedItem], list[NotEnded]], Outcome]:
-    """Renew and end, side by side where there is both: a lease whose region is silent delays no end elsewhere."""
+    """Renew leases and end machines, in parallel: a lease whose region is silent does not delay ends elsewhere."""
     views, decisions, judge = evaluation.views, evaluation.decisions, evaluation.judge
-    apart = bool(evaluation.snapshot.unanswered)
+    by_region = bool(evaluation.snapshot.unanswered)
 
     def renew_in_thread() -> tuple[list[EndedItem], list[NotEnded]]:
         with session.for_thread() as thread_session:
-            return renew(thread_session, views, decisions)
+            return renew_leases(thread_session, views, decisions)
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
-        return renew(session, views, decisions), execute_decisions(session, views, decisions, judge, apart=apart)
+        return renew_leases(session, views, decisions), execute_decisions(
+            session, views, decisions, judge, by_region=by_region
+        )
     with Pool(1) as pool:
         renewing = pool.submit(renew_in_thread)
-        outcome = execute_decisions(session, views, decisions, judge, apart=apart)
+        outcome = execute_decisions(session, views, decisions, judge, by_region=by_region)
         return renewing.result(), outcome
 
 
@@ -274,7 +284,7 @@ def _repair_lines(result: RepairResult) -> list[str]:
 
 
 def _check_readable(session: Session, request: ReapOptions) -> None:
-    """Raise InvalidRequest for input that a run cannot use, before it asks any provider: nothing is done by half."""
+    """Raise InvalidRequest for input that a run cannot use, before it asks any provider."""
     if request.max_stops < 0:
         raise InvalidRequest(
             f"--max-stops is {request.max_stops}.",
@@ -291,7 +301,7 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
     snapshot = replace(snapshot, rows=tuple(machines_to_evaluate(session, snapshot.rows)))
     policies = policies_of(session, snapshot.rows, request.policy)
-    refuse_broken(policies)  # those of machines, too, that were found just now
+    refuse_broken(policies)  # now including machines that were just found
     views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
     counted, clashes = budgets_for_run(session)
     statuses = budget_states(session, counted)
@@ -302,19 +312,19 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
         now, max_stops = session.clock(), request.max_stops
         return decide(some, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines)
 
-    decisions = judge(views, cluster_nodes(session, views, at_work=False))
+    decisions = judge(views, cluster_nodes(session, views, include_locked=False))
     return _Evaluation(snapshot, policies, views, reports, statuses, judge, decisions, clashes)
 
 
 def _reachable(evaluation: _Evaluation) -> dict[str, Machine]:
-    """Return the machines that run and did not just fail to answer over SSH: to be told at their terminals."""
+    """Return the machines with an address that did not just fail to answer over SSH: their terminals can be tried."""
     silent = {one for one, report in evaluation.reports.items() if report.machine_now is None}
     machines = (one.machine for one in evaluation.views)
     return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
 def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
-    """Say outside and in the ledger that this run was not made; what ended it is what the user hears of."""
+    """Record that this run failed, and report it to the heartbeat address; the caller raises the error."""
     from cloudgpu.control.alerts.alerts import ping
 
     with suppress(CloudgpuError):
@@ -326,7 +336,7 @@ def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
 def orphans_sentence(session: Session) -> tuple[str, ...]:
     """Return the sentence of what `cloudgpu orphans --clean` would remove; none where that is nothing. Removes nothing.
 
-    What did not answer is no error here: the run has named it.
+    Accounts that did not answer are ignored: the run has reported them.
     """
     from cloudgpu.control.resources.orphans import survey
 
@@ -346,14 +356,11 @@ def orphans_sentence(session: Session) -> tuple[str, ...]:
 
 
 def record_decisions(session: Session, decisions: Iterable[Decision], machines: Mapping[str, Machine]) -> None:
-    """Write a line for each decision that is another one than the last of its machine, which its row has: what and why.
-
-    An end is written each time that it is decided: it is why the machine is asked to stop now.
-    """
+    """Record each decision that differs from the last one of its machine, and each decision to end one."""
     now = session.clock()
     changed = [(one, machines[one.machine]) for one in decisions if one.ends or _is_changed(machines[one.machine], one)]
     if changed:
-        session.ledger.append([_decision_event(one, not_before_last(row, now)) for one, row in changed])
+        session.ledger.append([_decision_event(one, not_before_last(machine, now)) for one, machine in changed])
 
 
 def _is_changed(machine: Machine, decision: Decision) -> bool:
@@ -378,7 +385,7 @@ def _decision_event(decision: Decision, now: datetime) -> Draft:
 
 
 def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bool, why: str = "") -> None:
-    """Write that the run has ended, and how; without a result, `why` it broke off before it could judge anything."""
+    """Record that the run has ended, and how; without a result, `why` it failed before it decided anything."""
     result = RunResult(why=why) if run is None else _run_result(run)
     now, ok = session.clock(), run is not None and run.is_complete_here
     totals = totals_after_run(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)

@@ -23,7 +23,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.notify import notify_once
+from cloudgpu.control.reaper.notify import notify_outage_once
 from cloudgpu.control.scheduler.cron import passes
 from cloudgpu.control.scheduler.due import run_due, slept
 from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs
@@ -207,7 +207,7 @@ def _telling(job: Job | None, session: Session) -> Iterator[None]:
         yield
     except LedgerUnavailable as error:
         if job is not None and job.name == "pass":
-            notify_once(session, error)
+            notify_outage_once(session, error)
         raise
 
 

@@ -166,11 +166,11 @@ def test_show_why_asks_for_its_word_too_and_writes_no_ledger(quiet, agents):
     at = quiet.works("fox", ago=4)
     agents.runs("exit 127")
     head = quiet.session.ledger.head()
-    value = why_document(quiet.session, quiet.machine(), ask=True)
+    value = why_document(quiet.session, quiet.machine(), is_live=True)
     assert (value["activity"], from_iso(value["last_active_at"])) == (ACTIVE, at)
     assert quiet.session.ledger.head() == head
     assert quiet.heard == 1
-    why_document(quiet.session, quiet.machine(), ask=False)
+    why_document(quiet.session, quiet.machine(), is_live=False)
     assert quiet.heard == 1
 
 

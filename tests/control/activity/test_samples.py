@@ -10,7 +10,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.activity.agents import MAX_ANSWER_BYTES, probe
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.reaper.observe import gather
+from cloudgpu.control.reaper.observe import store_new_samples
 from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Thresholds
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.model.facts import MachineAddress
@@ -200,7 +200,10 @@ def test_many_are_asked_side_by_side(machine):
 def test_who_runs_is_asked_for_what_is_to_be_kept_and_nobody_else(machine):
     off = machine.machine(id="cg-off", name="off", state="stopped")
     gone = machine.machine(id="cg-gone", name="gone", terminated_at="2026-11-20T10:00:00.000000Z")
-    assert gather(machine.session, [machine.machine(), off, gone, machine.machine(id="cg-new", address=None)]) == 1
+    assert (
+        store_new_samples(machine.session, [machine.machine(), off, gone, machine.machine(id="cg-new", address=None)])
+        == 1
+    )
     assert sorted(path.name for path in machine.session.home.samples.iterdir()) == ["cg-test"]
 
 

@@ -218,7 +218,7 @@ def test_a_start_is_admitted_at_its_whole_new_life(lab, price):
     assert f"cloudgpu start {row.name} --lease" in refused.value.next
     assert lab.session.ledger.machine(row.id).pending_action != "start"
     assert lab.machines() == []
-    again = start_machine(lab.session, row, HOUR, renew=HOUR, wait=False)
+    again = start_machine(lab.session, row, HOUR, renewable_for=HOUR, wait=False)
     assert again.state in ("running", "pending")
 
 
@@ -256,7 +256,7 @@ def test_a_look_frees_what_a_killed_start_holds_back_only_where_it_has_surely_no
     now_or_later = {"the record": killed, "the cloud has taken it": lambda: lab.cloud.fail_next("get", killed)}
     lab.cloud.fail_next("start", now_or_later[killed_after])
     with pytest.raises(KeyboardInterrupt):
-        start_machine(lab.session, row, HOUR, renew=HOUR * 9, wait=False)
+        start_machine(lab.session, row, HOUR, renewable_for=HOUR * 9, wait=False)
 
     def counted():
         (one,) = budget_states(lab.session, find_budgets(lab.session, "lab"))
@@ -279,7 +279,7 @@ def test_a_comeback_is_a_launch_that_is_asked_too(lab, price):
     with pytest.raises(BudgetRefused):
         restore_machine(lab.session, plan_restore(lab.session, row, None), wait=False)
     assert lab.session.ledger.machine(row.id).retained, "its image is kept"
-    back = restore_machine(lab.session, plan_restore(lab.session, row, HOUR, renew=HOUR), wait=False)
+    back = restore_machine(lab.session, plan_restore(lab.session, row, HOUR, renewable_for=HOUR), wait=False)
     assert back.terminated_at is None
 
 
@@ -292,7 +292,10 @@ def test_a_machine_is_not_ended_for_a_move_that_a_budget_does_not_carry(lab, pri
     assert f"cloudgpu start {row.name} --move --lease" in refused.value.next
     now = lab.session.ledger.machine(row.id)
     assert (now.state, now.terminated_at, now.retained) == ("stopped", None, ())
-    assert start_machine(lab.session, row, HOUR, renew=HOUR, wait=False, move_it=True).state in ("running", "pending")
+    assert start_machine(lab.session, row, HOUR, renewable_for=HOUR, wait=False, move_it=True).state in (
+        "running",
+        "pending",
+    )
 
 
 def test_an_extension_past_renew_until_is_a_new_admission(lab, price):

@@ -18,7 +18,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage import opening as sessions
-from cloudgpu.control.reaper.notify import renew
+from cloudgpu.control.reaper.notify import renew_leases
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.launch import Network, Setup
 from cloudgpu.core.model.offers import Market, Requirements
@@ -167,7 +167,7 @@ def test_a_pass_renews_no_lease_of_a_machine_that_has_ended_since_its_look(lab):
     _, row = up(lab)
     decision = Decision(row.id, "fox", Do.RENEW, Rule.LEASE, "in use", at=lab.clock() + timedelta(hours=30))
     ended_outside(lab, row)
-    done, (left,) = renew(lab.session, [MachineView(row, None, "", answered=True)], [decision])
+    done, (left,) = renew_leases(lab.session, [MachineView(row, None, "", answered=True)], [decision])
     assert not done
     assert "fox ended at" in left.why
     assert ledger_row(lab, row).expires == row.expires

@@ -133,7 +133,7 @@ def test_the_second_computer_sees_the_first_ones_machine_and_never_a_second(plac
     places.empty("attic")
     places.down("hall")
     there = launch(two, prepare(two, parse_request(**words())), wait=False)
-    assert (there.machine.id, there.found) == (made.id, True)
+    assert (there.machine.id, there.was_there) == (made.id, True)
     sync_all(two)
     (row,) = [each for each in two.ledger.machines() if each.terminated_at is None]
     assert (row.id, row.account, row.trust) == (made.id, "attic", "community")

@@ -222,7 +222,7 @@ def test_the_same_request_finds_its_machine_wherever_it_is(labs):
     labs.session = labs.opened()
     again = labs.prepare()
     assert (again.existing.id, again.plan.request.account) == (first.machine.id, "dear")
-    assert launch(labs.session, again, wait=False).found
+    assert launch(labs.session, again, wait=False).was_there
     assert labs.there() == ["dear"]
 
 

@@ -87,7 +87,7 @@ def test_a_lost_reply_never_launches_twice(lab):
     lab.session = lab.opened()
     again = lab.up()
     assert len(lab.machines()) == 1
-    assert (again.machine.launch_status, again.found) == ("made", False)
+    assert (again.machine.launch_status, again.was_there) == ("made", False)
 
 
 def test_a_call_that_never_arrived_is_sent_again_and_makes_one_machine(lab):
@@ -115,7 +115,7 @@ def test_a_listing_settles_a_lost_launch_too(lab):
     look = sync_all(lab.session)
     assert look.unanswered == []
     assert lab.rows()[0].launch_status == "made"
-    assert lab.up().found
+    assert lab.up().was_there
     assert len(lab.machines()) == 1
 
 
@@ -185,7 +185,7 @@ def test_a_new_launch_without_an_answer_is_settled_by_the_next_one_and_makes_no_
         lab.up(new=True)
     assert lost.value.next.endswith("cloudgpu ls --refresh. After that, --new launches another one.")
     again = lab.up(new=True)
-    assert (again.found, len(lab.machines()), len(lab.rows())) == (False, 1, 1)
+    assert (again.was_there, len(lab.machines()), len(lab.rows())) == (False, 1, 1)
     lab.up(new=True)
     assert len(lab.machines()) == 2
 
@@ -195,7 +195,7 @@ def test_a_machine_that_ended_unseen_is_not_returned(lab):
     lab.cloud.terminate(first.provider_id)
     lab.later(hours=2)
     second = lab.up()
-    assert not second.found
+    assert not second.was_there
     assert second.machine.id != first.id
     assert len(lab.machines()) == 1
 
@@ -310,7 +310,7 @@ def test_a_plan_that_found_a_machine_does_not_launch_another_unasked(lab):
         raise InvalidRequest("not agreed to")
 
     with pytest.raises(InvalidRequest):
-        launch(lab.session, prepared, wait=False, agree=refuse)
+        launch(lab.session, prepared, wait=False, confirm=refuse)
     assert lab.machines() == []
 
 

@@ -12,7 +12,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.lifecycle.interruption import rehearse
 from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.start import new_lease, start
-from cloudgpu.control.reaper.notify import notify_once
+from cloudgpu.control.reaper.notify import notify_outage_once
 from cloudgpu.control.team.authorization import assign_owner
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -71,7 +71,7 @@ def test_what_goes_wrong_with_an_owners_machine_is_told_to_the_lab_too(lab, web)
 
 def test_a_ledger_that_is_away_is_told_to_owners_where_the_lab_has_no_receiver(make_lab, web):
     lab = make_lab(f'[alerts.people]\nada = ["json://{web.place}/ada"]\n')
-    notify_once(lab.session, LedgerUnavailable("The server is down."))
+    notify_outage_once(lab.session, LedgerUnavailable("The server is down."))
     (text,) = posts(web, "ada")
     assert "The reaper cannot run: the ledger cannot be used" in text
 

@@ -113,7 +113,7 @@ def test_samples_of_an_earlier_run_say_nothing_of_this_one(running):
 def test_one_that_does_not_answer_is_shown_as_it_was_and_judged_by_nothing(running):
     samples(running, 100)
     running.later(minutes=4)
-    value = ask_why(running.session, running.rows()[0], ask=True)  # a fake machine has no address
+    value = ask_why(running.session, running.rows()[0], is_live=True)  # a fake machine has no address
     assert (value["activity"], value["source"]["how"], value["source"]["at"]) == ("UNKNOWN", "live", None)
     assert "has no address" in value["source"]["error"]
     assert value["source"]["signals_at"] == iso(running.clock() - 4 * MINUTE)

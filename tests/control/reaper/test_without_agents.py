@@ -11,7 +11,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
-from cloudgpu.control.reaper.observe import _view_without_report, split_still_to_end
+from cloudgpu.control.reaper.observe import _view_without_report, split_by_current_record
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.launch.plan import Lease
@@ -157,6 +157,6 @@ def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
 
     items = [EndItem(one, decision) for one, decision in zip(seen, judge(seen, rows), strict=True)]
     assert [one.decision.ends for one in items] == [True] * 3
-    assert len(split_still_to_end(lab.session, items, judge)[0]) == 3
-    ends_of_two, outcome = split_still_to_end(lab.session, items[:2], judge)
+    assert len(split_by_current_record(lab.session, items, judge)[0]) == 3
+    ends_of_two, outcome = split_by_current_record(lab.session, items[:2], judge)
     assert (ends_of_two, {one.why for one in outcome.skipped}) == ([], {OTHER_NODE_STAYS})

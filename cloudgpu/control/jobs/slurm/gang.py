@@ -129,7 +129,7 @@ def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard:
     """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
-        start_machine(session, machine, span, renew=span, no_guard=no_guard)
+        start_machine(session, machine, span, renewable_for=span, no_guard=no_guard)
     else:
         fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).worst
         if fault is not None:
