@@ -22,6 +22,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded, terminate_without_ledger
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.parking import park
+from cloudgpu.control.lifecycle.refused_credential import add_end_by_hand
 from cloudgpu.control.outage.outage import without_ledger
 from cloudgpu.control.pricing.price_history import record_spot_cost
 from cloudgpu.control.pricing.traffic import read_counter_before_end
@@ -33,12 +34,10 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import lease_set, requested, start_refused
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.guards import check_stop
-from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import (
     AuthFailed,
@@ -58,16 +57,6 @@ from cloudgpu.providers.base import Provider
 from cloudgpu.underway import on_abort, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
-# Where a user can end a machine without cloudgpu. REGION and ID are the machine's.
-CONSOLE_URLS = {
-    "aws": "https://REGION.console.aws.amazon.com/ec2/home?region=REGION#InstanceDetails:instanceId=ID",
-    "azure": "https://portal.azure.com/#browse/Microsoft.Compute%2FVirtualMachines",
-    "gcp": "https://console.cloud.google.com/compute/instances",
-    "lambda": "https://cloud.lambda.ai/instances",
-    "runpod": "https://console.runpod.io/pods?id=ID",
-    "vast": "https://cloud.vast.ai/instances/",
-}
-_PAST_TENSE = {"stop": "stopped", "down": "ended"}
 _Check = Callable[[Machine], None] | None
 
 
@@ -434,33 +423,5 @@ def explain_refused_credential(session: Session, machine: Machine, verb: str) ->
         with suppress(LedgerUnavailable):
             latest = session.ledger.machine(machine.id) or machine
         if latest.terminated_at is None and not is_owned(latest.provider):
-            error.message = f"{latest.name} was not {_PAST_TENSE[verb]}: {_running_text(latest)}. {error.message}"
-            error.args = (error.message,)
-            error.next = (
-                f"{_console_text(latest)} Or give cloudgpu a key that may do it. {_remedy(error, latest, verb)}"
-            )
+            add_end_by_hand(error, latest, verb)
         raise
-
-
-def _running_text(machine: Machine) -> str:
-    """Return what the machine does and costs, as far as the ledger knows."""
-    if machine.state in ("stopped", "deallocated") and not machine.billed:
-        return "it is stopped, and its disk is still billed"
-    price = machine.price and Money(machine.price.nanos_per_hour)
-    cost = "at a price that is not known" if price is None else f"at {price.text(2)} an hour"
-    if machine.provider_id is None:
-        return f"whether it was launched is not known, so it may run and be billed {cost}"
-    return f"it runs on and is billed {cost}"
-
-
-def _console_text(machine: Machine) -> str:
-    id_ = cloud_id(machine.provider_id, machine.region, machine.zone)
-    where = f"in the console of {machine.provider}"
-    if page := CONSOLE_URLS.get(machine.provider):
-        where = f"at {page.replace('REGION', machine.region or '').replace('ID', id_ or '')}"
-    return f"End it by hand {where}" + (f" (there it is {id_})." if id_ else ".")
-
-
-def _remedy(error: AuthFailed, machine: Machine, verb: str) -> str:
-    steps = [(error.next or "").rstrip("."), f"Then run: cloudgpu {verb} {command_name(machine)}"]
-    return ". ".join(step for step in steps if step)
