@@ -158,9 +158,9 @@ def _launch_from_image(
         session,
         machine,
         start_options.lease,
-        renew=start_options.renew_until,
+        renewable_for=start_options.renew_until,
         override=start_options.override,
-        wider=move,
+        any_type=move,
         no_guard=start_options.no_guard,
         max_price=start_options.max_price,
     )

@@ -101,7 +101,7 @@ def command(
     plan = prepared
     if document["existing"] is None:
         plan = ask_for_agreement(session, prepared, lambda: prepare(session, request), ask, launch_of=lambda one: one)
-    launched = launch(session, plan, wait=not no_wait, agree=lambda: ask(plan))
+    launched = launch(session, plan, wait=not no_wait, confirm=lambda: ask(plan))
     ready = not no_wait and all(node.state == "running" for node in launched.nodes)
     statuses = [_on_start(session, node, plan.template, wait=wait_start) for node in launched.nodes] if ready else []
     on_start = next((word for word in ("failed", "running", "done") if word in statuses), None)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def listing(session: Session, kind_name: str, output: Format) -> None:
     """Print the images or volumes of this ledger; exit with 8 if an account or region did not answer."""
-    from cloudgpu.control.resources.named import images_value, named_resource_value, named, volumes_value
+    from cloudgpu.control.resources.named import images_value, list_named, named_resource_value, volumes_value
 
-    found = named(session, Kind(kind_name))
+    found = list_named(session, Kind(kind_name))
     document = images_value(found) if Kind(kind_name) is Kind.IMAGE else volumes_value(found)
     emit(output, document, _table([named_resource_value(resource) for resource in found.items], kind_name, session))
     exit_if_unanswered(document["unanswered"])
