@@ -50,7 +50,7 @@ def test_the_desktops_are_a_table_of_80_columns(compare):
         ("--utilization 15 --price 2", "--utilization", "15%"),
         ("--utilization 15% --price nan", "--price", "--price 2.14"),
         ("--utilization 15%", "--gpu", "--price 2.14"),
-        ("--gpu v100", "--gpu", "Add --utilization 15%"),
+        ("--gpu v100", "--gpu", "Run: cloudgpu compare --gpu v100 --hours-per-day 3"),
         ("--desktops --gpu v100", "--gpu", "cloudgpu compare --desktops"),
         ("--price 2 --utilization 15% --desktop nope", "desktop", "rtx3090"),
         ("--price 2 --utilization 15% --since 7d", "--since", "Leave it out"),
