@@ -1,4 +1,4 @@
-"""Has this computer make a run every ten minutes: what is installed, what would be, and the answers of `cron`."""
+"""Installs scheduled runs of the reaper on this computer: what is installed, what would be, the answers of `cron`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `install` or `remove` would do: the table, its text before and after. None: nothing is there."""
+    """What `install` or `remove` would do: the table, our text in it before and after. None: no text."""
 
     table: Table
     job: Job
@@ -82,7 +82,7 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
 
 def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Do it, and return the answer of `cron install` and `cron remove`."""
-    # A table of this computer, wherever the ledger stands. A home that is gone is not made again for a lock in it.
+    # The lock is in the home, since the table is of this computer. A home that is gone is not created again for it.
     is_there = session.home.root.is_dir() or change.after is not None
     with files.lock(session.home.locks, "cron", wait=10) if is_there else nullcontext():
         if change.after is None:
@@ -128,7 +128,7 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
 
 def passes(session: Session) -> LastRun | None:
-    """Return what the ledger says of the last run; None for none yet. Raises LedgerUnavailable."""
+    """Return the last run of the reaper as a document; None for none yet. Raises LedgerUnavailable."""
     last = read_last_run(session.ledger)
     if last.at is None or last.latest is None:
         return None
@@ -151,7 +151,7 @@ def the_job(session: Session, environ: Mapping[str, str], *, every: timedelta = 
 
 
 def program() -> tuple[str, ...]:
-    """Return this program as an absolute path; where it was started as a module, the Python that runs it."""
+    """Return the command that runs cloudgpu, with an absolute path; with Python where it was started as a module."""
     typed = Path(sys.argv[0])
     if typed.name == "cloudgpu":
         found = shutil.which(str(typed)) or shutil.which("cloudgpu")
@@ -167,7 +167,7 @@ def _path(program_: str, path: str) -> str:
 
 
 def _check_ledger(environ: Mapping[str, str]) -> None:
-    """Refuse a ledger that only this shell knows: cron would look after another one, and say that all is well."""
+    """Raise InvalidRequest for CLOUDGPU_LEDGER: cron would use another ledger, and report that all is well."""
     if environ.get("CLOUDGPU_LEDGER"):
         raise InvalidRequest(
             "CLOUDGPU_LEDGER is set in this shell alone: cron would use another ledger, and a crontab must not contain "
@@ -188,7 +188,7 @@ def _elsewhere(other: Table, table: Table) -> InvalidRequest:
 
 
 def _notes(change: Change, environ: Mapping[str, str]) -> list[str]:
-    """Return what the user should know of an installed job: what cron will not have, and when it does not run."""
+    """Return notes on an installed job: variables that cron will not have, and when it does not run."""
     if change.after is None:
         return []
     found = [

@@ -1,4 +1,4 @@
-"""Tries tonight's run as cron would run it: in cron's own environment, dry, with a word on each credential.
+"""Tests tonight's run as cron would make it: a dry run in cron's environment, with the state of each credential.
 
 A run that works in your shell can fail at night: cron knows none of the shell's variables, and a login ends.
 """
@@ -34,11 +34,11 @@ INSIDE = ("cron", "test", "--inside", "-o", "json")
 WAIT_S = 900
 MORNING = time(8)
 _BY_USE = (Rule.IDLE, Rule.LEASE)
-SHORTEST_NIGHT = timedelta(hours=8)  # before eight in the morning, it is the night to come that is meant
+SHORTEST_NIGHT = timedelta(hours=8)  # shortly before eight, the next night is meant
 
 
 class Credential(TypedDict):
-    """What the process inside says of an account's credential; `lasts` is None where nobody can say."""
+    """What the inner process reports about an account's credential; `lasts`: it renews itself; None: not known."""
 
     account: str
     what: str
@@ -47,7 +47,7 @@ class Credential(TypedDict):
 
 
 class Inside(TypedDict):
-    """What the process inside prints: what the run of tonight would do; or an error alone."""
+    """What the inner process prints: what the run of tonight would do; or only an error."""
 
     run: ReapDocument | None
     credentials: list[Credential]
@@ -55,10 +55,10 @@ class Inside(TypedDict):
 
 
 def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
-    """Run the run as cron would, in a process of its own that changes nothing; return the answer of `cron test`.
+    """Make a dry run as cron would, in a process of its own; return the answer of `cron test`.
 
-    It is the program and the environment of the job that is installed, else of the one that would be. Nothing is raised
-    for what goes wrong in there: it is the answer, under `error`.
+    With the program and the environment of the installed job, else of the one that would be installed. An error of that
+    process is in the answer, under `error`.
     """
     command, bare = _command(session, environ), cron_environment()
     code, found = _run(command, bare)
@@ -94,7 +94,7 @@ def _command(session: Session, environ: Mapping[str, str]) -> str:
 
 
 def inside_value(session: Session) -> Inside:
-    """Return what the run of tonight would do and the credentials it has, as seen from this very environment."""
+    """Return what the run of tonight would do, and its credentials, in this process's environment."""
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.views.reaper import run_value
 
@@ -142,7 +142,7 @@ def _broken(error: CloudgpuError) -> Inside:
 
 
 def would(document: ReapDocument, morning: datetime) -> list[str]:
-    """Return what runs of this night would do, machine by machine, were none of them used from now on."""
+    """Return what runs of this night would do, machine by machine, if none of them were used from now on."""
     ends = {one["machine"]: one["ends"] for one in document["explained"]}
     sentences = [sentence for one in document["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
     sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in document["unanswered"]]
@@ -163,7 +163,7 @@ def _would(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
 
 
 def _ends(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
-    """Yield the end by each rule, where it has one. A hold puts off what use would, and UNKNOWN renews a lease."""
+    """Yield the end by each rule, where it has one. A hold delays ends by activity, and UNKNOWN renews a lease."""
     at_rule = (
         (ends["idle"], Rule.IDLE),
         (ends["lease"], Rule.LEASE),

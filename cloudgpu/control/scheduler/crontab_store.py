@@ -1,4 +1,4 @@
-"""Reads and changes what a computer runs by itself: the user's crontab, or systemd's timers of this user."""
+"""Reads and changes scheduled jobs of this user: the crontab, or systemd's user timers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NONE_YET = (b"no crontab for", b"No such file")  # Vixie cron, cronie and macOS
 
 
 class Table(Protocol):
-    """One place in which a job can be installed; `kind` is its word."""
+    """One place in which a job can be installed; `kind` is its name."""
 
     kind: str
 
@@ -34,7 +34,7 @@ class Table(Protocol):
         ...
 
     def install(self, job: Job) -> None:
-        """Put the job in the place of this home's own, or beside all others."""
+        """Install the job, replacing this home's one, if any."""
         ...
 
     def remove(self, home: str) -> None:
@@ -43,7 +43,7 @@ class Table(Protocol):
 
 
 class Crontab:
-    """The user's crontab, by the `crontab` command alone: its file is cron's own affair."""
+    """The user's crontab, read and written by the `crontab` command only."""
 
     kind = "crontab"
 
@@ -77,7 +77,7 @@ class Crontab:
             return done.stdout
         if any(word in done.stderr for word in _NONE_YET):
             return b""
-        raise _refused("crontab -l", done)  # to take a failure for an empty table would lose the user's own jobs
+        raise _refused("crontab -l", done)  # taking a failure for an empty table would delete the user's own jobs
 
     def _write(self, table: bytes) -> None:
         self._run("-", given=table)
@@ -148,7 +148,7 @@ class Timers:
 
 
 def find_tables(environ: Mapping[str, str]) -> list[Table]:
-    """Return the places that this computer has: its crontab first."""
+    """Return the tables that this computer has, the crontab first."""
     found: list[Table] = []
     if shutil.which("crontab"):
         found.append(Crontab())
@@ -158,7 +158,7 @@ def find_tables(environ: Mapping[str, str]) -> list[Table]:
 
 
 def the_table(tables: Sequence[Table], kind: str | None) -> Table:
-    """Return the place that was asked for, or the usual one; raise InvalidRequest where there is none such."""
+    """Return the table of this kind, or the first one; raise InvalidRequest where there is none such."""
     for table in tables:
         if kind in (None, table.kind):
             return table
@@ -180,7 +180,7 @@ def _files(home: str) -> tuple[str, str]:
 
 
 def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run a command of the system in plain English; one that is not there or hangs has failed."""
+    """Run a system command with English output; one that is missing or hangs counts as failed."""
     environ = os.environ | {"LC_ALL": "C"}
     try:
         return subprocess.run(  # noqa: S603  (no word of it is a user's)

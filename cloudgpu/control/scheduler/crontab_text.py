@@ -1,4 +1,4 @@
-"""What is written into a crontab or a timer: the command, its environment, its times, and our block between others.
+"""The text of a crontab entry or systemd timer: the command, its environment, its times, and our block in a crontab.
 
 Nothing here reads or changes anything. A `%` is cron's own end of the line (crontab(5)) and systemd's own specifier
 (systemd.unit(5)): both are escaped, so that a path may have one.
@@ -22,12 +22,12 @@ MAX_COMMAND = (
 )
 _MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
-_NIGHT = 3  # o'clock, of a run that is made once a day
+_NIGHT = 3  # o'clock, of a daily run
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be run: `program` (absolute) with `words`, under `environment`, every so often."""
+    """A scheduled run: `program` (absolute) with `argv`, in `environment`, `every` so often."""
 
     program: tuple[str, ...]
     environment: Mapping[str, str]
@@ -36,9 +36,9 @@ class Job:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The verb: a run each time, or the night's sweep alone, asked for every hour and made once a night.
+        """The verb: a run each time, or only the nightly sweep, which is started every hour and made once a night.
 
-        How often it comes is a part of it where that is not usual: what ends soon is warned of in time.
+        An interval other than the default is an argument, so that warnings are sent early enough.
         """
         if self.nightly:
             return (*NIGHTLY, "--every", "24h")
@@ -46,17 +46,17 @@ class Job:
 
     @property
     def home(self) -> str:
-        """Whose machines: the CLOUDGPU_HOME that it is for."""
+        """The CLOUDGPU_HOME that it is for."""
         return self.environment["CLOUDGPU_HOME"]
 
     @property
     def offset(self) -> int:
-        """The minute after the hour at which it begins: one of this home's own, so that not all call at once."""
+        """The minute after the hour at which it begins: derived from the home, so that not all begin at once."""
         return hashlib.sha256(self.home.encode()).digest()[0] % 10
 
 
 def check_every(every: timedelta) -> None:
-    """Raise InvalidRequest for what a crontab cannot say: it repeats within the hour, and within the day."""
+    """Raise InvalidRequest for an interval that a crontab cannot express."""
     minutes, rest = divmod(every, timedelta(minutes=1))
     if not rest and (minutes in _MINUTES or (minutes % 60 == 0 and minutes // 60 in _HOURS)):
         return
@@ -107,7 +107,7 @@ def calendar(job: Job) -> str:
 
 
 def block(job: Job) -> str:
-    """Return what stands in a crontab for one home: a line above, the job, a line below."""
+    """Return the block of one home in a crontab: a line above, the job, a line below."""
     begin, end = _marks(job.home)
     return f"{begin}\n{crontab_line(job)}\n{end}\n"
 
@@ -131,7 +131,7 @@ def block_of(table: bytes, home: str) -> str | None:
 
 
 def _split(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
-    """Return what stands before our block, the block, and what stands after it; without one, all stands before."""
+    """Return the text before our block, the block, and the text after it; without a block, all is before."""
     begin, end = (f"{mark}\n".encode() for mark in _marks(home))
     lines = table.splitlines(keepends=True)
     if begin not in lines:

@@ -1,7 +1,7 @@
-"""When each job of `watch` is due, by what the ledger says: after a crash or a night of sleep, that is now.
+"""When each job of `watch` is due, by the ledger: after a crash or a night of sleep, that is now.
 
-Nothing is remembered but in the ledger and in the price lists' own dates, so two that watch one ledger see the same,
-and the second does what the first, killed, has not done.
+The only state is the ledger and the dates of the price lists. So two processes that watch one ledger agree, and one
+does what the other, killed, has not done.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-NIGHT = time(3)  # when a night's full sweep is due, where the user lives
-SHORTEST = timedelta(minutes=1)  # between two passes, however many machines are to end one after the other
+NIGHT = time(3)  # of the nightly sweep, in the user's time zone
+SHORTEST = timedelta(minutes=1)  # between two runs, however many machines end one after the other
 
 
 def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
-    """Return when the next run is due: `every` after the last, or as soon as something that was said falls due.
+    """Return when the next run is due: `every` after the last, or when a decision or a warning falls due.
 
-    What was said: when a machine would be ended, and when the grace of a warning is over. A last run of a time to
-    come (a clock that was set back) says nothing.
+    That is when a machine would be ended, or when the grace period of a warning is over. A last run in the future (the
+    clock was set back) is ignored.
     """
     if last.at is None or last.at > now:
         return now
@@ -30,10 +30,10 @@ def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: d
 
 
 def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
-    """Return when `home` makes its next run, where one is `due` by what all of them have made.
+    """Return when `home` makes its next run, where one is `due` by the runs of all homes.
 
-    Another home's is as good as its own where its computer stays on and it checked all accounts that this one checks
-    itself. One on a battery, or without an account, would keep it from ever guarding what it alone does.
+    A run of another home counts as its own if that computer does not run on a battery and checked all accounts that
+    this one checks. Else this home would never guard the accounts that it alone checks.
     """
     if last.at is None or last.latest is None or last.latest.body.get("home") == home:
         return due
@@ -76,8 +76,8 @@ def prices_due(queried_at: Iterable[datetime], every: timedelta, now: datetime) 
 
 
 def slept(walls: tuple[datetime, datetime], ticks: tuple[float, float], *, most: float = 5.0) -> bool:
-    """Say whether the wall clock and the monotonic one disagree by more than `most` seconds between two looks.
+    """Say whether wall and monotonic clock have diverged by more than `most` seconds between two readings.
 
-    A computer that slept (Linux's monotonic clock rests meanwhile), or a clock that was set.
+    Then the computer slept (Linux's monotonic clock stops meanwhile), or the clock was set.
     """
     return abs((walls[1] - walls[0]).total_seconds() - (ticks[1] - ticks[0])) > most

@@ -1,4 +1,4 @@
-"""The jobs of `watch`: passes, budgets, alerts, jobs of users, reports, prices. Each says in a sentence what it did."""
+"""The jobs of `watch`: runs of the reaper, budgets, alerts, users' jobs, reports, prices. Each returns a sentence."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
-LOCK = "reaper"  # whoever makes a run holds it: from cron, by hand, or here
-WATCH_LOCK = "watches"  # which of several watches makes the run that is due
+LOCK = "reaper"  # held by every run: from cron, by hand, or here
+WATCH_LOCK = "watches"  # so that only one of several watches makes the due run
 
-ALERT_INTERVAL = timedelta(minutes=5)  # budgets and alerts: the ledger alone is read
-JOBS = timedelta(minutes=1)  # jobs are carried on, while one lives
-RETRY_SOON = timedelta(seconds=15)  # until a run is tried again that another process was making, or that broke off
-RETRY_LATER = timedelta(hours=1)  # until a price list is asked again that did not answer, and a receiver of the report
+ALERT_INTERVAL = timedelta(minutes=5)  # of budgets and alerts, which only read the ledger
+JOBS = timedelta(minutes=1)  # of users' jobs, while one lives
+RETRY_SOON = timedelta(seconds=15)  # after a run that another process was making, or that failed
+RETRY_LATER = timedelta(hours=1)  # after a price list or a receiver of the report that did not answer
 PRICES = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One thing that is done again and again.
+    """A recurring job of `watch`.
 
-    `due` is when, by the ledger; `work` does it and returns a sentence, empty where nothing happened; `retry` is how
-    long it waits where it is still due afterwards. `every` is how often at most.
+    `due` returns when it is due, by the ledger; `work` does it and returns a sentence, empty where nothing happened;
+    `retry` is how long to wait where it is still due afterwards. `every` is the longest wait.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Job:
 
 
 def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
-    """Return the jobs; `urge` is called where a budget is passed, so that the run that stops for it comes at once.
+    """Return the jobs; `urge` is called where a budget is exceeded, so that the run that stops machines comes at once.
 
-    Without `prices` no price list is asked.
+    Without `prices` no price list is refreshed.
     """
     often = min(ALERT_INTERVAL, every)
     found = [
@@ -81,7 +81,7 @@ def _run_due(session: Session, every: timedelta) -> datetime:
 def reap_once(session: Session, every: timedelta) -> str:
     """Make one run, a full sweep where the night's is due; return its summary, nothing where another one makes one.
 
-    Whether it is due is asked again under a lock of all watches: else two of them would both make it, one after the
+    Whether it is due is checked again under the lock of all watches: else two of them would make it one after the
     other.
     """
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
@@ -119,7 +119,7 @@ def summary(done: ReaperRun) -> str:
 
 
 def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
-    """Raise what budgets have to say, for `alerts` to send; urge a run where one of them stops machines now."""
+    """Record findings on budgets, which `send_alerts` sends; urge a run where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
@@ -138,7 +138,7 @@ def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
 
 
 def send_alerts(session: Session) -> str:
-    """Deliver what nobody has taken yet."""
+    """Deliver alerts that were not delivered yet."""
     from cloudgpu.control.alerts.alerts import deliver
 
     done = deliver(session, (), evaluated=())
@@ -154,7 +154,7 @@ def _jobs_due(session: Session) -> datetime:
 
 
 def carry_jobs(session: Session) -> str:
-    """Carry every living job on; return what became of them."""
+    """Reconcile every living job; return what changed."""
     from cloudgpu.control.jobs.watch import reconcile_all, sentences
     from cloudgpu.control.spot.history import record_interruptions
 
@@ -163,7 +163,7 @@ def carry_jobs(session: Session) -> str:
 
 
 def send_report(session: Session) -> str:
-    """Send the report of the month that is over to whoever has not taken it."""
+    """Send the report of the last month to receivers that do not have it yet."""
     from cloudgpu.control.cost.report_delivery import send_monthly
 
     return send_monthly(session)
@@ -171,10 +171,10 @@ def send_report(session: Session) -> str:
 
 @dataclass(slots=True)
 class ReportDelay:
-    """Has a month's report wait for a run that was made after that month, at most an hour from when it was due.
+    """Delays a month's report until a run was made after that month, by at most an hour.
 
-    A watch that was off over the turn of the month would else send what was seen before. Where no run succeeds the
-    report says itself how old its view is.
+    Else a watch that was off at the end of the month would send outdated figures. Where no run succeeds, the report
+    says how old its figures are.
     """
 
     since: datetime | None = None
@@ -184,7 +184,7 @@ class ReportDelay:
         from cloudgpu.control.cost.report_delivery import report_due
         from cloudgpu.core.alerts.findings import month_due
 
-        at, now = report_due(session), session.clock()  # in this order: what is due now is not still to come
+        at, now = report_due(session), session.clock()  # in this order, so that what is due now is not later than `now`
         month, _ = month_due(now, zone_of(session.settings.tz))
         last = read_last_run(session.ledger).at
         if at > now or (last is not None and last >= month.end):

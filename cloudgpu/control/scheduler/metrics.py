@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, on loopback alone: machines, burn rate, budgets, idle time, API calls, passes.
+"""Metrics for Prometheus, on loopback only: machines, burn rate, budgets, idle time, API calls, runs of the reaper.
 
 The text is the exposition format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats/). What is not
 known is left out, never zero.
@@ -83,7 +83,7 @@ def _since(text: str, now: datetime) -> float:
 def _of_budgets(session: Session) -> Iterator[Family]:
     try:
         judged = budget_states(session, budgets(session))
-    except CloudgpuError:  # a fault in a budget's file: `watch` says it; the other numbers are still wanted
+    except CloudgpuError:  # an invalid budget file: `watch` reports it, and the other metrics still count
         return
     spent = (({"budget": one.budget.name}, one.spent.dollars) for one in judged)
     yield _gauge("budget_spent_usd", "What a budget counts as spent in its period.", spent)

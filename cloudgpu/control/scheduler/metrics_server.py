@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP to this computer alone: no other address is bound, and no other name is answered."""
+"""Serves metrics over HTTP to this computer only: binds loopback, and answers no other host name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LOOPBACK = "127.0.0.1"
 HIGHEST_PORT = 65535
-BESIDE = 50  # ports that are tried in place of one that is taken
+BESIDE = 50  # instead of one that is in use
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -105,11 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(sent)
 
     def log_message(self, *_said: Any) -> None:
-        """Keep quiet: a scrape every few seconds is no news."""
+        """Log nothing: scrapes come every few seconds."""
 
 
 def _is_local(host: str) -> bool:
-    """Say whether the Host that was asked for is loopback: a web page of another name is not to read it."""
+    """Say whether the Host that was asked for is loopback: a web page of another host may not read metrics."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.strip("[]")
     try:

@@ -1,4 +1,4 @@
-"""Shows a job's line without what is secret in it: it goes to screens and into logs."""
+"""Redacts secrets in the line of a scheduled job, which goes to screens and into logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.open import open_ledger
 
-# What names a credential or a place and is no secret itself: cron knows nothing of the shell in which it was set.
+# Variables without secrets that a job takes along: cron does not have those of the shell.
 CARRIED = """
 AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AWS_CA_BUNDLE
 GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT CLOUDSDK_CONFIG CLOUDGPU_GCP_ENDPOINT
@@ -20,7 +20,7 @@ AZURE_CONFIG_DIR AZURE_SUBSCRIPTION_ID CLOUDGPU_AZURE_ENDPOINT CLOUDGPU_LAMBDA_E
 CLOUDGPU_RUNPOD_ENDPOINT CLOUDGPU_VAST_ENDPOINT
 PGPASSFILE PGSERVICEFILE PGSSLMODE PGSSLROOTCERT PGSSLCERT PGSSLKEY
 """.split()
-# What may be a secret: it is never written into a table that others may read.
+# Variables that may hold secrets: they are never written into a table that others may read.
 SECRETS = """
 AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID
 LAMBDA_API_KEY LAMBDA_CLOUD_API_TOKEN RUNPOD_API_KEY VAST_API_KEY CLOUDGPU_ALERTS CLOUDGPU_DEADMAN PGPASSWORD

@@ -1,4 +1,4 @@
-"""Finds lines of cloudgpu in this user's crontab and timers that help nobody: what they name is gone, or moved."""
+"""Finds cloudgpu's lines in this user's crontab and timers that cannot work: what they name is gone, or has moved."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entry:
 
 
 def stale(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
-    """Return each job that cannot help any more or works on another home: its line, what is wrong, the way out."""
+    """Return each job that cannot help any more or works on another home: its line, what is wrong, the remedy."""
     found: list[StaleLine] = []
     for entry in entries(environ):
         fault = _fault(entry, session.clock) or _elsewhere(entry, session.home.root)
@@ -142,7 +142,7 @@ def _is_program(words: list[str], number: int) -> bool:
 
 
 def _fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
-    """Return what makes a job useless, and the way out; None for one that can run."""
+    """Return what is wrong with a job, and the remedy; None for one that can run."""
     home = entry.home
     if home is not None and not home.is_dir():
         return f"its home {home} is not there", _remove(entry, home)
@@ -175,7 +175,7 @@ def _moved(entry: Entry, home: Path, clock: Any) -> str | None:
 
 
 def _elsewhere(entry: Entry, home: Path) -> tuple[str, str] | None:
-    """Return that a job is for another home than this one: all is well with it, and it does nothing for this one."""
+    """Return that a job is for another home: it works, but does nothing for this one."""
     other = entry.home
     if other is None or other == home:
         return None

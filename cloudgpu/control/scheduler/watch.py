@@ -1,4 +1,4 @@
-"""Watches until it is told to end: runs each job when the ledger says that it is due, and outlives their faults.
+"""Runs the jobs of `watch` when they are due by the ledger, until it is ended; an error of a job does not end it.
 
 `watch --status` says which processes do so on this computer, since when, and when the next run is due.
 """
@@ -49,14 +49,14 @@ _SESSION = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
 class _Ended(Session):
-    """A session whose pass ends no further machine once the watch is to end; what it has begun is proved."""
+    """A session in which a run ends no further machine once the watch is to end; ends that have begun are proved."""
 
     def __init__(self, *args: Any) -> None:
         *of_session, self._acting, self._ending = args
         super().__init__(*of_session)
 
     def check_lock(self, name: str) -> None:
-        """Raise, as for a lock that is lost, where the watch is being ended: this is asked before each stop."""
+        """Raise, as for a lost lock, where the watch is being ended: this is checked before each stop."""
         super().check_lock(name)
         self._acting.set()
         if self._ending.is_set():
@@ -66,7 +66,7 @@ class _Ended(Session):
 
 
 class Watch:
-    """The jobs of one process. `faults` counts those of each job, `ran` how often each was run."""
+    """The jobs of one process. `faults` counts the errors of each job, `ran` how often each was run."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Watch:
         self._busy = threading.Lock()  # held while a run is being made
         self._acting = threading.Event()  # a machine is being ended
         self._working: set[str] = set()
-        self._saying = threading.Lock()
-        self._wrong: dict[str, str] = {}  # what was last said of each job that fails
-        self._moved: set[str] = set()  # jobs that have met a ledger that has moved, and once more look where it is
+        self._report_lock = threading.Lock()
+        self._last_errors: dict[str, str] = {}  # the last reported error of each failing job
+        self._moved: set[str] = set()  # jobs that found the ledger moved, and try once more
         self.moved: LedgerMoved | None = None  # why the watch ended by itself
         self.ran: dict[str, int] = {}
         self.faults: dict[str, int] = {}
@@ -94,8 +94,8 @@ class Watch:
     def run(self) -> bool:
         """Run the jobs until `end`; a stop that is under way then is proved first.
 
-        Returns whether nothing is at work any more. What still is (a look at a cloud, a price list) changes nothing:
-        the process may be left without it.
+        Returns whether no job is running any more. One that still is (a sync, a price list) does no harm if the process
+        ends.
         """
         for job in self.jobs:
             trigger = IntervalTrigger(seconds=max(1, job.every.total_seconds()), timezone=UTC)
@@ -103,7 +103,7 @@ class Watch:
         self._scheduler.start()
         try:
             self._tick()
-        finally:  # Ctrl-C waits for nothing, and has no further stop begin
+        finally:  # Ctrl-C waits for nothing, and begins no further stop
             self._ending.set()
             self._scheduler.shutdown(wait=False)
         if self._acting.is_set():
@@ -112,7 +112,7 @@ class Watch:
         return not self._working
 
     def end(self) -> None:
-        """Have `run` return soon. May be called from a signal's handler and from any thread."""
+        """Make `run` return soon. May be called from a signal handler and from any thread."""
         self._ending.set()
 
     def metrics(self) -> str:
@@ -123,7 +123,7 @@ class Watch:
             return exposition(session, dict(self.ran), dict(self.faults))
 
     def _tick(self) -> None:
-        """Wait for the end; a computer that slept, or whose clock was set, looks at once at what is due."""
+        """Wait for the end; after the computer slept, or its clock was set, check at once what is due."""
         wall, tick = self._clock(), time.monotonic()
         while not self._ending.wait(TICK_S):
             before, (wall, tick) = (wall, tick), (self._clock(), time.monotonic())
@@ -135,13 +135,13 @@ class Watch:
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
     def _run(self, job: Job) -> None:
-        """Do a job that is due, and have it come back when it is due again; what goes wrong is said."""
+        """Do a job if it is due, and schedule it again; report its errors."""
         wait = job.retry
         try:
             with self._opened(job) as session:
                 if job.due(session) <= session.clock():
                     self._work(job, session)
-                self._wrong.pop(job.name, None)
+                self._last_errors.pop(job.name, None)
                 self._moved.discard(job.name)
                 left = job.due(session) - session.clock()
                 wait = min(left, job.every) if left > timedelta() else job.retry
@@ -174,9 +174,9 @@ class Watch:
 
     def _fault(self, job: Job, message: str, *, for_all: bool = False) -> None:
         self.faults[job.name] = self.faults.get(job.name, 0) + 1
-        with self._saying:  # what stays wrong is said once; that the ledger is away, for all jobs
-            is_known = message in (self._wrong.values() if for_all else [self._wrong.get(job.name)])
-            self._wrong[job.name] = message
+        with self._report_lock:  # a lasting error is reported once; that the ledger is away, once for all jobs
+            is_known = message in (self._last_errors.values() if for_all else [self._last_errors.get(job.name)])
+            self._last_errors[job.name] = message
         if not is_known:
             self._tell(f"{job.name} failed and is tried again: {message.strip()}")
 
@@ -189,7 +189,7 @@ class Watch:
 
     @contextmanager
     def _opened(self, job: Job | None = None) -> Iterator[Session]:
-        """Yield a session of its own: the settings are read anew, and a ledger that was away is found again."""
+        """Yield a new session: the settings are read again, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
             session.check_home()
@@ -202,7 +202,7 @@ class Watch:
 
 @contextmanager
 def _telling(job: Job | None, session: Session) -> Iterator[None]:
-    """Tell owners once that no run can be made while the ledger cannot be used: its alerts are in it."""
+    """Notify owners once that no run can be made while the ledger, which stores alerts, cannot be used."""
     try:
         yield
     except LedgerUnavailable as error:
@@ -215,9 +215,9 @@ def _telling(job: Job | None, session: Session) -> Iterator[None]:
 def announcing(
     watch: Watch, session: Session, every: timedelta, address: tuple[str, int] | None
 ) -> Iterator[str | None]:
-    """Say to others of this home that this process watches, and serve its metrics, where an address is given.
+    """Announce this process to others of this home, and serve its metrics at `address`, if given.
 
-    Yields where they are. Raises InvalidRequest for an address that is taken.
+    Yields their URL. Raises InvalidRequest for an address that is taken.
     """
     from cloudgpu.control.scheduler.metrics_server import serving
 
@@ -228,8 +228,8 @@ def announcing(
 
 
 def scheduler() -> BackgroundScheduler:
-    """Return a scheduler that remembers nothing beyond its process; what is due stands in the ledger."""
-    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # each job says itself what went wrong
+    """Return a scheduler without state on disk: the ledger says what is due."""
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # jobs report their own errors
     return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(DEFAULT), daemon=True)
 
 
@@ -273,7 +273,7 @@ def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process that watches: its number, since when (a ledger time), how often it passes, where its metrics are."""
+    """A process that watches: its pid, since when (ISO time), the seconds between runs, the URL of its metrics."""
 
     pid: int
     since: str
@@ -283,7 +283,7 @@ class Running:
 
 @contextmanager
 def announced(session: Session, *, every: timedelta, metrics: str | None) -> Iterator[None]:
-    """Let others see that this process watches, as long as it lives: a lock says so, and no file alone is believed."""
+    """Announce this process in a file while it lives; its lock proves that the file is current."""
     one = Running(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
     directory = session.home.root / "watch"
     with files.lock(session.home.locks, _lock(one.pid), wait=5):
@@ -299,7 +299,7 @@ def announced(session: Session, *, every: timedelta, metrics: str | None) -> Ite
 
 
 def running(session: Session) -> list[Running]:
-    """Return the processes of this home that watch now, the oldest first; what dead ones have left is removed."""
+    """Return the processes of this home that watch now, the oldest first; files of dead ones are removed."""
     found = []
     for file in _files(session.home.root / "watch"):
         with suppress(OSError, ValueError, TypeError):
@@ -312,7 +312,7 @@ def running(session: Session) -> list[Running]:
 
 
 def status_value(session: Session, every: timedelta) -> WatchDocument:
-    """Return who watches here, whether a run is being made now, when the last was, and when the next is due."""
+    """Return which processes watch here, whether a run is under way, when the last was, and when the next is due."""
     here, now = running(session), session.clock()
     often = min((timedelta(seconds=one.every_s) for one in here), default=every)
     machines = session.ledger.machines()

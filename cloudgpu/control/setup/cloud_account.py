@@ -1,4 +1,4 @@
-"""Prepares a cloud account: roles for machines and timers there, its table here; and takes them away again."""
+"""Prepares a cloud account: roles for machines and timers there, its table in config.toml; and removes them again."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """What would be done: the role's parts as they are, the change to config.toml, and who does it.
+    """A planned preparation or removal: the roles as they are, the change to config.toml, and the provider.
 
-    `role` is None where the cloud's machines need none. `where` names the account there. `findings` is what was looked
-    at in it, where the provider looks. `budget` is the provider's own budget as it is wanted, `budget_there` as it is;
-    None for none, or where nobody asks. `unseen` says why it could not be looked at. `timer` is the role of timers in
-    the cloud, None where there are none.
+    `role` is None where the cloud's machines need none. `where` names the account in the cloud. `findings` are the
+    provider's checks of it. `budget` is the requested budget in the cloud, `budget_there` the existing one; None for
+    none, or where it was not asked for. `unseen` says why it could not be queried. `timer` is the role of timers in the
+    cloud, None where there are none.
     """
 
     kind: str
@@ -56,11 +56,11 @@ class Preparation:
     unseen: str | None = None
     timer: MachineRole | None = None
     timer_document: str = ""
-    registers: bool = False  # what the account is known by is to be put there
+    registers: bool = False  # the marker that identifies the account is to be created
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     ssh_now: tuple[str, ...] = ()
     credit: PrepaidCredit | CloudgpuError | None = (
-        None  # what is left there, or why that is not known; None: not prepaid
+        None  # the prepaid credit that is left, or why that is not known; None: not prepaid
     )
 
     @property
@@ -85,7 +85,7 @@ class Preparation:
 
     @property
     def present(self) -> tuple[RolePart, ...]:
-        """The parts of ours that would be taken away."""
+        """The parts of cloudgpu's that would be removed."""
         return tuple(part for part in self.parts if part.exists and part.is_ours)
 
 
@@ -103,9 +103,9 @@ def prepared(
 
     Asks the cloud; changes nothing.
 
-    `named` are further keys of the table: the profile, the subscription, the project. The first of `regions` becomes
-    the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad option or a
-    role of this name that is somebody else's, AuthFailed for credentials that do not work.
+    `named` are further keys of the table: the profile, the subscription, the project. The first of `regions`
+    becomes the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad
+    option or a role of this name that is somebody else's, AuthFailed for credentials that do not work.
     """
     name = _account(setup, kind, account)
     table: dict[str, object] = {"provider": kind, **(named or {})}
@@ -140,7 +140,7 @@ def _setting(preparation: Preparation, part: RolePart) -> str:
 def removal(
     setup: ExistingSetup, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
 ) -> Preparation:
-    """Return what taking the role away would do, and the table without it. Asks the cloud; changes nothing."""
+    """Return what removing the roles would do, and the table without them. Asks the cloud; changes nothing."""
     name = _account(setup, kind, account)
     made = _preparation(setup, kind, name, dict(named or {}))
     known = value_at(setup.table, ("accounts", name)) or {}
@@ -151,12 +151,12 @@ def removal(
         return made
     try:
         return replace(made, budget_there=made.provider.budget_alert())
-    except AuthFailed as error:  # whoever has made none may lack the permission to look for one
+    except AuthFailed as error:  # without a budget, the permission to query one may be missing
         return replace(made, unseen=error.message)
 
 
 def make(preparation: Preparation) -> None:
-    """Make the roles and the budget, then write the file: a table never names what does not exist. Idempotent."""
+    """Make the roles and the budget, then write config.toml: its table never names what does not exist. Idempotent."""
     if preparation.registers and isinstance(preparation.provider, Registers):
         preparation.provider.register()
     if isinstance(preparation.provider, HasMachineRole):
@@ -172,7 +172,7 @@ def make(preparation: Preparation) -> None:
 
 
 def remove(preparation: Preparation) -> None:
-    """Write the file, then take the roles and the budget away: no launch names what is going. Idempotent."""
+    """Write config.toml, then remove the roles and the budget: no launch uses them any more. Idempotent."""
     if preparation.draft.changed:
         write(preparation.draft)
     if isinstance(preparation.provider, HasMachineRole):

@@ -1,4 +1,4 @@
-"""Checks what cloudgpu stands on and says, for each thing that is not right, what to do."""
+"""Checks what cloudgpu depends on, with a remedy for each problem: the checks of `doctor`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def examine(
     account: str | None = None,
     region: str | None = None,
 ) -> list[Check]:
-    """Return every check, in the order in which a fault would bite. Launches, changes and repairs nothing.
+    """Return every check, in the order in which errors would occur. Launches, changes and repairs nothing.
 
     `provider` and `account` say which accounts are asked; None: all. Permissions are asked in `region` (None: the
     account's home). Raises InvalidRequest where no such account is configured.
@@ -91,7 +91,7 @@ def _by_ledger(
         checks += [*_clouds(session, named), *_gone(session)]
     checks += list(_accounts(session, named, region, asked_all=asked_all))
     checks += list(doors.checks(session, named))
-    with suppress(LedgerUnavailable):  # its own check has said so
+    with suppress(LedgerUnavailable):  # reported by its own check
         checks += list(guard_checks(session, named, environ))
     return checks
 
@@ -131,7 +131,7 @@ def _settings(session: Session) -> str:
 
 
 def _policy(session: Session) -> Check:
-    """Say which policy is the usual one, and what is wrong with any: no run uses half of one."""
+    """Return the check of the default policy, and of all others: a run uses no invalid policy."""
     from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
     from cloudgpu.core.policies.policy import cut_lifetime
@@ -161,7 +161,7 @@ def _ledger(session: Session) -> Check:
 
 
 def _left_over(session: Session) -> Check | None:
-    """Return what to say of lines that are not in the ledger: they wait for another one, or were refused."""
+    """Return a warning about lines that are not in the ledger: they wait for another ledger, or were refused."""
     outbox = session.ledger.outbox
     left = [str(one.path) for one in outbox.others()]
     if left:
@@ -224,7 +224,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _plugins(session: Session) -> Iterator[Check]:
-    """Name each plug-in that is installed and cannot be used yet: it has no account."""
+    """Yield a note for each installed plug-in without an account."""
     used = {one.provider for one in session.settings.accounts.values()}
     for kind in provider_kinds():
         if kind not in (*SHIPPED_KINDS, *used):
@@ -241,7 +241,7 @@ def is_installed(module: str) -> bool:
 
 
 def _named(session: Session, provider: str | None, account: str | None) -> list[str]:
-    """Return the accounts that are meant; raise InvalidRequest where there is none such."""
+    """Return the accounts to check; raise InvalidRequest where there is none such."""
     if account is not None:
         return [account_of(session, account=account, provider=provider)]
     if is_any_provider(session, account=None, provider=provider or ""):
@@ -260,7 +260,7 @@ def _used(session: Session) -> list[str]:
 
 
 def _clouds(session: Session, names: list[str]) -> list[Check]:
-    """Return what to say where no cloud is asked at all: then no answer is about one."""
+    """Return a note where no cloud account is checked."""
     kinds = {one.provider for name in names if (one := session.account(name)) is not None}
     if kinds - set(OWNED_PROVIDERS):
         return []
@@ -277,8 +277,8 @@ def _gone(session: Session) -> Iterator[Check]:
 
 
 def _absent(session: Session) -> Iterator[Check]:
-    """Yield a failed check for each machine of this owner that nobody here can ask, by its name or by what it is."""
-    with suppress(LedgerUnavailable):  # its own check has said so
+    """Yield a failed check for each machine of this owner whose account or host cannot be queried from here."""
+    with suppress(LedgerUnavailable):  # reported by its own check
         machines = [
             machine for machine in session.ledger.machines() if may_cost_money(machine) and is_mine(session, machine)
         ]

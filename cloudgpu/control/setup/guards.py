@@ -1,4 +1,4 @@
-"""Says which layers guard each machine that costs money: its agent, its timer, the passes."""
+"""Checks the safeguards of each machine that may be billed: its agent, its timer, runs of the reaper."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HasTimer, SetsTimer
 from cloudgpu.views.machines import guards_value
 
-MAX_PARALLEL = 8  # machines whose timers are asked for side by side
+MAX_PARALLEL = 8  # machines whose timers are queried in parallel
 
 
 def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str, str]) -> Iterator[Check]:
     """Yield one check per machine that may be billed: what would end it, and when. Asks the clouds for their timers.
 
-    A machine that nothing but its own agent guards is a note, with the way to more. Changes nothing.
+    A machine that only its own agent guards is a warning, with the remedy. Changes nothing.
     """
     machines = [
         machine
@@ -35,7 +35,7 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
         return
     reaper, watched = _reaper(session, environ)
     for machine in machines:
-        with_provider(session, machine)  # made here: two threads would make two
+        with_provider(session, machine)  # opened here: two threads would open two
     with Pool(MAX_PARALLEL, "machines") as pool:
         yield from pool.map(lambda machine: _check(session, machine, reaper, watched=watched), machines)
 
@@ -63,9 +63,9 @@ def _check(session: Session, machine: Machine, reaper: str, *, watched: bool) ->
 
 
 def _agent(session: Session, machine: Machine) -> str:
-    """Return what is known of the agent: the end that it keeps, and when it was last heard.
+    """Return a clause on the agent: when it will end the machine, and when it last reported.
 
-    It is heard when it marks the machine as in use, and when a run fetches what it has seen.
+    It reports when it marks the machine as in use, and when a run fetches its samples.
     """
     found = guards_of(machine)
     if has_no_agent(machine):
@@ -83,7 +83,7 @@ def _agent(session: Session, machine: Machine) -> str:
 
 
 def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
-    """Return what is to be said of its timer, whether there is one, and how to get one."""
+    """Return a clause on its timer, whether there is one, and how to get one."""
     provider, way = with_provider(session, machine), "Run: cloudgpu cron install"
     if provider is None:
         return f"{machine.provider} has no timers", False, way
@@ -100,7 +100,7 @@ def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
 
 
 def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Return what is to be said of passes, and whether they are made: one lately, and somebody who makes the next."""
+    """Return a clause on runs of the reaper, and whether one has succeeded lately."""
     last, now = read_last_run(session.ledger), session.clock()
     where = _installed(session, environ)
     by = f", made by {where}" if where else ", and cron has none here"

@@ -1,4 +1,4 @@
-"""Makes config.toml: what is there, what answers would change in it, and writing it whole or not at all."""
+"""Edits config.toml: reads what is there, drafts the change that answers make, and writes it atomically."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WORD = re.compile(r"[^\s\x00-\x1f\x7f'\"\\-][^\s\x00-\x1f\x7f'\"\\]*")
 
 @dataclass(frozen=True, slots=True)
 class ExistingSetup:
-    """What is there before: the file's text (None: there is no file), and what it stands for."""
+    """The existing configuration: the file's text (None: there is no file), and its settings."""
 
     home: Home
     text: str | None
@@ -45,7 +45,7 @@ class ExistingSetup:
     table: Mapping[str, Any]
 
     def current_value(self, name: str) -> str:
-        """Return what a setting is now, or would be without a line, as a person types it; empty for not known."""
+        """Return a setting's current value, or its default, as a user types it; empty for not known."""
         if name in FIGURES:
             found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
             return "" if found is None else str(found)
@@ -56,7 +56,7 @@ class ExistingSetup:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine of the user's own, as `--host` names it: `name=user@host:port`. `user` is empty for none."""
+    """An on-premises machine, as `--host` names it: `name=user@host:port`. `user` is empty for none."""
 
     name: str
     host: str
@@ -66,7 +66,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The file as it would be: `after`, and the lines that differ, without those around them (they may be secret)."""
+    """A draft of config.toml: its new text, and the changed lines, without those around them (they may be secret)."""
 
     found: ExistingSetup
     after: str
@@ -85,7 +85,7 @@ def lease_of(home: Home, settings: Settings) -> timedelta:
 
 
 def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
-    """Return what is there. Raises InvalidRequest for a file that cannot be read or has a fault."""
+    """Return the existing configuration. Raises InvalidRequest for a file that cannot be read or is invalid."""
     import tomllib
 
     home = find_home(environ)
@@ -95,7 +95,7 @@ def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
 
 
 def check_setup(name: str, text: str) -> str | Decimal:
-    """Return what an option or an answer says, checked by what reads the file; InvalidRequest names the option."""
+    """Return the value of an option or an answer, checked as in the file; InvalidRequest names the option."""
     option = f"--{name.replace('_', '-')}"
     if name in FIGURES:
         return _figure(option, text)
@@ -245,21 +245,21 @@ def drafted(setup: ExistingSetup, text: str) -> Draft:
 
 
 def table_of(draft: Draft) -> dict[str, Any]:
-    """Return what the file holds once it is written."""
+    """Return the table of the drafted file."""
     import tomllib
 
     return tomllib.loads(draft.after)
 
 
 def settings_of(draft: Draft) -> Settings:
-    """Return what the file stands for once it is written."""
+    """Return the settings of the drafted file."""
     return settings_from_text(draft.after, login=draft.found.settings.owner)
 
 
 def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
-    """Return which account of a provider is meant; raise InvalidRequest where there are several and none is usual.
+    """Return which account of a provider is meant; raise InvalidRequest where there are several without a default.
 
-    `remedy` is the way out, where the verb has an option that names one.
+    `remedy` is for the error, where the verb has an option that names an account.
     """
     named = [name for name, account in settings.accounts.items() if account.provider == kind]
     if not named or kind in named:
@@ -294,7 +294,7 @@ def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str
 
 
 def _check_whole(setup: ExistingSetup, text: str) -> None:
-    """Read the text as every verb will, and open the accounts that init writes: their own readers check them."""
+    """Raise InvalidRequest for an invalid text; the accounts that init writes are opened, too, which checks them."""
     settings = settings_from_text(text, login=setup.settings.owner)
     lease_of(setup.home, settings)
     for account in settings.accounts.values():
@@ -316,7 +316,7 @@ def _check_account(home: Home, account: Account) -> None:
 
 
 def write(draft: Draft) -> None:
-    """Write the file, mode 0600, whole or not at all; a link stays a link.
+    """Write the file atomically, mode 0600; a link stays a link.
 
     Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.
     """

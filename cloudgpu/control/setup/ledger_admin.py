@@ -1,10 +1,8 @@
-"""Backs up, restores, checks and settles a ledger.
+"""Backs up, restores, checks and repairs a ledger: `ledger backup`, `ledger restore` and `cost --verify`.
 
-It answers `ledger backup` and `ledger restore`. To settle a ledger that misses a part of its past, it asks every
-account and takes up what is there.
-
-A restore may lose every line of an account. What this home remembers of it is then all that is known: what its accounts
-last said who they are, its saved calls, and the lines that wait in its outbox.
+To repair a ledger that may be incomplete, every account is synced, and what is found there is adopted. A restore may
+lose every line of an account. Then this home only knows it by the identities that accounts last reported, by saved
+calls, and by lines in the outbox.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.setup.ledger import BackupDocument, RestoreDocument, VerifyDocument
 
-HOSTS = "ssh"  # the provider of which a region is an account of its own
+HOSTS = "ssh"  # the provider where each region (host) has an identity of its own
 
 
 def backed_up(session: Session, file: str) -> BackupDocument:
@@ -56,7 +54,7 @@ def backed_up(session: Session, file: str) -> BackupDocument:
 
 
 def restored(session: Session, file: str, *, even_if_older: bool = False) -> RestoreDocument:
-    """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what is in doubt now.
+    """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what may be missing.
 
     Raises InvalidRequest, with nothing changed, for a file that is no whole backup, and for a ledger that has lines
     which the backup lacks, unless `even_if_older`.
@@ -79,22 +77,22 @@ def _path(file: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What a sync found that settled the ledger; `unknown` are accounts that this home knows and that nobody asked."""
+    """The sync that repaired the ledger; `unknown` are accounts that this home knows and that were not queried."""
 
     look: SyncResult
     unknown: tuple[Unanswered, ...]
 
 
 def verify_document(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
-    """Check the ledger, settle it when it is in doubt, and return the answer of `cost --verify`.
+    """Check the ledger, repair it where it may be incomplete, and return the answer of `cost --verify`.
 
-    `agree` is given the doubt before the ledger is settled, and raises where the user does not agree. `asked` says then
-    by whose answers it is settled, and `unanswered` names the accounts that this home knows and that were not asked.
+    `agree` gets the problem before the repair, and raises where the user does not agree. `queried` in the answer are
+    the synced accounts, `unanswered` those that this home knows and that were not queried.
     Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
     """
     doubt, found = session.integrity_problem(), session.ledger.verify()
     faults = found.faults
-    if doubt is None and found.rebuildable:  # another cloudgpu folded them, or somebody changed them
+    if doubt is None and found.rebuildable:  # its tables were made by another version, or changed by hand
         session.ledger.rebuild()
         session.report(f"{faults[0]} The entries are complete: it was rebuilt from them.")
         found = session.ledger.verify()
@@ -142,10 +140,10 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
 
 
 def settle_ledger(session: Session, problem: str) -> Resolution:
-    """Ask every account, take up what is there, and take the ledger's present end as the true one.
+    """Sync every account, adopt what is there, and accept the ledger's present end.
 
-    Raises LedgerUnavailable when an account did not answer: what it has is then not known. An account that is not here
-    (a colleague's) has to be looked at from where it is, after the doubt was written down.
+    Raises LedgerUnavailable when an account did not answer. A colleague's account has to be synced from there, after
+    the problem was recorded.
     """
     known = known_here(session)
     look = _resolve(session, problem)
@@ -167,7 +165,7 @@ def _resolve(session: Session, doubt: str) -> SyncResult:
 
 
 def _written(session: Session, doubt: str) -> int:
-    """Return the line that says that the ledger is in doubt; write it where only this computer knew."""
+    """Return the number of the line that the ledger may be incomplete; record it where only this computer knew."""
     last = session.ledger.last("ledger")
     if last is None or last.kind != "ledger_doubted":
         now = session.clock()
@@ -176,7 +174,7 @@ def _written(session: Session, doubt: str) -> int:
 
 
 def _check_synced(session: Session, since: int) -> None:
-    """Raise LedgerUnavailable for an account that no account here is, and that nobody has looked at since this line."""
+    """Raise LedgerUnavailable for an account elsewhere that nobody has synced since this line."""
     _, faults = by_account(session, recent_machines(session))
     away = [machine for machine in recent_machines(session) if isinstance(faults.get(machine.id), NotReachableHere)]
     for machine in away:
@@ -211,7 +209,7 @@ def _check_complete(session: Session, gaps: Sequence[Unanswered]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownAccount:
-    """An account that this home knows; `why` says from where. `region` names the host where each is one of its own."""
+    """An account that this home knows; `why` says from where. `region` is the host, where each has its own identity."""
 
     kind: str
     id: str
@@ -221,7 +219,7 @@ class KnownAccount:
 
 
 def known_here(session: Session) -> list[KnownAccount]:
-    """Return the accounts that this home knows, each once. A sync overwrites what it last said: ask before it."""
+    """Return the accounts that this home knows, each once. Call this before a sync, which overwrites them."""
     found = [*_saved(session), *_waiting(session), *_known_accounts(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
@@ -229,7 +227,7 @@ def known_here(session: Session) -> list[KnownAccount]:
 def accounts_not_queried(
     session: Session, known_accounts: Iterable[KnownAccount], queried: Iterable[QueriedAccount]
 ) -> list[Unanswered]:
-    """Return those of `known_accounts` that are none of the accounts that were asked: what runs there is not known."""
+    """Return those of `known_accounts` that were not queried: what runs there is not known."""
     wanted = list(known_accounts)
     hosts = {None, *(one.region for one in wanted)}
     places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]

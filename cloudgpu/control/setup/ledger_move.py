@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.views.documents.setup.ledger import LedgerMoveDocument
 
-MOVE = "ledger-move"  # whoever moves a ledger holds it
-WAIT_S = 60  # for a run that is being made
+MOVE = "ledger-move"  # held while a ledger is moved
+WAIT_S = 60  # for a run of the reaper to end
 MAX_HOPS = 20  # of a ledger that has moved again and again
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMove:
-    """What `ledger move` would do: `follows` says that the ledger has moved already.
+    """A planned `ledger move`; `follows`: the ledger has moved already.
 
     `url` is the new place as config.toml is to name it, `to` the same without user and password.
     """
@@ -48,13 +48,13 @@ class LedgerMove:
     follows: bool
 
     def close(self) -> None:
-        """Let go of both ledgers."""
+        """Close both ledgers."""
         self.source.close()
         self.target.close()
 
 
 def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMove:
-    """Return what would be moved, or followed where the ledger has moved already. Changes nothing but what is known.
+    """Return what would be moved, or followed where the ledger has moved already. Changes only what this home remembers.
 
     With `follow` nothing is moved, and the old place need not be there.
     Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
@@ -91,9 +91,9 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
 def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> LedgerMoveDocument:
     """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
 
-    Nobody can write into both places at any moment. Whoever is killed on the way runs the same again.
+    At no moment can both places be written to. After an interruption, the same command continues.
     """
-    after = _config(session, wanted, environ)  # a file that cannot be changed is told before anything is moved
+    after = _config(session, wanted, environ)  # raises before anything is moved
     source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
     places = MovePlaces(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
     with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
@@ -113,7 +113,7 @@ def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) 
 
 
 def _take_along(source: Book, target: Book) -> None:
-    """Write what this home did while the old place was away, and could not write there any more."""
+    """Write into the new place what waits in the outbox for the old one."""
     if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
         raise ProviderUnavailable(
             "The ledger has moved, and another command is recording what was done while the old place was unavailable.",
@@ -176,7 +176,7 @@ def _found(session: Session, source: Book, mark: MoveMark | None) -> tuple[str, 
 
 
 def _mark_at(target: Book) -> MoveMark | None:
-    """Return what stands there of a move on; where nothing can be read, what this home knows."""
+    """Return the mark of a further move; where it cannot be read, as this home remembers it."""
     try:
         return target.marked()  # a ledger may have come back to where this home knows it has left
     except LedgerMovedAway:
@@ -210,7 +210,7 @@ def _check_whole(session: Session) -> None:
 
 
 def _check_quiet(session: Session, ledger: Book) -> None:
-    """Raise ProviderUnavailable while a command is at work on a machine: it could not write down how that went."""
+    """Raise ProviderUnavailable while a command works on a machine: it could not record the outcome."""
     for machine in ledger.machines():
         name = lock_name(machine.key or machine.id)
         if machine.terminated_at is None and (files.is_locked(session.home.locks, name) or ledger.is_locked(name)):

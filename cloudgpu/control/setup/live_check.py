@@ -1,8 +1,7 @@
 """Plans and runs the live check: one machine launched, reached, stopped, started, ended and proved gone.
 
-Each stage is timed, and the trial's cost is told. A plan is for a small machine, and for one with a GPU where it is
-asked for; it says what they cost at most. Nothing of any one provider's is used but the names of small machines: the
-same check serves all of them.
+Each stage is timed, and the cost of the trial is reported. A plan is for a small machine, and for one with a GPU if
+requested; it says what they cost at most. The check is the same for all providers, but for the names of small machines.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LISTING_DELAY = timedelta(minutes=2)  # how long a cloud may take until a listin
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step: how it ended, in how many seconds; `next` is the way out and `exit_code` that of its fault."""
+    """One stage: its message and duration; after an error, `next` is the remedy and `exit_code` that of the error."""
 
     name: str
     said: str
@@ -58,7 +57,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one machine went through. `cost` is the ledger's, disks too; None: nothing was launched.
+    """The trial of one machine. `cost` is by the ledger, with disks; None: nothing was launched.
 
     `left` is what is still there, each with the command that ends it.
     """
@@ -90,12 +89,12 @@ def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = r
 
 
 class _FailedStage(Exception):
-    """What follows has nothing to stand on; the stage has written down why."""
+    """A stage failed, so the following ones are skipped; the stage has recorded why."""
 
 
 @dataclass
 class _Trial:
-    """One machine's life: what was done so far."""
+    """A trial that is under way."""
 
     session: Session
     prepared: Prepared

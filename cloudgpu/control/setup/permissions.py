@@ -1,4 +1,4 @@
-"""Says what an account lacks: permissions, by name and with the document that has them; services; limits on GPUs."""
+"""Checks what an account lacks: permissions, with the document that has them; services; quotas on GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 
-_OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # limits that count more than one kind of machine
+_OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # quotas that count more than GPU machines
 
 
 def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:

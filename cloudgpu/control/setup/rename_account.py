@@ -1,4 +1,4 @@
-"""Renames an account, or a host: the ledger learns its new name once it is proved to be the same one."""
+"""Renames an account or a host: the ledger records the new name once it is proved to be the same one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AccountOrHost:
         return f"[accounts.{self.account}]" if self.host is None else f"the host {self.host} in {self.account}"
 
     def called(self, name: str) -> AccountOrHost:
-        """Return the place of another name that this one may be now."""
+        """Return the same account or host under another name."""
         return replace(self, account=name) if self.host is None else replace(self, host=name)
 
     def is_in(self, setup: ExistingSetup) -> bool:
@@ -105,9 +105,10 @@ FIELD = "--rename"
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """What a new name means: whose machines are found under it, and the change to config.toml (None: it has it).
+    """A planned renaming, with the change to config.toml (None: it has the new name).
 
-    `rows` are all that the ledger knows of it, `machines` those that may be there. `notes` are what names it elsewhere.
+    `rows` are all machines and resources of the account or host in the ledger, `machines` those that may exist. `notes`
+    are settings that still use the old name.
     """
 
     place: AccountOrHost

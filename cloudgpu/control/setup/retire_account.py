@@ -1,4 +1,4 @@
-"""Retires an account: proves by the ledger, and by a look where it can be asked, that nothing of it costs any more."""
+"""Retires an account: proves by the ledger, and by a sync where possible, that nothing of it costs any more."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cloudgpu.providers.abilities import HasOrphans
 if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.init import ForgetDocument
 
-NAMED = 4  # things that a sentence names before it says how many more
+NAMED = 4  # in a sentence
 
 
 @dataclass(frozen=True, slots=True)
