@@ -54,7 +54,7 @@ class LedgerMove:
 
 
 def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMove:
-    """Return what would be moved, or followed where the ledger has moved already. Changes only what this home remembers.
+    """Return what would be moved, or followed where the ledger has moved already. Changes only what the home remembers.
 
     With `follow` nothing is moved, and the old place need not be there.
     Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
