@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 from generate import classes, commands, exit_codes, generated
 from pages import Page, find_pages, unquoted
 
-from cloudgpu.config.alerts.alerts import READERS as ALERT_KEYS, Alerts
+from cloudgpu.config.alerts.alerts import SETTING_READERS as ALERT_KEYS, Alerts
 from cloudgpu.config.desktops.desktops import KEYS as DESKTOP_KEYS
 from cloudgpu.config.money.currencies import KEYS as CURRENCY_KEYS
 from cloudgpu.config.money.discounts import CREDIT_KEYS, DISCOUNT_KEYS
 from cloudgpu.config.money.fees import KEYS as FEE_KEYS
-from cloudgpu.config.policies.schema import LIMITS, POLICY, Keys, flat
-from cloudgpu.config.settings import ADDRESS_SERVICES, Jobs, Settings
+from cloudgpu.config.policies.schema import LIMITS, POLICY, Keys, flattened_keys
+from cloudgpu.config.settings import ADDRESS_SERVICES, JobSettings, Settings
 from cloudgpu.config.templates.find import KEYS as TEMPLATE_KEYS
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.local.options import local_options
@@ -228,7 +228,7 @@ def check_settings(page: Page) -> Iterator[Fault]:
         "Settings": _defaults(),
         "Accounts of local": _local_defaults(),
         "Alerts": _alert_defaults(),
-        "Jobs": {field.name: field.default for field in fields(Jobs)},
+        "Jobs": {field.name: field.default for field in fields(JobSettings)},
         "Currencies": dict.fromkeys(CURRENCY_KEYS, MISSING),
         "Fees": dict.fromkeys(FEE_KEYS, MISSING),
         "Discounts": dict.fromkeys(DISCOUNT_KEYS, MISSING),
@@ -273,7 +273,9 @@ def _defaults() -> dict[str, Any]:
 
 
 def _flat_defaults(keys: Keys) -> dict[str, Any]:
-    return {path: list(key.default) if isinstance(key.default, tuple) else key.default for path, key in flat(keys)}
+    return {
+        path: list(key.default) if isinstance(key.default, tuple) else key.default for path, key in flattened_keys(keys)
+    }
 
 
 def _alert_defaults() -> dict[str, Any]:

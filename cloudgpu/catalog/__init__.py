@@ -16,11 +16,12 @@ if TYPE_CHECKING:
         compiled_on,
         driver_for,
         gpu,
+        gpu_by_name,
         gpus,
         instance_type,
+        instance_types,
         listed_price,
         listed_quotas,
-        named_gpu,
         offers,
         omitted_types,
         on_demand_price,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         quotas_of,
         regions,
         spec_of,
-        types,
     )
     from cloudgpu.catalog.storage import counted_price, disk_price, storage_kinds
 
@@ -42,11 +42,12 @@ __all__ = [
     "disk_price",
     "driver_for",
     "gpu",
+    "gpu_by_name",
     "gpus",
     "instance_type",
+    "instance_types",
     "listed_price",
     "listed_quotas",
-    "named_gpu",
     "offers",
     "omitted_types",
     "on_demand_price",
@@ -58,7 +59,6 @@ __all__ = [
     "regions",
     "spec_of",
     "storage_kinds",
-    "types",
 ]
 _MODULES = {
     **dict.fromkeys(("past_prices", "component_prices"), "cloudgpu.catalog.price_history"),

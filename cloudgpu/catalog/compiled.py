@@ -1,4 +1,4 @@
-"""Turns the facts into the compact catalogue, as plain values: types, prices, GPUs, disks, and what was left out."""
+"""Turns the facts (the CSV tables) into the compact catalogue as plain values: types, prices, GPUs, disks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ Catalogue = dict[str, Any]
 
 
 def compile_catalogue(facts: Facts) -> Catalogue:
-    """Return the catalogue that follows from the facts; the order is fixed, so that equal facts give equal text."""
+    """Return the catalogue made from the facts; the order is fixed, so that equal facts give equal text."""
     facts = facts | {"prices": _with_confirmed_prices(facts)}
-    types = {provider: _types(facts, provider) for provider in rules.LISTED}
-    sources, checks, notes = _Table(), _Table(), _Table()
-    prices = {provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.LISTED}
+    types = {provider: _types(facts, provider) for provider in rules.LISTED_PROVIDERS}
+    sources, checks, notes = _TextTable(), _TextTable(), _TextTable()
+    prices = {
+        provider: _prices(facts, provider, types[provider], sources, checks) for provider in rules.LISTED_PROVIDERS
+    }
     return {
-        "compiled": rules.COMPILED.isoformat(),
+        "compiled": rules.COMPILED_ON.isoformat(),
         "gpus": _gpus(facts, types),
-        "types": {provider: _type_entries(types[provider], sources) for provider in rules.LISTED},
+        "types": {provider: _type_entries(types[provider], sources) for provider in rules.LISTED_PROVIDERS},
         "prices": prices,
-        "parts": list(_parts(facts)),
-        "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.LISTED},
+        "parts": list(_gpu_component_prices(facts)),
+        "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.LISTED_PROVIDERS},
         "history": list(_history(facts)),
         "quotas": list(_quotas(facts)),
         "drivers": facts["drivers"],
@@ -34,37 +36,40 @@ def compile_catalogue(facts: Facts) -> Catalogue:
             {"provider" if key == "cloud" else key: text for key, text in row.items()}
             for row in facts["machine_images"]
         ],
-        "networks": {provider: _networks(facts, provider, sources) for provider in rules.LISTED},
-        "spot_interruption": {provider: _interruptions(facts, provider, sources) for provider in rules.LISTED},
-        "left_out": {provider: _left_out(facts, provider, types[provider]) for provider in rules.LISTED},
+        "networks": {provider: _networks(facts, provider, sources) for provider in rules.LISTED_PROVIDERS},
+        "spot_interruption": {
+            provider: _interruptions(facts, provider, sources) for provider in rules.LISTED_PROVIDERS
+        },
+        "left_out": {provider: _omitted_types(facts, provider, types[provider]) for provider in rules.LISTED_PROVIDERS},
         "sources": sources.texts,
         "checks": checks.texts,
         "notes": notes.texts,
     }
 
 
-class _Table:
-    """Texts that occur often, each kept once and named by its number."""
+class _TextTable:
+    """Texts that occur often, each stored once and referred to by its index."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
-    def number(self, text: str) -> int:
+    def index_of(self, text: str) -> int:
+        """Return the index of a text, which is added if it is new."""
         if text not in self.texts:
             self.texts.append(text)
         return self.texts.index(text)
 
 
 def _gpus(facts: Facts, types: dict[str, dict[str, Catalogue]]) -> dict[str, Catalogue]:
-    made = {row["gpu"]: _gpu(row) for row in facts["gpus"]}
-    for one in (shape for named in types.values() for shape in named.values()):
-        if one["gpu"] not in made and one["share"] == 1:
-            made[one["gpu"]] = {"memory_gib": one["gpu_memory_gib"], "notes": "no specification in the facts"}
-    return made
+    gpus = {row["gpu"]: _gpu(row) for row in facts["gpus"]}
+    for raw_type in (raw_type for raw_types in types.values() for raw_type in raw_types.values()):
+        if raw_type["gpu"] not in gpus and raw_type["share"] == 1:
+            gpus[raw_type["gpu"]] = {"memory_gib": raw_type["gpu_memory_gib"], "notes": "no specification in the facts"}
+    return gpus
 
 
 def _gpu(row: CsvRow) -> Catalogue:
-    figures = {
+    numbers = {
         "memory_gib": row["mem_gib"],
         "year": row["year"],
         "bandwidth_gbs": row["mem_bw_gbs"],
@@ -80,51 +85,51 @@ def _gpu(row: CsvRow) -> Catalogue:
         "notes": row["tensor_note"],
         "source": "; ".join(filter(None, [row["spec_source"], row["speed_source"]])),
     }
-    made = {name: rules.lowest_number(text) for name, text in figures.items() if text}
-    return made | {key: text for key, text in texts.items() if text} | _card(row)
+    entry = {name: rules.lowest_number(text) for name, text in numbers.items() if text}
+    return entry | {key: text for key, text in texts.items() if text} | _card_prices(row)
 
 
-def _card(row: CsvRow) -> Catalogue:
-    """Return what a card costs, where that is known; prices stay text, so that they stay exact."""
-    prices = {name: row[f"{column}_usd"] for name, column in _CARD.items() if row[f"{column}_usd"]}
+def _card_prices(row: CsvRow) -> Catalogue:
+    """Return what a GPU card costs to buy, where that is known; prices stay text, so that they stay exact."""
+    prices = {name: row[f"{column}_usd"] for name, column in _CARD_COLUMNS.items() if row[f"{column}_usd"]}
     note = {"note": row["price_note"]} if row["price_note"] else {}
     return {"card": {**prices, "dated": row["price_as_of"], **note}} if prices else {}
 
 
-_CARD = {"launch_usd": "launch_msrp", "new_usd": "street_new", "used_usd": "street_used"}
+_CARD_COLUMNS = {"launch_usd": "launch_msrp", "new_usd": "street_new", "used_usd": "street_used"}
 
 
 def _types(facts: Facts, provider: str) -> dict[str, Catalogue]:
     """Return every type of a provider that has GPUs, by its name, with its row of the facts under `row`."""
     rows = [row for row in facts["gpu_instances"] if row["cloud"] == provider and row["accelerator"]]
-    made = {row["instance_type"]: _shape(row) for row in rows if not row["instance_type"].startswith("n1+")}
-    for gpu, host in _attached(facts) if provider == "gcp" else ():
-        made[f"{host['instance_type']}+{_part(gpu)}:{gpu['accel_count']}"] = _shape(gpu, host)
-    return made
+    raw_types = {row["instance_type"]: _raw_type(row) for row in rows if not row["instance_type"].startswith("n1+")}
+    for gpu, host in _gpus_with_hosts(facts) if provider == "gcp" else ():
+        raw_types[f"{host['instance_type']}+{_short_gpu_name(gpu)}:{gpu['accel_count']}"] = _raw_type(gpu, host)
+    return raw_types
 
 
-def _shape(row: CsvRow, host: CsvRow | None = None) -> Catalogue:
+def _raw_type(row: CsvRow, host: CsvRow | None = None) -> Catalogue:
     count = float(row["accel_count"])
     share = rules.MI25_SHARES.get(row["instance_type"], min(count, 1.0))
-    memory = float(row["accel_mem_gib_each"])
+    gpu_memory_gib = float(row["accel_mem_gib_each"])
     if row["instance_type"] in rules.MI25_SHARES:
-        memory *= share  # the row gives the whole GPU's
-    size = host or row
+        gpu_memory_gib *= share  # the row gives the whole GPU's
+    size_row = host or row
     return {
         "gpu": row["accelerator"],
         "count": max(1, int(count)),
-        "share": _exact(share),
-        "gpu_memory_gib": memory,
-        "vcpus": int(size["vcpus"] or 0),
-        "memory_gib": float(size["mem_gib"] or 0),
-        "local_ssd_gb": _ssd_gb(size),
-        "arch": size["arch"],
+        "share": _exact_fraction(share),
+        "gpu_memory_gib": gpu_memory_gib,
+        "vcpus": int(size_row["vcpus"] or 0),
+        "memory_gib": float(size_row["mem_gib"] or 0),
+        "local_ssd_gb": _ssd_gb(size_row),
+        "arch": size_row["arch"],
         "row": row,
         "host": host,
     }
 
 
-def _exact(share: float) -> float:
+def _exact_fraction(share: float) -> float:
     """Return the fraction that a rounded share means: 0.3333 is 1/3."""
     return share if share in (1, 0.5, 0.25, 0.125) else round(1 / round(1 / share), 6)
 
@@ -136,31 +141,33 @@ def _ssd_gb(row: CsvRow) -> float | None:
     return round(size * 1.073741824, 1)
 
 
-def _part(gpu: CsvRow) -> str:
+def _short_gpu_name(gpu: CsvRow) -> str:
     return rules.ATTACHED_GPUS[gpu["accelerator"]].removeprefix("nvidia-tesla-")
 
 
-def _attached(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
-    """Yield Google's GPUs with each n1 host that carries them: the two are priced and launched together."""
+def _gpus_with_hosts(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
+    """Yield Google's GPUs with each n1 host that they can be attached to: the two are priced and launched together."""
     rows = [row for row in facts["gpu_instances"] if row["cloud"] == "gcp"]
     hosts = [row for row in rows if row["instance_type"].startswith("n1-")]
     for gpu in (row for row in rows if row["instance_type"].startswith("n1+")):
-        yield from ((gpu, host) for host in sorted(hosts, key=lambda row: row["instance_type"]) if _carries(host, gpu))
+        yield from (
+            (gpu, host) for host in sorted(hosts, key=lambda row: row["instance_type"]) if _fits_host(host, gpu)
+        )
 
 
-def _carries(host: CsvRow, gpu: CsvRow) -> bool:
-    cpus, memory, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
+def _fits_host(host: CsvRow, gpu: CsvRow) -> bool:
+    vcpus, memory_gib, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
     limit = rules.host_limit(gpu["notes"])
-    most_cpus, most_memory = limit or (rules.MAX_CPUS_PER_GPU * count, memory)
-    return rules.MIN_CPUS_PER_GPU * count <= cpus <= most_cpus and memory <= most_memory
+    max_vcpus, max_memory_gib = limit or (rules.MAX_CPUS_PER_GPU * count, memory_gib)
+    return rules.MIN_CPUS_PER_GPU * count <= vcpus <= max_vcpus and memory_gib <= max_memory_gib
 
 
-def _type_entries(types: dict[str, Catalogue], sources: _Table) -> dict[str, Catalogue]:
-    return {name: _description(types[name], sources) for name in sorted(types)}
+def _type_entries(types: dict[str, Catalogue], sources: _TextTable) -> dict[str, Catalogue]:
+    return {name: _type_entry(types[name], sources) for name in sorted(types)}
 
 
-def _description(shape: Catalogue, sources: _Table) -> Catalogue:
-    row = shape["row"]
+def _type_entry(raw_type: Catalogue, sources: _TextTable) -> Catalogue:
+    row = raw_type["row"]
     optional = {
         "legacy": rules.legacy_reason(row),
         "recalled": rules.unverified_facts(row),
@@ -168,33 +175,46 @@ def _description(shape: Catalogue, sources: _Table) -> Catalogue:
         "notes": row["notes"].strip("; "),
     }
     return {
-        **{key: value for key, value in shape.items() if key not in ("row", "host") and value is not None},
+        **{key: value for key, value in raw_type.items() if key not in ("row", "host") and value is not None},
         **{key: value for key, value in optional.items() if value},
-        "source": sources.number(rules.plain_source(row["source"])),
+        "source": sources.index_of(rules.plain_source(row["source"])),
         "as_of": row["as_of"],
     }
 
 
-def _prices(facts: Facts, provider: str, types: dict[str, Catalogue], sources: _Table, checks: _Table) -> Catalogue:
+def _prices(
+    facts: Facts, provider: str, types: dict[str, Catalogue], sources: _TextTable, checks: _TextTable
+) -> Catalogue:
     rows = {(row["instance_type"], row["region"]): row for row in facts["prices"] if row["cloud"] == provider}
-    catalogue: Catalogue = {}
+    prices: Catalogue = {}
     for (name, region), row in sorted(rows.items()):
         if name in types:
-            catalogue.setdefault(name, []).extend(_entries(row, region, sources, checks))
-    for name, shape in sorted(types.items()):
-        if shape["host"]:
-            catalogue[name] = [*_attached_entries(shape, rows, sources, checks)]
-    return {name: entries for name, entries in sorted(catalogue.items()) if entries}
+            prices.setdefault(name, []).extend(_price_entries(row, region, sources, checks))
+    for name, raw_type in sorted(types.items()):
+        if raw_type["host"]:
+            prices[name] = [*_attached_price_entries(raw_type, rows, sources, checks)]
+    return {name: entries for name, entries in sorted(prices.items()) if entries}
 
 
-def _entries(row: CsvRow, region: str, sources: _Table, checks: _Table) -> Iterator[list[Any]]:
-    """Yield [region, market, USD per hour, date as given, basis, source, check] for each market that has a price."""
-    for market, price, dated, basis in _markets(row):
-        source = sources.number(_source_of(row, market, basis))
-        yield [region, market, price, dated, rules.price_basis(basis), source, _check(row, market, basis, checks)]
+def _price_entries(row: CsvRow, region: str, sources: _TextTable, checks: _TextTable) -> Iterator[list[Any]]:
+    """Yield [region, market, USD per hour, date as written, basis, source, check] for each market that has a price.
+
+    Source and check are indexes into the catalogue's lists of texts.
+    """
+    for market, price, date_text, basis in _market_prices(row):
+        source = sources.index_of(_source_of(row, market, basis))
+        yield [
+            region,
+            market,
+            price,
+            date_text,
+            rules.price_basis(basis),
+            source,
+            _check_index(row, market, basis, checks),
+        ]
 
 
-def _markets(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
+def _market_prices(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
     if row["price_on_demand_usd_hr"]:
         yield "on_demand", row["price_on_demand_usd_hr"], row["as_of_on_demand"], row["confidence"]
     if row["price_spot_usd_hr"]:
@@ -202,88 +222,94 @@ def _markets(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _source_of(row: CsvRow, market: str, basis: str) -> str:
-    newer, source = row.get(f"source_{market}"), rules.plain_source(row["source"])
-    if newer:
-        return newer
+    newer_source, source = row.get(f"source_{market}"), rules.plain_source(row["source"])
+    if newer_source:
+        return newer_source
     if market == "spot" and basis.startswith("derived"):
         return f"list price ({source}) less the savings of AWS Spot Advisor"
-    own, _, of_spot = source.partition("; spot: ")
-    return of_spot if market == "spot" and of_spot else own
+    on_demand_source, _, spot_source = source.partition("; spot: ")
+    return spot_source if market == "spot" and spot_source else on_demand_source
 
 
 def _with_confirmed_prices(facts: Facts) -> list[CsvRow]:
-    """Return the prices, those that a newer source confirms with its date and name: it has the same figure."""
-    seen = {(row["cloud"], row["region"], name, row["market"]): row for row, name, _ in rules.confirmed_prices(facts)}
-    made = []
+    """Return the prices; one that a newer source confirms has the date and name of that source."""
+    confirmed = {
+        (row["cloud"], row["region"], name, row["market"]): row for row, name, _ in rules.confirmed_prices(facts)
+    }
+    rows = []
     for row in facts["prices"]:
         key = (row["cloud"], row["region"], row["instance_type"])
-        newer = {market: seen[*key, market] for market in ("on_demand", "spot") if (*key, market) in seen}
-        dates = {f"as_of_{market}": one["as_of"] for market, one in newer.items()}
-        made.append(row | dates | {f"source_{market}": one["source"] for market, one in newer.items()})
-    return made
+        newer_rows = {
+            market: confirmed[*key, market] for market in ("on_demand", "spot") if (*key, market) in confirmed
+        }
+        dates = {f"as_of_{market}": confirmation["as_of"] for market, confirmation in newer_rows.items()}
+        rows.append(
+            row | dates | {f"source_{market}": confirmation["source"] for market, confirmation in newer_rows.items()}
+        )
+    return rows
 
 
-def _check(row: CsvRow, market: str, basis: str, checks: _Table) -> int:
-    return checks.number(row["confidence"] if market == "on_demand" else basis)
+def _check_index(row: CsvRow, market: str, basis: str, checks: _TextTable) -> int:
+    return checks.index_of(row["confidence"] if market == "on_demand" else basis)
 
 
-def _attached_entries(
-    shape: Catalogue, rows: dict[tuple[str, str], CsvRow], sources: _Table, checks: _Table
+def _attached_price_entries(
+    raw_type: Catalogue, rows: dict[tuple[str, str], CsvRow], sources: _TextTable, checks: _TextTable
 ) -> Iterator[list[Any]]:
-    """Yield the prices of a host and its GPUs together, dated by the older of the two, wherever both are sold."""
-    host, part = shape["host"]["instance_type"], f"accelerator:{rules.ATTACHED_GPUS[shape['gpu']]}"
-    for region in sorted({region for name, region in rows if name == part}):
+    """Yield the price of a host with its GPUs for each region and market that has both, dated by the older one."""
+    host, component = raw_type["host"]["instance_type"], f"accelerator:{rules.ATTACHED_GPUS[raw_type['gpu']]}"
+    for region in sorted({region for row_name, region in rows if row_name == component}):
         if (host, region) not in rows:
             continue
-        of_host = {market: more for market, *more in _markets(rows[host, region])}
-        for market, price, dated, _ in _markets(rows[part, region]):
-            if market in of_host:
-                whole = Decimal(of_host[market][0]) + shape["count"] * Decimal(price)
-                older = min(dated, of_host[market][1], key=lambda text: str(earliest_moment(text) or ""))
-                names = [_source_of(rows[one, region], market, "") for one in (host, part)]
-                source = sources.number(f"host ({names[0]}) and GPUs ({names[1]}) together")
-                check = checks.number(rows[part, region]["confidence"])
-                yield [region, market, str(whole.normalize()), older, "derived", source, check]
+        host_prices = {market: price_and_date for market, *price_and_date in _market_prices(rows[host, region])}
+        for market, price, date_text, _ in _market_prices(rows[component, region]):
+            if market in host_prices:
+                total_usd = Decimal(host_prices[market][0]) + raw_type["count"] * Decimal(price)
+                older_date = min(date_text, host_prices[market][1], key=lambda text: str(earliest_moment(text) or ""))
+                row_sources = [_source_of(rows[item_name, region], market, "") for item_name in (host, component)]
+                source = sources.index_of(f"host ({row_sources[0]}) and GPUs ({row_sources[1]}) together")
+                check = checks.index_of(rows[component, region]["confidence"])
+                yield [region, market, str(total_usd.normalize()), older_date, "derived", source, check]
 
 
-def _left_out(facts: Facts, provider: str, types: dict[str, Catalogue]) -> dict[str, str]:
-    """Return every name that has a price in the facts and no type in the catalogue, with the reason."""
-    used = {f"accelerator:{part}" for part in rules.ATTACHED_GPUS.values()}
-    used |= {row["instance_type"] for row in facts["gpu_instances"] if row["accel_count"] == "0"}
-    names = {row["instance_type"] for row in facts["prices"] if row["cloud"] == provider} - set(types) - used
+def _omitted_types(facts: Facts, provider: str, types: dict[str, Catalogue]) -> dict[str, str]:
+    """Return every type that has a price in the facts and no entry in the catalogue, with the reason."""
+    components = {f"accelerator:{part}" for part in rules.ATTACHED_GPUS.values()}
+    components |= {row["instance_type"] for row in facts["gpu_instances"] if row["accel_count"] == "0"}
+    names = {row["instance_type"] for row in facts["prices"] if row["cloud"] == provider} - set(types) - components
     return {name: rules.why_unknown(provider, name) for name in sorted(names)}
 
 
-def _disks(facts: Facts, provider: str, sources: _Table, notes: _Table) -> Catalogue:
-    """Return by kind [regions, USD, the least it may be, date as given, basis, source, note] of each price.
+def _disks(facts: Facts, provider: str, sources: _TextTable, notes: _TextTable) -> Catalogue:
+    """Return for each kind its unit and prices: [regions, USD, lower bound, date as written, basis, source, note].
 
-    What is compiled by region stands for its kind alone: the other table has some of these kinds for few regions, or
-    for all regions at the price of one.
+    The table `storage_regions` has prices by region; its kinds are not read from `storage_prices`, which has some of
+    them for few regions, or for all regions at the price of one.
     """
-    own = [row for row in facts["storage_regions"] if row["cloud"] == provider]
-    newer = {row["type"] for row in own}
-    catalogue: Catalogue = {}
+    regional_rows = [row for row in facts["storage_regions"] if row["cloud"] == provider]
+    regional_kinds = {row["type"] for row in regional_rows}
+    kinds: Catalogue = {}
     for row in (row for row in facts["storage_prices"] if row["cloud"] == provider):
-        found = catalogue.setdefault(row["type"], {"unit": row["unit"], "prices": []})
-        if row["type"] not in newer:
-            found["prices"].append(_storage_price(row, sources, notes))
-    for row in own:
-        found = catalogue.setdefault(row["type"], {"unit": row["unit"], "prices": []})
-        found["prices"].append(_storage_price(row, sources, notes))
-    return catalogue
+        kind = kinds.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        if row["type"] not in regional_kinds:
+            kind["prices"].append(_storage_price(row, sources, notes))
+    for row in regional_rows:
+        kind = kinds.setdefault(row["type"], {"unit": row["unit"], "prices": []})
+        kind["prices"].append(_storage_price(row, sources, notes))
+    return kinds
 
 
-def _storage_price(row: CsvRow, sources: _Table, notes: _Table) -> list[Any]:
-    figures = [row["region"], row["price_usd"], row.get("low_usd", ""), row["as_of"]]
+def _storage_price(row: CsvRow, sources: _TextTable, notes: _TextTable) -> list[Any]:
+    values = [row["region"], row["price_usd"], row.get("low_usd", ""), row["as_of"]]
     basis, source = rules.price_basis(row["confidence"]), rules.plain_source(row["source"])
-    return [*figures, basis, sources.number(source), notes.number(row["note"].strip())]
+    return [*values, basis, sources.index_of(source), notes.index_of(row["note"].strip())]
 
 
-def _parts(facts: Facts) -> Iterator[Catalogue]:
+def _gpu_component_prices(facts: Facts) -> Iterator[Catalogue]:
     """Yield the prices of GPUs that are sold apart from their machine."""
     for row in facts["prices"]:
         if row["instance_type"] in {f"accelerator:{part}" for part in rules.ATTACHED_GPUS.values()}:
-            for market, price, dated, basis in _markets(row):
+            for market, price, date_text, basis in _market_prices(row):
                 yield {
                     "provider": row["cloud"],
                     "region": row["region"],
@@ -291,7 +317,7 @@ def _parts(facts: Facts) -> Iterator[Catalogue]:
                     "market": market,
                     "unit": "usd_per_hour",
                     "usd": price,
-                    "as_of": dated,
+                    "as_of": date_text,
                     "basis": rules.price_basis(basis),
                     "source": _source_of(row, market, basis),
                     "check": row["confidence"] if market == "on_demand" else basis,
@@ -299,15 +325,15 @@ def _parts(facts: Facts) -> Iterator[Catalogue]:
 
 
 def _history(facts: Facts) -> Iterator[Catalogue]:
-    """Yield prices of the past, as they were quoted then; they price nothing."""
-    names = {"cloud": "provider", "price_usd": "usd", "confidence": "check"}
+    """Yield prices of the past, as they were listed then; no machine is priced by them."""
+    column_names = {"cloud": "provider", "price_usd": "usd", "confidence": "check"}
     for row in facts["history"]:
         basis = rules.price_basis(row["confidence"])
-        yield {names.get(key, key): text for key, text in row.items()} | {"basis": basis}
+        yield {column_names.get(key, key): text for key, text in row.items()} | {"basis": basis}
 
 
 def _quotas(facts: Facts) -> Iterator[Catalogue]:
-    """Yield the quotas that count the types here, with the families that each counts."""
+    """Yield the quotas that limit the types of the catalogue, with the GPU or type families that each counts."""
     for row in facts["quotas"]:
         for counted_quota in rules.counted_quotas(row):
             yield {
@@ -322,24 +348,24 @@ def _quotas(facts: Facts) -> Iterator[Catalogue]:
             }
 
 
-def _networks(facts: Facts, provider: str, sources: _Table) -> Catalogue:
-    """Return by type [Gbit/s for long, for a while, fabric, note, source, date] of what one machine can send."""
+def _networks(facts: Facts, provider: str, sources: _TextTable) -> Catalogue:
+    """Return for each type [sustained Gbit/s, burst Gbit/s, fabric, note, source, date] of its network."""
     return {
         row["instance_type"]: [
             float(row["gbit_per_s"]),
             rules.lowest_number(row["up_to_gbit_per_s"]),
-            *(row["fabric"], row["note"], sources.number(rules.plain_source(row["source"])), row["as_of"]),
+            *(row["fabric"], row["note"], sources.index_of(rules.plain_source(row["source"])), row["as_of"]),
         ]
         for row in facts["networks"]
         if row["cloud"] == provider
     }
 
 
-def _interruptions(facts: Facts, provider: str, sources: _Table) -> Catalogue:
-    """Return by type and region [least, most, source, date] of the part of its spot machines taken in a month."""
-    catalogue: Catalogue = {}
+def _interruptions(facts: Facts, provider: str, sources: _TextTable) -> Catalogue:
+    """Return by type and region [lowest, highest, source, date] of the share of spot machines interrupted a month."""
+    interruptions: Catalogue = {}
     for row in (row for row in facts["spot_interruption"] if row["cloud"] == provider):
-        low, high = rules.SPOT_LOSS[row["bucket"]]
-        figures = [low, high, sources.number(rules.plain_source(row["source"])), row["as_of"]]
-        catalogue.setdefault(row["instance_type"], {})[row["region"]] = figures
-    return catalogue
+        low, high = rules.SPOT_INTERRUPTION_RANGES[row["bucket"]]
+        values = [low, high, sources.index_of(rules.plain_source(row["source"])), row["as_of"]]
+        interruptions.setdefault(row["instance_type"], {})[row["region"]] = values
+    return interruptions

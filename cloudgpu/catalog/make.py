@@ -15,9 +15,9 @@ from cloudgpu.catalog import rules
 from cloudgpu.catalog.checks import catalogue_errors, facts_errors, unconfirmed_prices
 from cloudgpu.catalog.compiled import Catalogue, Facts, compile_catalogue
 
-HERE = Path(__file__).parent
-FACTS = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
-COMPILED_HERE = (
+CATALOG_DIRECTORY = Path(__file__).parent
+COPIED_TABLES = ("gpus", "gpu_instances", "prices", "storage_prices", "quotas")
+TABLES_COMPILED_HERE = (
     "drivers",
     "machine_images",
     "history",
@@ -26,28 +26,30 @@ COMPILED_HERE = (
     "networks",
     "spot_interruption",
     "more_clouds",
-)  # compiled here, so there is nowhere to take them from
+)  # edited here, so they have no source to copy from
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the catalogue, or with --check only compare; return 1 and name every fault when there is one."""
+    """Make the catalogue, or with --check only compare; return 1 and print every error if there are any."""
     parser = argparse.ArgumentParser(prog="python -m cloudgpu.catalog.make", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
     parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts again from this directory first")
-    parser.add_argument("--here", metavar="DIR", type=Path, default=HERE, help="where facts/ and catalog.json are")
+    parser.add_argument(
+        "--here", metavar="DIR", type=Path, default=CATALOG_DIRECTORY, help="where facts/ and catalog.json are"
+    )
     options = parser.parse_args(argv)
     if options.take:
-        take(options.take, options.here / "facts")
+        copy_facts(options.take, options.here / "facts")
     facts = read_facts(options.here / "facts")
-    faults = [*facts_errors(facts)]
-    if not faults:
+    errors = [*facts_errors(facts)]
+    if not errors:
         catalogue = compile_catalogue(facts)
-        faults = [*catalogue_errors(catalogue), *unconfirmed_prices(facts)] or _write(
+        errors = [*catalogue_errors(catalogue), *unconfirmed_prices(facts)] or _write(
             catalogue, options.here / "catalog.json", check=options.check
         )
-    for fault in faults:
-        sys.stderr.write(f"{fault}\n")
-    return 1 if faults else 0
+    for error in errors:
+        sys.stderr.write(f"{error}\n")
+    return 1 if errors else 0
 
 
 def _write(catalogue: Catalogue, file: Path, *, check: bool) -> list[str]:
@@ -61,7 +63,9 @@ def _write(catalogue: Catalogue, file: Path, *, check: bool) -> list[str]:
 
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
-    return rules.add_more_clouds({name: read_table(directory / f"{name}.csv") for name in (*FACTS, *COMPILED_HERE)})
+    return rules.add_more_clouds(
+        {name: read_table(directory / f"{name}.csv") for name in (*COPIED_TABLES, *TABLES_COMPILED_HERE)}
+    )
 
 
 def read_table(file: Path) -> list[rules.CsvRow]:
@@ -70,14 +74,14 @@ def read_table(file: Path) -> list[rules.CsvRow]:
         return list(csv.DictReader(text))
 
 
-def take(source: Path, target: Path) -> None:
-    """Copy the rows that are ours from `source` to `target`: of `rules.BY_REGION`, in regions that anyone may use."""
+def copy_facts(source: Path, target: Path) -> None:
+    """Copy the rows of `rules.PROVIDERS_LISTED_BY_REGION`, in regions that anyone may use, to `target`."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in FACTS:
+    for name in COPIED_TABLES:
         rows = [
             row
             for row in read_table(source / f"{name}.csv")
-            if rules.is_supported(row) and row.get("cloud", "aws") in rules.BY_REGION
+            if rules.is_supported(row) and row.get("cloud", "aws") in rules.PROVIDERS_LISTED_BY_REGION
         ]
         (target / f"{name}.csv").write_text(_as_csv(rows), encoding="utf-8", newline="")
 
@@ -91,17 +95,17 @@ def _as_csv(rows: list[rules.CsvRow]) -> str:
 
 
 def as_text(catalogue: Catalogue) -> str:
-    """Return the catalogue as JSON with one line per type, so that a change can be read."""
-    parts = [f"{json.dumps(key)}: {_lines(value)}" for key, value in catalogue.items()]
+    """Return the catalogue as JSON with one line per type, so that a diff can be read."""
+    parts = [f"{json.dumps(key)}: {_json_lines(value)}" for key, value in catalogue.items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _lines(value: Any, depth: int = 2) -> str:
+def _json_lines(value: Any, depth: int = 2) -> str:
     if depth and isinstance(value, dict) and value:
-        rows = [f"{json.dumps(key)}: {_lines(item, depth - 1)}" for key, item in value.items()]
-        return "{\n" + ",\n".join(rows) + "\n}"
+        lines = [f"{json.dumps(key)}: {_json_lines(item, depth - 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(lines) + "\n}"
     if depth and isinstance(value, list) and value:
-        return "[\n" + ",\n".join(_lines(item, 0) for item in value) + "\n]"
+        return "[\n" + ",\n".join(_json_lines(item, 0) for item in value) + "\n]"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

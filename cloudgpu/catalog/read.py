@@ -1,7 +1,6 @@
-"""Reads catalog.json with refreshed prices over it, and answers from it and the embedded facts with typed values.
+"""Reads catalog.json, replaces embedded prices by refreshed ones, and returns typed values.
 
-The file is read once, at the first question. The embedded facts say which driver a GPU needs and which public images
-there are.
+The file is read once, at the first use.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog.location import catalogue
-from cloudgpu.catalog.refreshed import Index, index
-from cloudgpu.catalog.rules import BY_REGION, LISTED, quota_families
+from cloudgpu.catalog.refreshed import PriceIndex, price_index
+from cloudgpu.catalog.rules import LISTED_PROVIDERS, PROVIDERS_LISTED_BY_REGION, quota_families
 from cloudgpu.core.catalog.catalog import (
     CardPrices,
     CatalogOffer,
@@ -43,18 +42,18 @@ GPU_FIGURES = "memory_gib year bandwidth_gbs fp32_tflops tensor_tflops fp8_tflop
 
 
 def compiled_on() -> datetime:
-    """Return the day on which the figures were compiled, as aware UTC."""
+    """Return the day on which the catalogue's facts were compiled, as aware UTC."""
     return earliest_time(catalogue()["compiled"])
 
 
 @cache
 def gpus() -> tuple[GpuSpec, ...]:
     """Return every GPU model that the catalogue knows."""
-    return tuple(_spec(name, row) for name, row in catalogue()["gpus"].items())
+    return tuple(_gpu_spec(name, row) for name, row in catalogue()["gpus"].items())
 
 
 def gpu(name: str) -> GpuSpec:
-    """Return the one GPU that a spelling means; raise InvalidRequest when it means none, or several (`v100`)."""
+    """Return the one GPU that a spelling matches; raise InvalidRequest when it matches none, or several (`v100`)."""
     specs = matching_gpus(name, gpus())
     if len(specs) == 1:
         return specs[0]
@@ -62,18 +61,18 @@ def gpu(name: str) -> GpuSpec:
     raise InvalidRequest(f"{name!r} means {names}; say which.", field="gpu", value=name, next=f"Use {names}.")
 
 
-def named_gpu(listed: str) -> GpuSpec | None:
-    """Return the specification of a GPU by the name it has in the catalogue; None for one it does not know."""
-    return next((spec for spec in gpus() if spec.name == listed), None)
+def gpu_by_name(name: str) -> GpuSpec | None:
+    """Return a GPU's specification by its exact name in the catalogue; None for one that is not there."""
+    return next((spec for spec in gpus() if spec.name == name), None)
 
 
 @cache
 def spec_of(name: str, memory_gib: float | None = None) -> GpuSpec | None:
-    """Return the figures of a GPU as a provider or a driver names it; None for one that the catalogue lacks."""
-    exact = named_gpu(name)
+    """Return a GPU's specification by the name that a provider or a driver gives it; None for an unknown one."""
+    exact = gpu_by_name(name)
     if exact is not None:
         return exact
-    for spelling in (name, _driver_words(name)):
+    for spelling in (name, _without_driver_words(name)):
         try:
             specs = matching_gpus(spelling, gpus())
         except InvalidRequest:
@@ -82,24 +81,24 @@ def spec_of(name: str, memory_gib: float | None = None) -> GpuSpec | None:
     return None
 
 
-def _driver_words(name: str) -> str:
-    """Return a driver's name without the words that no model has: a board with HBM in its name is an SXM."""
+def _without_driver_words(name: str) -> str:
+    """Return a driver's name of a GPU without words that no catalogue name has; HBM2, HBM3 become SXM."""
     return re.sub(r"[ -](Generation|PCIE)(?=[ -]|$)", "", re.sub(r"\bHBM\w+", "SXM", name), flags=re.IGNORECASE)
 
 
-def types(provider: str | None = None) -> tuple[InstanceType, ...]:
+def instance_types(provider: str | None = None) -> tuple[InstanceType, ...]:
     """Return every type with GPUs, of one provider or of all."""
     return tuple(instance_type(one, name) for one in providers_of(provider) for name in catalogue()["types"][one])
 
 
 @cache
 def instance_type(provider: str, name: str) -> InstanceType:
-    """Return one type; raise InvalidRequest, with the near one, for a name that the catalogue does not have."""
+    """Return one type; raise InvalidRequest, with the nearest name, for one that the catalogue does not have."""
     (provider,) = providers_of(provider)
     known = catalogue()["types"][provider]
     if name not in known:
-        raise unknown("instance type", name, known, "instance_type", see="cloudgpu gpus --all")
-    return _type(provider, name, known[name])
+        raise unknown_name("instance type", name, known, "instance_type", see="cloudgpu gpus --all")
+    return _instance_type(provider, name, known[name])
 
 
 def offers(
@@ -111,19 +110,27 @@ def offers(
     with_legacy: bool = False,
     trust: Trust = DEFAULT_TRUST,
 ) -> list[CatalogOffer]:
-    """Return what has a listed price, by type, region and market, for the filters that are not None.
+    """Return an offer for each listed price (of a type, region and market) that matches the filters that are not None.
 
     `with_legacy`: also types that can probably not be launched any more, and those that are not sold on demand.
-    Offers with less than this trust are left out.
+    Offers below the `trust` that is given are left out.
 
-    Raises InvalidRequest for an unknown provider, region or GPU, with the near one.
+    Raises InvalidRequest for an unknown provider, region or GPU, with the nearest name.
     """
     gpu_names = None if gpu is None else {spec.name for spec in matching_gpus(gpu, gpus())}
     if region is not None:
         check_region(region, provider)
-    shapes = (shape for shape in types(provider) if gpu_names is None or shape.gpu.name in gpu_names)
-    found = (CatalogOffer(shape, price) for shape in shapes for price in _listed_prices(shape, region, market))
-    return [offer for offer in found if trust.accepts(offer.trust) and (with_legacy or _is_sold(offer))]
+    machine_types = (
+        machine_type
+        for machine_type in instance_types(provider)
+        if gpu_names is None or machine_type.gpu.name in gpu_names
+    )
+    listed = (
+        CatalogOffer(machine_type, price)
+        for machine_type in machine_types
+        for price in _listed_prices(machine_type, region, market)
+    )
+    return [offer for offer in listed if trust.accepts(offer.trust) and (with_legacy or _is_sold(offer))]
 
 
 def _is_sold(offer: CatalogOffer) -> bool:
@@ -131,7 +138,7 @@ def _is_sold(offer: CatalogOffer) -> bool:
 
 
 def listed_price(provider: str, name: str, region: str, market: Market) -> Price | None:
-    """Return the listed price of a type in a region on a market; None where there is none: never free."""
+    """Return the listed price of a type in a region on a market; None where none is known (never zero)."""
     if name not in catalogue()["types"].get(provider, {}):
         return None
     prices = _listed_prices(instance_type(provider, name), region, market)
@@ -139,27 +146,27 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
 
 
 def on_demand_price(provider: str, name: str, region: str) -> Price | None:
-    """Return what a type costs on demand in a region, whatever it was bought for; None where that is not known."""
+    """Return the list price on demand of a type in a region; None where none is known."""
     return listed_price(provider, name, region, Market.ON_DEMAND)
 
 
 def priced_regions(provider: str) -> dict[str, frozenset[str]]:
     """Return the regions in which each type of a provider has a listed price, on any market, by the type's name."""
     (provider,) = providers_of(provider)
-    return _priced_regions(provider, index(provider))
+    return _priced_regions(provider, price_index(provider))
 
 
 @lru_cache(maxsize=8)
-def _priced_regions(provider: str, fresh: Index) -> dict[str, frozenset[str]]:
-    found = {name: {price[0] for price in listed} for name, listed in catalogue()["prices"][provider].items()}
+def _priced_regions(provider: str, fresh: PriceIndex) -> dict[str, frozenset[str]]:
+    regions_of = {name: {price[0] for price in listed} for name, listed in catalogue()["prices"][provider].items()}
     for name, rows in fresh.machines.items():
         if name in catalogue()["types"][provider]:
-            found.setdefault(name, set()).update(region for region, _ in rows)
-    return {name: frozenset(places) for name, places in found.items()}
+            regions_of.setdefault(name, set()).update(region for region, _ in rows)
+    return {name: frozenset(names_of_regions) for name, names_of_regions in regions_of.items()}
 
 
 def omitted_types(provider: str | None = None) -> dict[str, str]:
-    """Return the names that have a price but are not offered, each with the reason."""
+    """Return the types that have a price in the facts but are not offered, each with the reason."""
     return {name: why for one in providers_of(provider) for name, why in catalogue()["left_out"][one].items()}
 
 
@@ -168,30 +175,30 @@ def regions(provider: str | None = None) -> dict[str, str]:
     return {
         region: one
         for one in providers_of(provider)
-        for places in priced_regions(one).values()
-        for region in sorted(places)
+        for type_regions in priced_regions(one).values()
+        for region in sorted(type_regions)
     }
 
 
 def check_region(region: str, provider: str | None = None) -> None:
-    """Raise InvalidRequest, with the near one, for a region that has no prices, or is another provider's."""
-    here = regions(provider)
-    if region in here:
+    """Raise InvalidRequest, with the nearest name, for a region that has no prices, or is another provider's."""
+    known = regions(provider)
+    if region in known:
         return
-    owner = regions().get(region)
-    if owner is None:
-        raise unknown("region", region, here, "--region", see="cloudgpu gpus -o json")
+    region_provider = regions().get(region)
+    if region_provider is None:
+        raise unknown_name("region", region, known, "--region", see="cloudgpu gpus -o json")
     raise InvalidRequest(
-        f"{region!r} is a region of {owner}, not of {provider}.",
+        f"{region!r} is a region of {region_provider}, not of {provider}.",
         field="--region",
         value=region,
-        next=f"Run: cloudgpu gpus --provider {owner} --region {region}",
+        next=f"Run: cloudgpu gpus --provider {region_provider} --region {region}",
     )
 
 
 @cache
 def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
-    """Return the quotas of a provider that the catalogue knows; none where nobody has listed them."""
+    """Return the quotas of a provider that the catalogue knows."""
     rows = (row for row in catalogue()["quotas"] if row["provider"] == provider)
     return tuple(
         ListedQuota(**{**row, "market": Market(row["market"]), "families": tuple(row["families"])}) for row in rows
@@ -199,141 +206,149 @@ def listed_quotas(provider: str) -> tuple[ListedQuota, ...]:
 
 
 def network_of(provider: str, name: str) -> TypeNetwork | None:
-    """Return what one machine of a type can send; None where no list says so."""
+    """Return the network speed of a machine type; None where it is not known."""
     row = catalogue()["networks"].get(provider, {}).get(name)
     if row is None:
         return None
-    from cloudgpu.core.clusters.scaling import TypeNetwork  # most questions need none
+    from cloudgpu.core.clusters.scaling import TypeNetwork  # few callers need it
 
     gbit, up_to, fabric, note, source, as_of = row
     return TypeNetwork(gbit, up_to, fabric, note, catalogue()["sources"][source], as_of)
 
 
 def monthly_interruption(provider: str, name: str, region: str) -> tuple[tuple[float, float], str] | None:
-    """Return which part of a type's spot machines a region takes in a month, as (least, most), and its source.
+    """Return the share of a type's spot machines interrupted a month, as (lowest, highest), and its source.
 
-    None where no list says so: AWS publishes that, Google does not.
+    None where it is not known: AWS publishes it, Google does not.
     """
     row = catalogue()["spot_interruption"].get(provider, {}).get(name, {}).get(region)
     return None if row is None else ((row[0], row[1]), f"{catalogue()['sources'][row[2]]}, {row[3]}")
 
 
 def quota_of(provider: str, name: str, market: Market) -> ListedQuota | None:
-    """Return the regional quota that a type counts against; None where the catalogue does not know."""
+    """Return the regional quota that a type counts against; None where none is known."""
     return next((quota for quota in quotas_of(provider, name, market) if not quota.is_overall), None)
 
 
 def quotas_of(provider: str, name: str, market: Market) -> list[ListedQuota]:
-    """Return every quota that a type with GPUs counts against on a market, that of a region before one of them all."""
-    shape = catalogue()["types"].get(provider, {}).get(name, {})
-    meant = quota_families(provider, name, shape.get("gpu"))
+    """Return every quota that a type with GPUs counts against on a market: that of the region, then global ones."""
+    type_entry = catalogue()["types"].get(provider, {}).get(name, {})
+    families = quota_families(provider, name, type_entry.get("gpu"))
     known = [quota for quota in listed_quotas(provider) if quota.market is market]
-    quotas = [one for one in known if any(family in one.families for family in meant)]
-    return quotas[:1] + [one for one in known if one.is_overall and shape]
+    quotas = [candidate for candidate in known if any(family in candidate.families for family in families)]
+    return quotas[:1] + [candidate for candidate in known if candidate.is_overall and type_entry]
 
 
-def _listed_prices(shape: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
-    fresh = index(shape.provider).machines.get(shape.name, {})
-    for one in embedded(shape.provider, shape.name):
-        if region in (None, one.region) and market in (None, one.market) and (one.region, one.market) not in fresh:
-            yield one
-    for (where, on), row in fresh.items():
-        if region in (None, where) and market in (None, on):
-            yield ListedPrice(where, on, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}")
+def _listed_prices(machine_type: InstanceType, region: str | None, market: Market | None) -> Iterator[ListedPrice]:
+    fresh = price_index(machine_type.provider).machines.get(machine_type.name, {})
+    for price in embedded_prices(machine_type.provider, machine_type.name):
+        if (
+            region in (None, price.region)
+            and market in (None, price.market)
+            and (price.region, price.market) not in fresh
+        ):
+            yield price
+    for (row_region, row_market), row in fresh.items():
+        if region in (None, row_region) and market in (None, row_market):
+            yield ListedPrice(
+                row_region, row_market, row.per_hour(), row.note or "as the price list says", f"{row.as_of:%Y-%m-%d}"
+            )
 
 
 @cache
-def embedded(provider: str, name: str) -> tuple[ListedPrice, ...]:
+def embedded_prices(provider: str, name: str) -> tuple[ListedPrice, ...]:
     """Return the prices of a type that come with cloudgpu, whatever was refreshed."""
-    found = catalogue()
-    sources, checks = found["sources"], found["checks"]
+    facts = catalogue()
+    sources, checks = facts["sources"], facts["checks"]
     return tuple(
         ListedPrice(
             region,
-            Market(on),
-            Price(Money.usd(usd), sources[source], earliest_time(dated), Basis(basis)),
+            Market(market),
+            Price(Money.usd(usd), sources[source], earliest_time(date_text), Basis(basis)),
             checks[check],
-            dated,
+            date_text,
         )
-        for region, on, usd, dated, basis, source, check in found["prices"][provider].get(name, ())
+        for region, market, usd, date_text, basis, source, check in facts["prices"][provider].get(name, ())
     )
 
 
 @cache
-def earliest_time(dated: str) -> datetime:
-    """Return the first moment that a date of the facts can mean; `checks` has seen that each is a date."""
-    return earliest_moment(dated) or datetime.fromisoformat(dated)
+def earliest_time(date_text: str) -> datetime:
+    """Return the first moment of a date in the facts (a day, month or year), whose format `checks` has verified."""
+    return earliest_moment(date_text) or datetime.fromisoformat(date_text)
 
 
-def _spec(name: str, row: dict[str, Any]) -> GpuSpec:
+def _gpu_spec(name: str, row: dict[str, Any]) -> GpuSpec:
     texts = {key: row.get(key, "") for key in ("architecture", "compute_capability", "notes", "source")}
-    figures: dict[str, Any] = {key: row.get(key) for key in GPU_FIGURES}
-    figures["year"] = None if figures["year"] is None else int(figures["year"])
-    return GpuSpec(name=name, **figures, **texts, card=_card(row["card"]) if "card" in row else None)
+    numbers: dict[str, Any] = {key: row.get(key) for key in GPU_FIGURES}
+    numbers["year"] = None if numbers["year"] is None else int(numbers["year"])
+    return GpuSpec(name=name, **numbers, **texts, card=_card_prices(row["card"]) if "card" in row else None)
 
 
-def _card(row: dict[str, str]) -> CardPrices:
+def _card_prices(row: dict[str, str]) -> CardPrices:
     launch, new, used = (Money.usd(row[key]) if key in row else None for key in ("launch_usd", "new_usd", "used_usd"))
     return CardPrices(
         launch, new, used, dated=row["dated"], as_of=earliest_time(row["dated"]), note=row.get("note", "")
     )
 
 
-def _type(provider: str, name: str, row: dict[str, Any]) -> InstanceType:
+def _instance_type(provider: str, name: str, entry: dict[str, Any]) -> InstanceType:
     return InstanceType(
         provider=provider,
         name=name,
-        gpu=Accelerator(row["gpu"], row["count"], row["gpu_memory_gib"], row["share"]),
-        vcpus=row["vcpus"],
-        memory_gib=row["memory_gib"],
-        local_ssd_gb=row.get("local_ssd_gb"),
-        arch=row["arch"],
-        spot_only=row.get("spot_only", False),
-        legacy_reason=row.get("legacy", ""),
-        recalled=tuple(row.get("recalled", ())),
-        notes=row.get("notes", ""),
-        source=catalogue()["sources"][row["source"]],
-        as_of=row["as_of"],
+        gpu=Accelerator(entry["gpu"], entry["count"], entry["gpu_memory_gib"], entry["share"]),
+        vcpus=entry["vcpus"],
+        memory_gib=entry["memory_gib"],
+        local_ssd_gb=entry.get("local_ssd_gb"),
+        arch=entry["arch"],
+        spot_only=entry.get("spot_only", False),
+        legacy_reason=entry.get("legacy", ""),
+        recalled=tuple(entry.get("recalled", ())),
+        notes=entry.get("notes", ""),
+        source=catalogue()["sources"][entry["source"]],
+        as_of=entry["as_of"],
     )
 
 
 def providers_of(provider: str | None) -> tuple[str, ...]:
-    """Return the one that is named; for None those whose lists were read region by region.
+    """Return the provider that is named; for None, all whose lists were read region by region.
 
-    The others have few prices, of one source, and not the regions that sell a type: they are shown where they are
-    named. Raises InvalidRequest for one that the catalogue lacks.
+    The others have few prices, of one source, without the regions that sell a type: they are used only where they are
+    named. Raises InvalidRequest for one that the catalogue does not have.
     """
     if provider is None:
-        return BY_REGION
-    if provider in LISTED:
+        return PROVIDERS_LISTED_BY_REGION
+    if provider in LISTED_PROVIDERS:
         return (provider,)
-    raise unknown("provider", provider, LISTED, "--provider")
+    raise unknown_name("provider", provider, LISTED_PROVIDERS, "--provider")
 
 
-def unknown(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:
-    """Return the error for a name that the catalogue does not have, with the near one."""
-    way = f"Run: {see}" if see else ""
+def unknown_name(what: str, value: str, known: Iterable[str], field: str, *, see: str = "") -> InvalidRequest:
+    """Return the error for a name that the catalogue does not have, with the nearest one."""
+    remedy = f"Run: {see}" if see else ""
     return unknown_word(
-        f"The catalogue has no {what} {value!r}", value, sorted(known), field=field, use="Use {}.", next=way
+        f"The catalogue has no {what} {value!r}", value, sorted(known), field=field, use="Use {}.", next=remedy
     )
 
 
 def driver_for(gpu: str) -> GpuDriver | None:
-    """Return what drives a GPU, by its name in the catalogue; None for one whose generation is not known."""
-    spec = named_gpu(gpu)
+    """Return the driver for a GPU, by its name in the catalogue; None for one whose architecture is not known."""
+    spec = gpu_by_name(gpu)
     family = "" if spec is None else spec.architecture
     drivers = catalogue()["drivers"]
     return next((GpuDriver(**row) for row in drivers if family and family.startswith(row["family"])), None)
 
 
-def public_images(provider: str, use: str, machine: str) -> tuple[PublicImage, ...]:
+def public_images(provider: str, use: str, architecture: str) -> tuple[PublicImage, ...]:
     """Return the images of a provider for `use` (`cuda` or `plain`) on a kind of processor, the preferred one first."""
     images = (PublicImage(**row) for row in catalogue()["images"])
-    return tuple(image for image in images if (image.provider, image.use, image.machine) == (provider, use, machine))
+    return tuple(
+        image for image in images if (image.provider, image.use, image.machine) == (provider, use, architecture)
+    )
 
 
-def gpu_named(name: str) -> GpuSpec | None:
-    """Return what the catalogue knows of the one GPU that a desktop's file means; None where it knows none."""
+def find_gpu(name: str) -> GpuSpec | None:
+    """Return the one GPU that a spelling matches, as `gpu` does; None where it matches none, or several."""
     try:
         return gpu(name)
     except InvalidRequest:
@@ -341,7 +356,7 @@ def gpu_named(name: str) -> GpuSpec | None:
 
 
 def gpu_of(machine: Machine) -> Accelerator | None:
-    """Return the GPUs of a machine, None for none, or where nobody knows; `knows_gpus` tells which."""
+    """Return the GPUs of a machine; None if it has none, or they are not known: `knows_gpus` says which."""
     if machine.accelerators:
         return Accelerator(*machine.accelerators[0])
     if machine.accelerators is not None:
@@ -357,14 +372,14 @@ def knows_gpus(machine: Machine) -> bool:
     return machine.accelerators is not None or gpu_of(machine) is not None
 
 
-def speeds(desktop: Desktop, work: Workload) -> Callable[[Accelerator], SpeedRatio]:
-    """Return what says how many hours of a GPU an hour of one of the desktop's does: the same where nobody knows."""
-    its = gpu_named(desktop.gpu)
+def speed_ratios(desktop: Desktop, work: Workload) -> Callable[[Accelerator], SpeedRatio]:
+    """Return a function that gives a GPU's speed ratio to the desktop's GPU; `EQUAL` where it is not known."""
+    desktop_gpu = find_gpu(desktop.gpu)
 
     @cache
     def speed(name: str, memory_gib: float | None) -> SpeedRatio:
-        other = spec_of(name, memory_gib)
-        found = speed_ratio(its, other, work) if its and other else None
-        return found or EQUAL_SPEED
+        other_gpu = spec_of(name, memory_gib)
+        ratio = speed_ratio(desktop_gpu, other_gpu, work) if desktop_gpu and other_gpu else None
+        return ratio or EQUAL_SPEED
 
     return lambda gpu: speed(gpu.name, gpu.memory_gib)

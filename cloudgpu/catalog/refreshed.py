@@ -1,4 +1,4 @@
-"""The refreshed price list of each provider: one file, read over the embedded prices and written as a whole."""
+"""The refreshed price list of each provider: one file, whose prices replace the embedded ones; written as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part of a price list as it last answered whole; a row may be older, where a newer price was held back."""
+    """A part of a price list as it last answered completely; a row may be older, if a newer price was held back."""
 
     asked_at: datetime
     rows: tuple[PriceRow, ...]
@@ -44,68 +44,75 @@ class StoredPrices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Index:
-    """The same prices as mappings: `machines` by type, `storage` by kind. Compared by identity."""
+class PriceIndex:
+    """The same prices as mappings: `machines` by type, then region and market; `storage` by kind, then region.
+
+    Compared by identity, so that it can be the key of a cache.
+    """
 
     machines: Mapping[str, Mapping[tuple[str, Market], PriceRow]]
     storage: Mapping[str, Mapping[str, PriceRow]]
 
 
-_EMPTY = Index({}, {})
+_EMPTY_INDEX = PriceIndex({}, {})
 
 
-def file_of(provider: str, *, before: bool = False) -> Path | None:
-    """Return where a provider's list is kept (`before`: that of the refresh before); None where no directory is set."""
-    parent = directory()
-    return None if parent is None else parent / (f"{provider}.before.json" if before else f"{provider}.json")
+def price_list_file(provider: str, *, before: bool = False) -> Path | None:
+    """Return the file of a provider's list (`before`: the previous list); None where no directory is set."""
+    price_directory = directory()
+    return (
+        None
+        if price_directory is None
+        else price_directory / (f"{provider}.before.json" if before else f"{provider}.json")
+    )
 
 
-def index(provider: str) -> Index:
-    """Return the refreshed prices of a provider; none where there are none, or the file is damaged.
+def price_index(provider: str) -> PriceIndex:
+    """Return the refreshed prices of a provider; empty where there are none, or the file is damaged.
 
-    A damaged file is no reason to stop: the embedded prices are used, with their own dates. `stored` raises for it.
+    With a damaged file, the embedded prices are used, with their own dates; `stored_prices` raises for it.
     """
-    file = file_of(provider)
+    file = price_list_file(provider)
     try:
         stat = None if file is None else file.stat()
     except OSError:
         stat = None
-    return _EMPTY if stat is None else _index(provider, file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    return _EMPTY_INDEX if stat is None else _cached_index(provider, file, stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
 @lru_cache(maxsize=8)
-def _index(provider: str, file: Path, *_stamp: int) -> Index:
+def _cached_index(provider: str, file: Path, *_stamp: int) -> PriceIndex:
     try:
-        stored_list = read(provider, file)
+        prices = read_price_list(provider, file)
     except InvalidRequest:
-        return _EMPTY
+        return _EMPTY_INDEX
     machines: dict[str, dict[tuple[str, Market], PriceRow]] = {}
     storage: dict[str, dict[str, PriceRow]] = {}
-    for row in stored_list.rows():
+    for row in prices.rows():
         if row.key.market is None:
             storage.setdefault(row.key.item, {})[row.key.region] = row
         else:
             machines.setdefault(row.key.item, {})[row.key.region, row.key.market] = row
-    return Index(machines, storage)
+    return PriceIndex(machines, storage)
 
 
-def stored(provider: str, *, before: bool = False) -> StoredPrices:
-    """Return a provider's stored list; raise InvalidRequest for a file of another program, or a damaged one."""
-    file = file_of(provider, before=before)
-    return StoredPrices(provider) if file is None or not file.exists() else read(provider, file)
+def stored_prices(provider: str, *, before: bool = False) -> StoredPrices:
+    """Return a provider's stored list (`before`: the previous one); raise InvalidRequest for a damaged file."""
+    file = price_list_file(provider, before=before)
+    return StoredPrices(provider) if file is None or not file.exists() else read_price_list(provider, file)
 
 
-def read(provider: str, file: Path) -> StoredPrices:
-    """Return what a file says; raise InvalidRequest, with the remedy, for a damaged one."""
+def read_price_list(provider: str, file: Path) -> StoredPrices:
+    """Return the price list in a file; raise InvalidRequest, with the remedy, for a damaged one."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-        if (value["format"], value["provider"]) != (FORMAT, provider):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if (content["format"], content["provider"]) != (FORMAT, provider):
             raise ValueError("of another format or provider")  # noqa: TRY301
         parts = {
-            scope: StoredPart(from_iso(part["asked_at"]), tuple(map(_row, part["rows"])))
-            for scope, part in value["parts"].items()
+            scope: StoredPart(from_iso(part["asked_at"]), tuple(map(_row_from_json, part["rows"])))
+            for scope, part in content["parts"].items()
         }
-        return StoredPrices(provider, parts, tuple(map(_row, value["held"])))
+        return StoredPrices(provider, parts, tuple(map(_row_from_json, content["held"])))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise InvalidRequest(
             f"The refreshed prices of {provider} cannot be read ({type(error).__name__}): the embedded ones are used.",
@@ -115,16 +122,16 @@ def read(provider: str, file: Path) -> StoredPrices:
         ) from error
 
 
-def write(value: StoredPrices) -> None:
-    """Replace a provider's stored list atomically; keep the previous one in `PROVIDER.before.json`."""
-    file, before = file_of(value.provider), file_of(value.provider, before=True)
+def write_price_list(prices: StoredPrices) -> None:
+    """Replace a provider's stored list atomically; the previous one is then in `PROVIDER.before.json`."""
+    file, before = price_list_file(prices.provider), price_list_file(prices.provider, before=True)
     if file is None or before is None:
         message = "no directory for refreshed prices is set"
         raise RuntimeError(message)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if file.exists():
         _replace_file(before, file.read_bytes())
-    _replace_file(file, (json.dumps(_as_json(value), indent=None, separators=(",", ":")) + "\n").encode())
+    _replace_file(file, (json.dumps(_as_json(prices), indent=None, separators=(",", ":")) + "\n").encode())
 
 
 def _replace_file(file: Path, text: bytes) -> None:
@@ -139,16 +146,16 @@ def _replace_file(file: Path, text: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _as_json(value: StoredPrices) -> dict[str, Any]:
+def _as_json(prices: StoredPrices) -> dict[str, Any]:
     parts = {
         scope: {"asked_at": iso(part.asked_at), "rows": [_row_as_json(row) for row in part.rows]}
-        for scope, part in sorted(value.parts.items())
+        for scope, part in sorted(prices.parts.items())
     }
     return {
         "format": FORMAT,
-        "provider": value.provider,
+        "provider": prices.provider,
         "parts": parts,
-        "held": [_row_as_json(row) for row in value.held_back],
+        "held": [_row_as_json(row) for row in prices.held_back],
     }
 
 
@@ -167,7 +174,7 @@ def _row_as_json(row: PriceRow) -> list[Any]:
     ]
 
 
-def _row(values: list[Any]) -> PriceRow:
+def _row_from_json(values: list[Any]) -> PriceRow:
     item, region, market, unit, nanos, source, as_of, basis, note = values
     if not isinstance(nanos, int) or nanos <= 0:
         message = f"{nanos!r} is not a price"

@@ -1,4 +1,4 @@
-"""What the wording of the facts means: which are legacy, derived, recalled or undated, and which regions exist."""
+"""How the wording of the facts is read: what is legacy, derived or recalled; and which providers and regions exist."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cloudgpu.core.catalog.catalog import ANY, MARKETPLACES
 CsvRow = dict[str, str]
 
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod")
-LISTED = (*PROVIDERS, *MARKETPLACES)
-BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
-PARTLY = ("runpod",)  # whose lists lack much of what it sells: GPUs, and how many of them
+LISTED_PROVIDERS = (*PROVIDERS, *MARKETPLACES)
+PROVIDERS_LISTED_BY_REGION = ("aws", "gcp", "azure")  # whose lists were read region by region
+PARTLY_LISTED_PROVIDERS = ("runpod",)  # whose lists lack many GPUs and GPU counts that they sell
 _RESTRICTED = re.compile(r"us-gov-.*|us-iso.*|cn-.*|usgov.*|usdod.*|china.*")
-# The day on which the facts were compiled: retirements announced for earlier have happened.
-COMPILED = date(2026, 11, 20)
+# The day on which the facts were compiled: retirements announced for an earlier day have happened.
+COMPILED_ON = date(2026, 11, 20)
 
 REGIONS = {
     "aws": """
@@ -41,8 +41,8 @@ REGIONS = {
         us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3""".split(),
 }
 
-UNSIZED = ("runpod", "vast")  # rent containers, and their lists say nothing of processors and memory
-# What a machine is billed with: priced in every region that has GPU machines, so that no plan is a guess.
+PROVIDERS_WITHOUT_SIZES = ("runpod", "vast")  # rent containers; their lists give no vCPUs and no memory
+# Kinds that machines are billed for, which need a price in every region with GPU machines, so that no plan is a guess.
 PRICED_EVERYWHERE = {
     "lambda": (),
     "vast": (),
@@ -76,42 +76,48 @@ MI25_SHARES = {
 # Google sells these GPUs apart from the machine; the facts' names of the parts.
 ATTACHED_GPUS = {"T4": "nvidia-tesla-t4", "V100-16GB": "nvidia-tesla-v100", "P100": "nvidia-tesla-p100",
             "P4": "nvidia-tesla-p4", "K80": "nvidia-tesla-k80"}  # fmt: skip
-# The Spot Advisor's words for the part of spot machines that are taken in a month, as the least and the most.
-SPOT_LOSS = {"<5%": (0.0, 0.05), "5-10%": (0.05, 0.1), "10-15%": (0.1, 0.15), "15-20%": (0.15, 0.2), ">20%": (0.2, 1.0)}
+# The Spot Advisor's ranges for the share of spot machines interrupted in a month, as the lowest and the highest.
+SPOT_INTERRUPTION_RANGES = {
+    "<5%": (0.0, 0.05),
+    "5-10%": (0.05, 0.1),
+    "10-15%": (0.1, 0.15),
+    "15-20%": (0.15, 0.2),
+    ">20%": (0.2, 1.0),
+}
 MIN_CPUS_PER_GPU, MAX_CPUS_PER_GPU = 2, 8  # of an n1 host where the facts name no limit
 
 
 # The families of types that a quota of AWS counts: the letters of a type's name, or those and its generation.
-_STANDARD = "a c d h i im is m r t z"
+_STANDARD_FAMILIES = "a c d h i im is m r t z"
 QUOTA_FAMILIES = {
     "L-417A185B": "p",
     "L-7212CCBC": "p2 p3 p4",
     "L-C4BD4855": "p5 p6",  # P6 by one source alone
     "L-DB2E81BA": "g gr vt",
     "L-3819A6DF": "g gr vt",
-    "L-1216C47A": _STANDARD,
-    "L-34B43A08": _STANDARD,
+    "L-1216C47A": _STANDARD_FAMILIES,
+    "L-34B43A08": _STANDARD_FAMILIES,
 }
 
 # A quota of Google counts GPUs of one kind: of the newer ones the GPU family stands in its code.
-_GPUS_WITH_MACHINE = ("A100-40GB", "A100-80GB", "L4")  # with their machines
-_OF_ALL = "GPUS_ALL_REGIONS"  # counts every GPU of a project, wherever and on whatever market
-_BY_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
-_IN_FAMILY = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
+_GPUS_WITH_OWN_MACHINES = ("A100-40GB", "A100-80GB", "L4")  # sold as part of a machine type
+_ALL_REGIONS_QUOTA = "GPUS_ALL_REGIONS"  # counts every GPU of a project, wherever and on whatever market
+_FAMILY_QUOTA = "GPUS-PER-GPU-FAMILY-per-project-region"
+_FAMILY_CODES = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
 
 
 def add_more_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
-    """Return the facts with the clouds whose types have one price everywhere, as rows of types and of prices.
+    """Return the facts with types and prices of the clouds whose types have one price everywhere.
 
-    Whether a region has a type at all, only the cloud itself says.
+    Such a type is listed for all regions of its cloud, though a region may not sell it.
     """
-    more = facts["more_clouds"]
-    empty = dict.fromkeys(("local_ssd_gib", "local_ssd_unit", "notes"), "")
-    types = [{**empty, **row} for row in more]
-    unsold = dict.fromkeys(("price_spot_usd_hr", "spot_basis", "as_of_spot"), "")
+    rows = facts["more_clouds"]
+    no_disk = dict.fromkeys(("local_ssd_gib", "local_ssd_unit", "notes"), "")
+    types = [{**no_disk, **row} for row in rows]
+    no_spot_price = dict.fromkeys(("price_spot_usd_hr", "spot_basis", "as_of_spot"), "")
     prices = [
-        {**unsold, **row, "region": region, "as_of_on_demand": row["as_of"]}
-        for row in more
+        {**no_spot_price, **row, "region": region, "as_of_on_demand": row["as_of"]}
+        for row in rows
         for region in REGIONS.get(row["cloud"], ())
     ]
     tables = {"gpu_instances": [*facts["gpu_instances"], *types], "prices": [*facts["prices"], *prices]}
@@ -119,26 +125,26 @@ def add_more_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
 
 
 def is_supported(row: CsvRow) -> bool:
-    """Say whether a row of the facts is one of ours: a provider we have, and a region that anyone may use."""
-    return row.get("cloud", "aws") in LISTED and not _RESTRICTED.fullmatch(row.get("region", ""))
+    """Say whether a row of the facts is of a provider in the catalogue, and of a region that anyone may use."""
+    return row.get("cloud", "aws") in LISTED_PROVIDERS and not _RESTRICTED.fullmatch(row.get("region", ""))
 
 
 def plain_source(text: str) -> str:
-    """Return a source in words that mean something elsewhere: without the ids of one search of one day."""
+    """Return a source without the ids of the search that found it, which mean nothing to readers."""
     return re.sub(r"\b[a-z]+_[a-z]+ (?=excerpts)", "", re.sub(r" \([a-z]+_[a-z]+ (?:id \d+|hits)\)", "", text))
 
 
 def legacy_reason(row: CsvRow) -> str:
     """Return why a type can probably not be launched any more, from its notes; empty when nothing says so."""
     notes = row["notes"]
-    for pattern, reason in _LEGACY:
+    for pattern, reason in _LEGACY_NOTES:
         match = re.search(pattern, notes)
-        if match and (not match.groups() or date.fromisoformat(match[1]) <= COMPILED):
+        if match and (not match.groups() or date.fromisoformat(match[1]) <= COMPILED_ON):
             return match.expand(reason)
     return ""
 
 
-_LEGACY = (  # the first that fits
+_LEGACY_NOTES = (  # the first pattern that matches the notes counts
     (r"RETIRED (20\d\d-\d\d-\d\d)", r"retired \1, though its price is still published"),
     (r"retirement announced (?:for )?(20\d\d-\d\d-\d\d)", r"its retirement was announced for \1"),
     (r"LEGACY: family in .* absent from", "an old family, no longer in AWS's list of types, though still priced"),
@@ -149,15 +155,15 @@ _LEGACY = (  # the first that fits
 
 
 def unverified_facts(row: CsvRow) -> list[str]:
-    """Return which of a type's facts rest on memory."""
+    """Return which facts of a type were recalled, and are not from a source."""
     notes, source = row["notes"], row["source"]
-    named = {
+    recalled = {
         "share": row["instance_type"] in MI25_SHARES or ("partition" in notes and "recalled" in notes),
         "shape": "shape recalled" in notes,
         "count": "counts recalled" in source,
         "spot_only": spot_only(row),
     }
-    return [name for name, is_so in named.items() if is_so]
+    return [name for name, is_recalled in recalled.items() if is_recalled]
 
 
 def spot_only(row: CsvRow) -> bool:
@@ -181,19 +187,19 @@ def price_basis(text: str) -> str:
 def confirmed_prices(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:
     """Yield each price that a newer source confirms: the source's row, the machine type, and the price there."""
     for row in facts["confirmations"]:
-        for one in row["prices"].split():
-            name, _, price = one.partition("=")
+        for entry in row["prices"].split():
+            name, _, price = entry.partition("=")
             yield row, name, price
 
 
 def lowest_number(text: str) -> float | None:
-    """Return the lowest number in a figure of the facts (`180 usable/192 marketing` is 180), None for an empty one."""
+    """Return the first number in a text, which is the lowest (`180 usable/192 marketing` is 180); None for none."""
     match = re.search(r"[0-9]+(?:\.[0-9]+)?", text)
     return None if match is None else float(match[0])
 
 
 def why_unknown(provider: str, name: str) -> str:
-    """Return why a price of a type without a row of its own is left out."""
+    """Return why a price is omitted whose type has no row of its own."""
     if name.endswith("_Promo"):
         return "a promotional meter of a retired size"
     if name.startswith("accelerator:"):
@@ -202,7 +208,7 @@ def why_unknown(provider: str, name: str) -> str:
 
 
 def quota_families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]:
-    """Return what quotas name a type by: at AWS `p3dn.24xlarge` is of `p` and of `p3`; at Google the GPU counts."""
+    """Return the families by which quotas count a type: at AWS `p` and `p3` for `p3dn.24xlarge`; at Google its GPU."""
     if provider == "gcp":
         return () if gpu is None else (gpu,)
     match = re.match(r"([a-z]+)(\d+)", name) if provider == "aws" else None
@@ -210,20 +216,26 @@ def quota_families(provider: str, name: str, gpu: str | None) -> tuple[str, ...]
 
 
 def counted_quotas(row: CsvRow) -> list[dict[str, Any]]:
-    """Return the quotas that a row of the facts is about: code, name, market, and the families that each counts."""
+    """Return the quotas that a row of the facts describes: code, name, market, and the families that each counts."""
     code, market = row["code_or_metric"], row["market"].replace("-", "_")
     if code in QUOTA_FAMILIES:
         return [_counted_quota(code, row["name_or_note"], market, QUOTA_FAMILIES[code])]
-    if row["cloud"] == "gcp" and row["family"] in (*ATTACHED_GPUS, *_GPUS_WITH_MACHINE):
-        sort = "Spot" if market == "spot" else "Running"
-        return [_counted_quota(code, f"{sort} {row['family']} GPUs", market, row["family"])]
-    named: list[tuple[str, str, str]] = []
-    if code == _OF_ALL:
-        named = [(code, "GPUs in all regions", ANY)]
-    elif code.startswith(_BY_FAMILY):
-        named = [(f"{_BY_FAMILY}:{family}", f"{gpu} GPUs", gpu) for gpu, family in _IN_FAMILY.items() if family in code]
-    return [_counted_quota(one, name, on, gpu) for one, name, gpu in named for on in ("on_demand", "spot")]
+    if row["cloud"] == "gcp" and row["family"] in (*ATTACHED_GPUS, *_GPUS_WITH_OWN_MACHINES):
+        usage = "Spot" if market == "spot" else "Running"
+        return [_counted_quota(code, f"{usage} {row['family']} GPUs", market, row["family"])]
+    quotas: list[tuple[str, str, str]] = []
+    if code == _ALL_REGIONS_QUOTA:
+        quotas = [(code, "GPUs in all regions", ANY)]
+    elif code.startswith(_FAMILY_QUOTA):
+        quotas = [
+            (f"{_FAMILY_QUOTA}:{family}", f"{gpu} GPUs", gpu) for gpu, family in _FAMILY_CODES.items() if family in code
+        ]
+    return [
+        _counted_quota(quota_code, name, quota_market, gpu)
+        for quota_code, name, gpu in quotas
+        for quota_market in ("on_demand", "spot")
+    ]
 
 
-def _counted_quota(code: str, name: str, market: str, counted: str) -> dict[str, Any]:
-    return {"code": code, "name": name, "market": market, "families": counted.split()}
+def _counted_quota(code: str, name: str, market: str, families: str) -> dict[str, Any]:
+    return {"code": code, "name": name, "market": market, "families": families.split()}

@@ -1,11 +1,11 @@
-"""Takes over what a price list answered: what moved, what was held back, what stays as it was. Writes nothing."""
+"""Merges a provider's answer into the stored price list: what moved, what is held back, what stays. Writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cloudgpu.catalog.read import catalogue, embedded, listed_price, regions
+from cloudgpu.catalog.read import catalogue, embedded_prices, listed_price, regions
 from cloudgpu.catalog.refreshed import StoredPart, StoredPrices
 from cloudgpu.catalog.storage import embedded_storage, storage_kinds
 from cloudgpu.core.catalog.catalog import DiskPrice, ListedPrice
@@ -25,14 +25,15 @@ from cloudgpu.core.model.offers import Basis, Market
 
 @dataclass(frozen=True, slots=True)
 class MergedPrices:
-    """What came of a price list. `kept` is what stands of it; `unknown` are machines that the catalogue lacks.
+    """The result of a merge. `stored` is the new price list; `unknown` are types that the catalogue lacks.
 
-    `silent` are the parts that did not answer, or answered without any price: what was known of them stands, with its
-    date. `unnamed` are prices on demand of today's types that an answer did not renew.
+    `renewed` counts the prices that the answer renewed. `unanswered` are the parts that did not answer, or answered
+    without any price: their old prices stay, with their dates. `not_renewed` are types sold today whose on-demand price
+    the answer did not renew.
     """
 
-    kept: StoredPrices
-    prices: int
+    stored: StoredPrices
+    renewed: int
     moves: tuple[ListPriceChange, ...]
     refused: tuple[RefusedRow, ...]
     unanswered: tuple[Unanswered, ...]
@@ -40,116 +41,120 @@ class MergedPrices:
     not_renewed: tuple[str, ...]
 
 
-def merge_prices(before: StoredPrices, answer: PriceList, most: float, *, accept: bool) -> MergedPrices:
-    """Return what stands after an answer: whole parts replace the same parts; a price that moved too far is held back.
+def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *, accept: bool) -> MergedPrices:
+    """Return the price list after an answer: each answered part replaces the same part of `previous`.
 
-    `most`: a price that is more than so many times the last one, or less than one so many times smaller, is held
-    back and the last one stands with its date, unless `accept` says to take it.
+    A price that rose or fell by more than `max_factor` is held back, and the last one stays with its date, unless
+    `accept` is set.
     """
-    known = {row.key: row for row in before.rows()}
+    known_rows = {row.key: row for row in previous.rows()}
     parts, moves, held_back, unanswered = (
-        dict(before.parts),
+        dict(previous.parts),
         list[ListPriceChange](),
         list[PriceRow](),
         list(answer.unanswered),
     )
-    names = set(catalogue()["types"][answer.provider])
-    unknown = set[str]()
+    known_types = set(catalogue()["types"][answer.provider])
+    unknown_types = set[str]()
     for part in answer.parts:
-        unknown |= {row.key.item for row in part.rows if row.key.market and row.key.item not in names}
-        rows = [row for row in part.rows if row.key.market is None or row.key.item in names]
+        unknown_types |= {row.key.item for row in part.rows if row.key.market and row.key.item not in known_types}
+        rows = [row for row in part.rows if row.key.market is None or row.key.item in known_types]
         if not rows:
-            if part.scope in before.parts or part.region in ("", *regions(answer.provider)):
+            if part.scope in previous.parts or part.region in ("", *regions(answer.provider)):
                 unanswered.append(Unanswered(part.scope, "it answered without a single price that the catalogue knows"))
             continue  # a region in which nothing was known to be sold sells nothing
-        moved = [(row, _moved(known.get(row.key), row, answer.provider, most, accept=accept)) for row in rows]
-        moves += [one for _, one in moved if one is not None]
-        held_back += [row for row, one in moved if one is not None and not one.is_accepted]
-        in_use = (*_rows_in_use(moved, known), *_unrefused_rows(before, part))
+        rows_and_moves = [
+            (row, _move(known_rows.get(row.key), row, answer.provider, max_factor, accept=accept)) for row in rows
+        ]
+        moves += [one for _, one in rows_and_moves if one is not None]
+        held_back += [row for row, one in rows_and_moves if one is not None and not one.is_accepted]
+        in_use = (*_rows_in_use(rows_and_moves, known_rows), *_unrefused_rows(previous, part))
         parts[part.scope] = StoredPart(part.asked_at, in_use)
-    asked_now = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
-    earlier = _earlier_held_back(before, held_back, parts, asked_now)
-    renewed = {row.key for part in answer.parts if part.scope in asked_now for row in part.rows}
+    answered_scopes = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
+    earlier = _earlier_held_back(previous, held_back, parts, answered_scopes)
+    renewed = {row.key for part in answer.parts if part.scope in answered_scopes for row in part.rows}
     return MergedPrices(
-        kept=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
-        prices=len(renewed) - len(held_back),
+        stored=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
+        renewed=len(renewed) - len(held_back),
         moves=tuple(moves),
         refused=tuple(one for part in answer.parts for one in part.refused),
         unanswered=tuple(unanswered),
-        unknown=tuple(sorted(unknown)),
-        not_renewed=tuple(_not_renewed(answer, asked_now, renewed)),
+        unknown=tuple(sorted(unknown_types)),
+        not_renewed=tuple(_not_renewed(answer, answered_scopes, renewed)),
     )
 
 
-def _moved(
-    known: PriceRow | None, row: PriceRow, provider: str, most: float, *, accept: bool
+def _move(
+    known_row: PriceRow | None, row: PriceRow, provider: str, max_factor: float, *, accept: bool
 ) -> ListPriceChange | None:
-    previous = known or embedded_row(provider, row.key)
-    return None if previous is None else price_change(previous, row, most, accept=accept)
+    previous = known_row or embedded_row(provider, row.key)
+    return None if previous is None else price_change(previous, row, max_factor, accept=accept)
 
 
 def _rows_in_use(
-    moved: list[tuple[PriceRow, ListPriceChange | None]], known: dict[RowKey, PriceRow]
+    rows_and_moves: list[tuple[PriceRow, ListPriceChange | None]], known_rows: dict[RowKey, PriceRow]
 ) -> Iterator[PriceRow]:
-    """Yield what is used from now on: of a price that was held back, the last refreshed one (or the embedded one)."""
-    for row, move in moved:
+    """Yield the rows in use from now on; for a price that was held back, the last refreshed one, if there is one."""
+    for row, move in rows_and_moves:
         if move is None or move.is_accepted:
             yield row
-        elif row.key in known:
-            yield known[row.key]
+        elif row.key in known_rows:
+            yield known_rows[row.key]
 
 
-def _unrefused_rows(before: StoredPrices, part: PricePart) -> Iterator[PriceRow]:
-    """Yield what a part said last time and not now, if some of its rows were refused: that is no word of withdrawal."""
-    last = before.parts.get(part.scope)
+def _unrefused_rows(previous: StoredPrices, part: PricePart) -> Iterator[PriceRow]:
+    """Yield a part's last rows that are missing now, if some of its rows were refused: they may be the missing ones."""
+    last_part = previous.parts.get(part.scope)
     answered = {row.key for row in part.rows}
-    if part.refused and last is not None:
-        yield from (row for row in last.rows if row.key not in answered)
+    if part.refused and last_part is not None:
+        yield from (row for row in last_part.rows if row.key not in answered)
 
 
 def _earlier_held_back(
-    before: StoredPrices, held_back: list[PriceRow], parts: dict[str, StoredPart], asked_now: set[str]
+    previous: StoredPrices, held_back: list[PriceRow], parts: dict[str, StoredPart], answered_scopes: set[str]
 ) -> Iterator[PriceRow]:
-    """Yield what was held back before and was not asked about this time."""
-    answered = {row.key for scope in asked_now for row in parts[scope].rows} | {row.key for row in held_back}
-    yield from (row for row in before.held_back if row.key not in answered)
+    """Yield the prices that were held back before and are not in the parts that answered this time."""
+    answered = {row.key for scope in answered_scopes for row in parts[scope].rows} | {row.key for row in held_back}
+    yield from (row for row in previous.held_back if row.key not in answered)
 
 
-def _not_renewed(answer: PriceList, asked_now: set[str], renewed: set[RowKey]) -> Iterator[str]:
-    regions = {row.key.region for part in answer.parts if part.scope in asked_now for row in _on_demand(part)}
-    for name, shape in catalogue()["types"][answer.provider].items():
-        for region in sorted(regions) if not shape.get("legacy") and not shape.get("spot_only") else ():
+def _not_renewed(answer: PriceList, answered_scopes: set[str], renewed: set[RowKey]) -> Iterator[str]:
+    regions = {
+        row.key.region for part in answer.parts if part.scope in answered_scopes for row in _on_demand_rows(part)
+    }
+    for name, type_entry in catalogue()["types"][answer.provider].items():
+        for region in sorted(regions) if not type_entry.get("legacy") and not type_entry.get("spot_only") else ():
             key = RowKey(name, region, Market.ON_DEMAND)
             if key not in renewed and listed_price(answer.provider, name, region, Market.ON_DEMAND):
                 yield f"{name} in {region}"
 
 
-def _on_demand(part: PricePart) -> Iterator[PriceRow]:
+def _on_demand_rows(part: PricePart) -> Iterator[PriceRow]:
     return (row for row in part.rows if row.key.market is Market.ON_DEMAND)
 
 
 def embedded_row(provider: str, key: RowKey) -> PriceRow | None:
-    """Return the embedded price of the same thing; None where there is none."""
+    """Return the embedded price for a key; None where there is none."""
     if key.market is None:
         prices = [price for price in embedded_storage(provider, key.item) if price.region == key.region and price.as_of]
         return storage_row(max(prices, key=lambda price: price.price)) if prices else None
-    listed = (one for one in embedded(provider, key.item) if (one.region, one.market) == (key.region, key.market))
-    return next((machine_row(key.item, price) for price in listed), None)
+    candidates = (price for price in embedded_prices(provider, key.item) if price.region == key.region)
+    return next((machine_row(key.item, price) for price in candidates if price.market is key.market), None)
 
 
 def embedded_rows(provider: str) -> Iterator[PriceRow]:
     """Yield every embedded price of a provider that has a date."""
     for name in catalogue()["prices"][provider]:
-        yield from (machine_row(name, price) for price in embedded(provider, name))
+        yield from (machine_row(name, price) for price in embedded_prices(provider, name))
     for kind in storage_kinds(provider):
         yield from (storage_row(price) for price in embedded_storage(provider, kind) if price.as_of)
 
 
-def machine_row(name: str, one: ListedPrice) -> PriceRow:
+def machine_row(name: str, listed: ListedPrice) -> PriceRow:
     """Return a listed price of a machine as a row."""
-    price = one.price
-    key = RowKey(name, one.region, one.market)
-    return PriceRow(key, PER_HOUR, price.per_hour, price.source, price.as_of, price.basis, one.check)
+    price = listed.price
+    key = RowKey(name, listed.region, listed.market)
+    return PriceRow(key, PER_HOUR, price.per_hour, price.source, price.as_of, price.basis, listed.check)
 
 
 def storage_row(price: DiskPrice) -> PriceRow:

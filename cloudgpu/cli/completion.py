@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.config.files.user_files import file_names, find_home
+from cloudgpu.config.files.user_files import find_home, yaml_names
 from cloudgpu.errors import CloudgpuError
 
 CompletionSource = Callable[[Mapping[str, Any]], Iterable[str]]  # of the options that were typed before
@@ -96,7 +96,7 @@ def _regions(typed: Mapping[str, Any]) -> Iterable[str]:
 
 def _files(kind: str, _: Mapping[str, Any]) -> Iterable[str]:
     """Return the `templates` or `policies`: the project's, the user's own, the shipped ones; limits are no policy."""
-    names = file_names(kind, (Path.cwd() / ".cloudgpu" / kind, find_home(os.environ).root / kind))
+    names = yaml_names(kind, (Path.cwd() / ".cloudgpu" / kind, find_home(os.environ).root / kind))
     return (name for name in names if (kind, name) != ("policies", "limits"))
 
 

@@ -1,4 +1,4 @@
-"""Reads budgets that stand in files: one YAML file for each in policies/budgets, called as the file."""
+"""Reads budgets from files: one YAML file for each in policies/budgets; the file's name is the budget's."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ _RATE_KEYS = ("rate", "rate_as_of")
 def load_budgets(search: Sequence[Path]) -> tuple[Budget, ...]:
     """Return the budgets of every `*.yaml` in these directories, sorted by name; `place` is the file of each.
 
-    Raises InvalidRequest, with file and line, for the first fault, and for a name that two files have: which of them
+    Raises InvalidRequest, with file and line, for the first error, and for a name that two files have: which of them
     counts is not to be guessed.
     """
     files = sorted(file for directory in search for file in directory.glob("*.yaml"))
-    found: dict[str, Budget] = {}
+    budgets: dict[str, Budget] = {}
     for file in files:
         table = read_yaml(file)
         if table is None:
             continue
         budget = budget_of(table, file.stem)
-        if budget.name in found:
-            raise _duplicate_name(budget, found[budget.name])
-        found[budget.name] = budget
-    return tuple(found[name] for name in sorted(found))
+        if budget.name in budgets:
+            raise _duplicate_name(budget, budgets[budget.name])
+        budgets[budget.name] = budget
+    return tuple(budgets[name] for name in sorted(budgets))
 
 
 def budget_of(table: Table, name: str) -> Budget:
-    """Return the budget that a file's table describes; raise InvalidRequest with file and line of a fault."""
+    """Return the budget that a file's table describes; raise InvalidRequest with file and line of an error."""
     try:
-        return _read(table, name)
+        return _read_budget(table, name)
     except InvalidRequest as error:
         if table.path.name in error.message:
             raise
-        way_out = f"{error.next} ({table.path})"
+        remedy = f"{error.next} ({table.path})"
         raise InvalidRequest(
-            f"{error.field}: {error.message}", field=error.field, value=error.value, next=way_out
+            f"{error.field}: {error.message}", field=error.field, value=error.value, next=remedy
         ) from None
 
 
-def _read(table: Table, name: str) -> Budget:
+def _read_budget(table: Table, name: str) -> Budget:
     if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"{table.path.name} cannot be a budget's file: {NAME_RULE}.",
@@ -63,14 +63,14 @@ def _read(table: Table, name: str) -> Budget:
             next=f"Give {table.path} another name.",
         )
     table.check_keys(KEYS, required=("amount", "period"))
-    table.line("description")
-    tz = table.line("tz", "UTC")
+    table.one_line("description")
+    tz = table.one_line("tz", "UTC")
     amount = parsing.parse_amount(_as_written(table, "amount"), _field_label(table, "amount"))
     quoted_limit = _quoted_limit(table, amount)
     budget = Budget(
         name=name,
         limit=parsing.limit_in_usd(amount, quoted_limit, _field_label(table, "amount")),
-        period=parsing.parse_period(table.line("period"), _field_label(table, "period")),
+        period=parsing.parse_period(table.one_line("period"), _field_label(table, "period")),
         scope=_scope(table),
         tz=tz,
         zone=zone_of(tz, field=_field_label(table, "tz")),
@@ -81,23 +81,23 @@ def _read(table: Table, name: str) -> Budget:
 
 
 def _optional_fields(table: Table) -> dict[str, Any]:
-    """Return what of the keys with a default is said."""
-    found: dict[str, Any] = {}
+    """Return the fields of the budget for the optional keys that the file has."""
+    fields: dict[str, Any] = {}
     values = table.values
     if "thresholds" in values:
-        found["thresholds"] = parsing.parse_thresholds(_list(table, "thresholds"), _field_label(table, "thresholds"))
+        fields["thresholds"] = parsing.parse_thresholds(_values(table, "thresholds"), _field_label(table, "thresholds"))
     if "forecast" in values:
         forecast = values["forecast"]
-        found["forecast"] = (
+        fields["forecast"] = (
             None if forecast in (None, "none") else parsing.parse_percent(forecast, _field_label(table, "forecast"))
         )
     if "action" in values:
-        found["actions"] = parsing.parse_actions(map(str, _list(table, "action")), _field_label(table, "action"))
+        fields["actions"] = parsing.parse_actions(map(str, _values(table, "action")), _field_label(table, "action"))
     if "allow_override" in values:
         if not isinstance(values["allow_override"], bool):
-            raise table.fault("allow_override", "has to be true or false", next="Write true or false.")
-        found["allow_override"] = values["allow_override"]
-    return found
+            raise table.error("allow_override", "has to be true or false", next="Write true or false.")
+        fields["allow_override"] = values["allow_override"]
+    return fields
 
 
 def _scope(table: Table) -> Scope:
@@ -105,35 +105,38 @@ def _scope(table: Table) -> Scope:
     if isinstance(scope, str):
         return parsing.parse_scope(scope, _field_label(table, "scope"))
     if not isinstance(scope, dict):
-        raise table.fault("scope", "has to be a table", next="Write `  project: vision` on a line below it.")
+        raise table.error("scope", "has to be a table", next="Write `  project: vision` on a line below it.")
     return parsing.scope_from_values(scope, _field_label(table, "scope"))
 
 
 def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:
-    """Return the currency with the rate that stands in the file: today's would be another one every day."""
-    code = table.line("currency", "USD")
+    """Return the limit in its own currency, at the rate in the file; None for US dollars.
+
+    The rate has to be in the file, since a current rate would change the budget every day.
+    """
+    code = table.one_line("currency", "USD")
     if code.upper() == "USD":
         return None
     for key in _RATE_KEYS:
         if key not in table.values:
-            way_out = "Write how many of it one US dollar is, and as of which day: a budget keeps its rate."
-            raise table.fault(key, f"is missing for {shown(code)}", next=way_out)
+            remedy = "Write how many of it one US dollar is, and as of which day: a budget keeps its rate."
+            raise table.error(key, f"is missing for {shown(code)}", next=remedy)
     try:
         rate = typed_rate(code, _as_written(table, "rate"), _as_written(table, "rate_as_of"))
     except InvalidRequest as error:
-        raise table.fault(
+        raise table.error(
             "rate", f"or its day or currency cannot be read: {error.message}"[:-1], next=str(error.next)
         ) from None
-    return LimitCurrency(amount, replace(rate, source=table.line("rate_source")))
+    return LimitCurrency(amount, replace(rate, source=table.one_line("rate_source")))
 
 
-def _list(table: Table, key: str) -> list[Any]:
+def _values(table: Table, key: str) -> list[Any]:
     value = table.values[key]
     return value if isinstance(value, list) else str(value).split(",")
 
 
 def _as_written(table: Table, key: str) -> str:
-    """Return a number or text as it was written; a table, a list or true as what is none."""
+    """Return a number or a text as it was written; any other value as an error shows it."""
     value = table.values[key]
     if isinstance(value, Decimal):
         return f"{value:f}"

@@ -14,11 +14,18 @@ _AWS_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-# What makes a profile of ~/.aws/config a credential; a region alone does not.
-_AWS_WAYS = ("credential_process", "login_session", "role_arn", "sso_account_id", "sso_session", "sso_start_url")
-_AZURE_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
-# What says that a cloud is meant, beside a credential: a server of one's own, or the identity of the machine itself.
-_ALSO_HERE = {
+# Keys that make a profile of ~/.aws/config a credential; a region alone does not.
+_AWS_CREDENTIAL_KEYS = (
+    "credential_process",
+    "login_session",
+    "role_arn",
+    "sso_account_id",
+    "sso_session",
+    "sso_start_url",
+)
+_AZURE_SECRET_VARIABLES = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+# Variables that show that a cloud is used, beside credentials: another API endpoint, or the identity of the machine.
+_CLOUD_VARIABLES = {
     "gcp": ("CLOUDGPU_GCP_ENDPOINT",),
     "runpod": ("CLOUDGPU_RUNPOD_ENDPOINT",),
     "vast": ("CLOUDGPU_VAST_ENDPOINT",),
@@ -26,13 +33,13 @@ _ALSO_HERE = {
     "lambda": ("CLOUDGPU_LAMBDA_ENDPOINT",),
 }
 _LAMBDA_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
-_AZURE_LOGINS = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
-LARGEST = 1 << 20  # bytes; a file of this size is no list of profiles
+_AZURE_LOGIN_FILES = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
+MAX_FILE_BYTES = 1 << 20  # a larger file is not a list of profiles
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A credential that is there: whose, what it is called, and in which file or variable. Never its value."""
+    """A credential on this computer: its provider, what it is, and in which file or variable. Never its value."""
 
     provider: str
     what: str
@@ -42,56 +49,56 @@ class Credential:
 def find_credentials(environ: Mapping[str, str]) -> tuple[Credential, ...]:
     """Return the credentials that the SDKs would find. Whether they are valid, only the cloud can say."""
     home = Path(environ.get("HOME") or Path.home())
-    found = (_aws, _gcp, _azure, _lambda, _runpod, _vast)
-    return tuple(credential for each in found for credential in each(environ, home))
+    finders = (_aws, _gcp, _azure, _lambda, _runpod, _vast)
+    return tuple(credential for find in finders for credential in find(environ, home))
 
 
-def clouds_here(environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the clouds of which this computer has a credential, or which its environment names. Asks nobody.
+def clouds_with_credentials(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the clouds of which this computer has a credential, or which its environment names. Sends nothing.
 
-    What only a metadata service of the cloud's could tell (the identity of a machine there) is not among them.
+    An identity that only a cloud's metadata service could tell is not among them.
     """
-    named = {kind for kind, names in _ALSO_HERE.items() if any(environ.get(name) for name in names)}
-    return frozenset({one.provider for one in find_credentials(environ)} | named)
+    named = {kind for kind, variables in _CLOUD_VARIABLES.items() if any(environ.get(name) for name in variables)}
+    return frozenset({credential.provider for credential in find_credentials(environ)} | named)
 
 
 def _aws(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
     for name in _AWS_VARIABLES:
         if environ.get(name):
             yield Credential("aws", name, "environment")
-    keys = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials").expanduser()
-    for profile in _profiles(keys):
-        yield Credential("aws", f"profile {profile}", str(keys))
-    config = Path(environ.get("AWS_CONFIG_FILE") or home / ".aws" / "config").expanduser()
-    for section, ways in _profiles(config).items():
-        if section.split()[0] in ("default", "profile") and ways & {*_AWS_WAYS, "aws_access_key_id"}:
-            yield Credential("aws", f"profile {section.removeprefix('profile').strip()}", str(config))
+    credentials_file = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / ".aws" / "credentials").expanduser()
+    for profile in _ini_keys(credentials_file):
+        yield Credential("aws", f"profile {profile}", str(credentials_file))
+    config_file = Path(environ.get("AWS_CONFIG_FILE") or home / ".aws" / "config").expanduser()
+    for section, keys in _ini_keys(config_file).items():
+        if section.split()[0] in ("default", "profile") and keys & {*_AWS_CREDENTIAL_KEYS, "aws_access_key_id"}:
+            yield Credential("aws", f"profile {section.removeprefix('profile').strip()}", str(config_file))
 
 
-def _profiles(file: Path) -> dict[str, set[str]]:
-    """Return the sections of an INI file with the names of their keys. Values are passed over as they are read."""
-    found: dict[str, set[str]] = {}
+def _ini_keys(file: Path) -> dict[str, set[str]]:
+    """Return the sections of an INI file with the names of their keys. Values, which are secret, are dropped."""
+    keys: dict[str, set[str]] = {}
     section = ""
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines.read(LARGEST).splitlines():
+            for line in lines.read(MAX_FILE_BYTES).splitlines():
                 text = line.strip()
                 if text.startswith("[") and "]" in text:
                     section = str(shown(text[1 : text.index("]")].strip()))
                     if section:
-                        found[section] = set()
-                elif section in found and "=" in text:
-                    found[section].add(text.partition("=")[0].strip())
+                        keys[section] = set()
+                elif section in keys and "=" in text:
+                    keys[section].add(text.partition("=")[0].strip())
     except (OSError, ValueError):
         return {}
-    return found
+    return keys
 
 
 def _gcp(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-    if named:
-        there = "" if _is_file(Path(named)) else ", and there is no such file"
-        yield Credential("gcp", "GOOGLE_APPLICATION_CREDENTIALS", f"{shown(named)}{there}")
+    key_file = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if key_file:
+        missing_note = "" if _is_file(Path(key_file)) else ", and there is no such file"
+        yield Credential("gcp", "GOOGLE_APPLICATION_CREDENTIALS", f"{shown(key_file)}{missing_note}")
     directory = Path(environ.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud").expanduser()
     file = directory / "application_default_credentials.json"
     if _is_file(file):
@@ -100,11 +107,11 @@ def _gcp(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
 
 def _azure(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
     if environ.get("AZURE_CLIENT_ID") and environ.get("AZURE_TENANT_ID"):
-        for name in _AZURE_SECRETS:
+        for name in _AZURE_SECRET_VARIABLES:
             if environ.get(name):
                 yield Credential("azure", f"service principal, {name}", "environment")
     directory = Path(environ.get("AZURE_CONFIG_DIR") or home / ".azure").expanduser()
-    for name in _AZURE_LOGINS:
+    for name in _AZURE_LOGIN_FILES:
         if _is_file(directory / name):
             yield Credential("azure", "login of the az command", str(directory / name))
             return
@@ -119,7 +126,7 @@ def _runpod(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
 
 
 def _vast(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    """Yield vast.ai's key where its own command line keeps it, its older place last."""
+    """Yield vast.ai's key where its own command line stores it, the older file last."""
     if environ.get("VAST_API_KEY"):
         yield Credential("vast", "VAST_API_KEY", "environment")
     files = (home / ".config" / "vastai" / "vast_api_key", home / ".vast_api_key")
@@ -127,7 +134,7 @@ def _vast(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
 
 
 def _lambda(environ: Mapping[str, str], home: Path) -> Iterator[Credential]:
-    """Yield Lambda's: it has no tool of its own, so these are what public clients read (the file is SkyPilot's)."""
+    """Yield Lambda's key where public clients read it, as Lambda has no tool of its own (the file is SkyPilot's)."""
     for name in _LAMBDA_VARIABLES:
         if environ.get(name):
             yield Credential("lambda", name, "environment")

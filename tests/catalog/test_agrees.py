@@ -36,7 +36,7 @@ def test_the_committed_facts_are_the_compiled_ones(name):
 
 
 def test_every_price_of_the_facts_is_in_the_catalogue_and_no_other():
-    known = {(one.provider, one.name) for one in catalog.types()}
+    known = {(one.provider, one.name) for one in catalog.instance_types()}
     listed = {
         (offer.type.provider, offer.type.name, offer.listed.region, offer.listed.market): offer.listed.price.per_hour
         for offer in catalog.offers(with_legacy=True)
@@ -62,7 +62,7 @@ def test_a_cloud_with_one_price_everywhere_has_it_in_every_region_with_its_date_
 
 
 def test_a_price_that_is_not_offered_says_why():
-    known = {(one.provider, one.name) for one in catalog.types()}
+    known = {(one.provider, one.name) for one in catalog.instance_types()}
     missing = {
         row["instance_type"]
         for row in rows("prices")
@@ -87,7 +87,7 @@ def test_every_type_of_the_facts_is_in_the_catalogue():
 
 def test_every_gpu_of_the_facts_is_in_the_catalogue():
     for row in rows("gpus"):
-        spec = catalog.named_gpu(row["gpu"])
+        spec = catalog.gpu_by_name(row["gpu"])
         assert row["mem_gib"].startswith(f"{spec.memory_gib:g}")
         assert spec.bandwidth_gbs == float(row["mem_bw_gbs"])
         assert spec.trains_vs_h100 == (float(row["rel_train_vs_H100SXM"]) if row["rel_train_vs_H100SXM"] else None)

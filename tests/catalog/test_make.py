@@ -22,18 +22,18 @@ def test_what_is_committed_is_what_the_script_makes(capsys):
 
 
 def test_taking_the_facts_again_changes_nothing(tmp_path):
-    make.take(HERE / "facts", tmp_path)
-    for name in make.FACTS:
+    make.copy_facts(HERE / "facts", tmp_path)
+    for name in make.COPIED_TABLES:
         assert (tmp_path / f"{name}.csv").read_bytes() == (HERE / "facts" / f"{name}.csv").read_bytes()
 
 
 def test_other_providers_and_restricted_regions_are_not_taken(tmp_path):
-    for name in make.FACTS:
+    for name in make.COPIED_TABLES:
         shutil.copy(HERE / "facts" / f"{name}.csv", tmp_path)
     with (tmp_path / "prices.csv").open("a", encoding="utf-8") as file:
         file.write("lambda,us-west-1,gpu_1x_a10,0.75,,no spot,2026-01-01,,x,single\n")
         file.write("aws,us-gov-west-1,p3.2xlarge,3.84,,,2026-01-01,,x,single\n")
-    make.take(tmp_path, tmp_path / "taken")
+    make.copy_facts(tmp_path, tmp_path / "taken")
     assert (tmp_path / "taken" / "prices.csv").read_bytes() == (HERE / "facts" / "prices.csv").read_bytes()
 
 
@@ -82,7 +82,7 @@ WRONG = [
     ("prices", G4DN, {"price_on_demand_usd_hr": "-0.5"}, "-0.5 is not a price"),
     ("prices", G4DN, {"price_on_demand_usd_hr": "52600"}, "52600 is not a price"),
     ("prices", G4DN, {"price_spot_usd_hr": "0.6"}, "spot costs more than on demand"),
-    ("prices", G4DN, {"spot_basis": ""}, "does not say what its spot price rests on"),
+    ("prices", G4DN, {"spot_basis": ""}, "does not say what its spot price is based on"),
     ("prices", G4DN, {"as_of_on_demand": ""}, "no date"),
     ("prices", G4DN, {"source": ""}, "has no source"),
     ("prices", G4DN, {"region": "us-esat-1"}, "unknown region"),
@@ -108,13 +108,13 @@ WRONG = [
     ("storage_regions", SAO_PAULO, {"region": "sa-east-1/us-east-1"}, "us-east-1 is priced twice"),
     ("storage_regions", SAO_PAULO, {"as_of": ""}, "has no date"),
     ("storage_regions", SAO_PAULO, {"source": ""}, "has no source"),
-    ("networks", {"instance_type": "g5.xlarge"}, {"gbit_per_s": "0"}, "0 Gbit/s is no network"),
+    ("networks", {"instance_type": "g5.xlarge"}, {"gbit_per_s": "0"}, "0 Gbit/s is not the speed of a network"),
     ("networks", {"instance_type": "g5.xlarge"}, {"as_of": ""}, "has no date"),
     (
         "spot_interruption",
         {"instance_type": "g4ad.16xlarge", "region": "us-east-1"},
         {"bucket": "often"},
-        "often is no part of machines",
+        "often is not a range of the Spot Advisor",
     ),
     ("confirmations", {"region": "sa-east-1"}, {"prices": "g4dn.xlarge=9"}, "is 9 there and 0.894 in prices"),
 ]

@@ -49,7 +49,7 @@ def test_a_type_in_no_list_has_no_network():
 
 def test_every_figure_has_a_source_and_those_from_memory_say_it_twice():
     for provider in ("aws", "gcp", "azure"):
-        for shape in catalog.types(provider):
+        for shape in catalog.instance_types(provider):
             found = network_of(provider, shape.name)
             if found is not None:
                 assert found.source

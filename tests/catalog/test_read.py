@@ -68,7 +68,7 @@ def test_googles_attached_gpus_are_priced_with_their_host_and_dated_by_the_older
 
 
 def test_a_host_carries_no_more_gpus_than_it_may_and_is_itself_none():
-    names = {one.name for one in catalog.types("gcp")}
+    names = {one.name for one in catalog.instance_types("gcp")}
     assert {"n1-standard-8+v100:1", "n1-standard-16+v100:8"} <= names
     assert not {"n1-standard-16+v100:1", "n1-standard-4+v100:8", "n1-standard-8", "n1+nvidia-tesla-t4"} & names
 
@@ -281,7 +281,7 @@ def test_quotas_of_google_count_gpus_by_kind_and_all_together(name, market, code
 
 
 def test_every_gpu_that_google_sells_counts_against_the_limit_on_all_regions():
-    for shape in catalog.types("gcp"):
+    for shape in catalog.instance_types("gcp"):
         assert catalog.quotas_of("gcp", shape.name, Market.SPOT)[-1].is_overall
 
 

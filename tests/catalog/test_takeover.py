@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.catalog.location import use
-from cloudgpu.catalog.refreshed import StoredPrices, file_of, index, stored, write
+from cloudgpu.catalog.location import use_directory
+from cloudgpu.catalog.refreshed import StoredPrices, price_index, price_list_file, stored_prices, write_price_list
 from cloudgpu.catalog.takeover import merge_prices
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, PriceRow, RefusedRow, RowKey
 from cloudgpu.core.model.identity import Unanswered
@@ -55,75 +55,75 @@ def by_key(kept):
 
 @given(answers, answers, st.booleans())
 def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
-    before = merge_prices(StoredPrices("aws"), answer(first, EARLIER), 2.0, accept=True).kept
+    before = merge_prices(StoredPrices("aws"), answer(first, EARLIER), 2.0, accept=True).stored
     after = merge_prices(before, answer(second, NOW), 2.0, accept=accept)
-    was, stands = by_key(before), by_key(after.kept)
+    was, stands = by_key(before), by_key(after.stored)
     said = {one.key: one for part in answer(second, NOW).parts for one in part.rows}
     for key, one in stands.items():
         assert one in (said.get(key), was.get(key))
         assert one.as_of == (NOW if one == said.get(key) else EARLIER)
         assert key.item != "no.such"
     for scope in {gap.scope for gap in after.unanswered}:
-        assert after.kept.parts.get(scope) == before.parts.get(scope)
+        assert after.stored.parts.get(scope) == before.parts.get(scope)
     for moved in after.moves:
         assert stands.get(moved.key) == (moved.new if moved.is_accepted else was.get(moved.key))
-        assert moved.is_accepted or moved.new in after.kept.held_back
+        assert moved.is_accepted or moved.new in after.stored.held_back
 
 
 @given(answers)
 def test_a_list_that_says_the_same_again_moves_nothing(said):
-    before = merge_prices(StoredPrices("aws"), answer(said, EARLIER), 2.0, accept=True).kept
+    before = merge_prices(StoredPrices("aws"), answer(said, EARLIER), 2.0, accept=True).stored
     after = merge_prices(before, answer(said, NOW), 2.0, accept=False)
     assert not after.moves
-    assert set(by_key(after.kept)) == set(by_key(before))
+    assert set(by_key(after.stored)) == set(by_key(before))
 
 
 def test_what_was_held_back_is_settled_when_the_price_comes_back():
     usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
-    before = merge_prices(StoredPrices("aws"), usual, 2.0, accept=True).kept
-    held = merge_prices(before, answer(far, NOW), 2.0, accept=False).kept
+    before = merge_prices(StoredPrices("aws"), usual, 2.0, accept=True).stored
+    held = merge_prices(before, answer(far, NOW), 2.0, accept=False).stored
     assert [one.price.nanos for one in held.held_back] == [800_000_000]
-    silent = merge_prices(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).kept
+    silent = merge_prices(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).stored
     assert silent.held_back == held.held_back
-    back = merge_prices(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).kept
+    back = merge_prices(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).stored
     assert back.held_back == ()
 
 
 @pytest.fixture
 def place(tmp_path):
-    use(tmp_path / "catalog")
+    use_directory(tmp_path / "catalog")
     yield tmp_path / "catalog"
-    use(tmp_path / "nothing")
+    use_directory(tmp_path / "nothing")
 
 
 def kept(nanos):
     return merge_prices(
         StoredPrices("aws"), answer({SCOPES[0]: ({"g5.xlarge": nanos}, False)}, NOW), 2.0, accept=True
-    ).kept
+    ).stored
 
 
 def test_what_is_written_is_read_again_to_the_last_nano(place):
-    write(kept(1_006_000_001))
-    assert stored("aws") == kept(1_006_000_001)
-    ((found,),) = (list(one.values()) for one in index("aws").machines.values())
+    write_price_list(kept(1_006_000_001))
+    assert stored_prices("aws") == kept(1_006_000_001)
+    ((found,),) = (list(one.values()) for one in price_index("aws").machines.values())
     assert found.price == Money(1_006_000_001)
-    write(kept(2))
-    assert stored("aws", before=True) == kept(1_006_000_001)
-    assert index("aws").machines["g5.xlarge"]["us-east-1", Market.ON_DEMAND].price == Money(2)
+    write_price_list(kept(2))
+    assert stored_prices("aws", before=True) == kept(1_006_000_001)
+    assert price_index("aws").machines["g5.xlarge"]["us-east-1", Market.ON_DEMAND].price == Money(2)
 
 
 def test_whoever_reads_while_it_is_written_sees_one_or_the_other(place):
-    write(kept(1))
+    write_price_list(kept(1))
     seen, over = set(), threading.Event()
 
     def look():
         while not over.is_set():
-            seen.add(next(iter(stored("aws").rows())).price.nanos)
+            seen.add(next(iter(stored_prices("aws").rows())).price.nanos)
 
     reader = threading.Thread(target=look)
     reader.start()
     for turn in range(60):
-        write(kept(1 + turn % 2))
+        write_price_list(kept(1 + turn % 2))
     over.set()
     reader.join()
     assert seen <= {1, 2}
@@ -144,10 +144,10 @@ def test_whoever_reads_while_it_is_written_sees_one_or_the_other(place):
 )
 def test_a_file_that_cannot_be_meant_prices_nothing(place, text):
     place.mkdir()
-    file_of("aws").write_text(text)
-    assert not index("aws").machines
+    price_list_file("aws").write_text(text)
+    assert not price_index("aws").machines
     with pytest.raises(Exception, match="cannot be read"):
-        stored("aws")
+        stored_prices("aws")
 
 
 def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
@@ -162,7 +162,7 @@ def test_a_row_is_named_when_it_is_refused_and_its_twin_too():
 def test_a_factor_counts_both_ways_and_its_edge_is_still_near():
     first = merge_prices(
         StoredPrices("aws"), answer({SCOPES[0]: ({"gp3": 100}, False)}, EARLIER), 2.0, accept=True
-    ).kept
+    ).stored
     for nanos, is_taken in ((200, True), (201, False), (50, True), (49, False)):
         found = merge_prices(first, answer({SCOPES[0]: ({"gp3": nanos}, False)}, NOW + timedelta(1)), 2.0, accept=False)
         assert [one.is_accepted for one in found.moves] == [is_taken]
@@ -177,4 +177,4 @@ def test_a_region_in_which_nothing_was_known_to_be_sold_is_no_gap():
         StoredPrices("aws"), PriceList("aws", (new, known, PricePart("all", NOW, ()))), 2.0, accept=False
     )
     assert [gap.scope for gap in found.unanswered] == ["x", "all"]
-    assert found.kept == StoredPrices("aws")
+    assert found.stored == StoredPrices("aws")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cloudgpu.config.credentials import Credential, clouds_here, find_credentials
+from cloudgpu.config.credentials import Credential, clouds_with_credentials, find_credentials
 
 SECRET = "wJalrXUtnFEMI-not-a-real-key"
 
@@ -67,8 +67,8 @@ def test_files_that_cannot_be_read_hold_none(tmp_path):
 
 def test_a_cloud_is_here_by_a_credential_or_by_a_server_that_the_environment_names(tmp_path):
     home = {"HOME": str(tmp_path)}
-    assert clouds_here(home) == frozenset()
-    assert clouds_here(home | {"AWS_ACCESS_KEY_ID": "AKIA"}) == {"aws"}
-    assert clouds_here(home | {"CLOUDGPU_GCP_ENDPOINT": "http://127.0.0.1:1"}) == {"gcp"}
+    assert clouds_with_credentials(home) == frozenset()
+    assert clouds_with_credentials(home | {"AWS_ACCESS_KEY_ID": "AKIA"}) == {"aws"}
+    assert clouds_with_credentials(home | {"CLOUDGPU_GCP_ENDPOINT": "http://127.0.0.1:1"}) == {"gcp"}
     identity = {"IDENTITY_ENDPOINT": "http://127.0.0.1:1", "AZURE_CLIENT_ID": "c"}
-    assert clouds_here(home | identity) == {"azure"}
+    assert clouds_with_credentials(home | identity) == {"azure"}

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.config.edit import literal, renamed_table, with_value, without_table, without_value
+from cloudgpu.config.edit import remove_table, remove_value, rename_table, set_value, toml_literal
 from cloudgpu.errors import InvalidRequest
 
 FULL = """\
@@ -33,22 +33,22 @@ index = ""
 
 def test_only_the_line_that_changes_changes_and_its_comment_stays():
     text = FULL.replace("note = '''\n[accounts.fake]\n'''\n", "")
-    changed = with_value(text, ("owner",), "grace # hopper")
+    changed = set_value(text, ("owner",), "grace # hopper")
     assert changed == text.replace('"ada" ', '"grace # hopper" ')
-    changed = with_value(changed, ("accounts", "local", "watts"), Decimal("350.5"))
+    changed = set_value(changed, ("accounts", "local", "watts"), Decimal("350.5"))
     assert changed == text.replace('"ada" ', '"grace # hopper" ').replace("watts = 300", "watts = 350.5")
 
 
 def test_a_value_of_many_lines_is_replaced_whole():
-    text = with_value(FULL, ("accounts", "local", "hosts"), [{"name": "c", "port": 22}])
+    text = set_value(FULL, ("accounts", "local", "hosts"), [{"name": "c", "port": 22}])
     assert 'hosts = [\n  {name = "c", port = 22},\n]\n\n[templates.d2l]' in text
 
 
 def test_new_keys_stand_in_their_table_and_before_the_first_one():
-    text = with_value("# hello\n\n[accounts.local]\nwatts = 1\n\n[x.y]\n", ("owner",), "ada")
-    text = with_value(text, ("project",), "thesis")
-    text = with_value(text, ("accounts", "local", "usd_per_kwh"), Decimal("0.31"))
-    text = with_value(text, ("accounts", "ssh", "provider"), "ssh")
+    text = set_value("# hello\n\n[accounts.local]\nwatts = 1\n\n[x.y]\n", ("owner",), "ada")
+    text = set_value(text, ("project",), "thesis")
+    text = set_value(text, ("accounts", "local", "usd_per_kwh"), Decimal("0.31"))
+    text = set_value(text, ("accounts", "ssh", "provider"), "ssh")
     assert text == (
         '# hello\nowner = "ada"\nproject = "thesis"\n\n[accounts.local]\nwatts = 1\nusd_per_kwh = 0.31\n\n[x.y]\n\n'
         '[accounts.ssh]\nprovider = "ssh"\n'
@@ -58,7 +58,7 @@ def test_new_keys_stand_in_their_table_and_before_the_first_one():
 @pytest.mark.parametrize(("value", "kind"), [(None, "NoneType"), (b"x", "bytes"), ({1: 2}, "dict"), ([None], "list")])
 def test_a_value_that_toml_has_no_words_for_is_refused_by_its_name_and_type(value, kind):
     with pytest.raises(InvalidRequest) as refused:
-        with_value(FULL, ("accounts", "local", "watts"), value)
+        set_value(FULL, ("accounts", "local", "watts"), value)
     assert refused.value.message == f"accounts.local.watts cannot be set to a value of the type {kind}, {value!r}."
     assert refused.value.field == "config.toml: accounts.local.watts"
 
@@ -68,21 +68,21 @@ def test_a_value_that_toml_has_no_words_for_is_refused_by_its_name_and_type(valu
 )
 def test_a_value_where_a_table_has_to_be_is_named(text, name):
     with pytest.raises(InvalidRequest) as refused:
-        with_value(text, ("accounts", "local", "watts"), 300)
+        set_value(text, ("accounts", "local", "watts"), 300)
     assert refused.value.message.startswith(f"{name} in config.toml is ")
     assert refused.value.message.endswith(f", and accounts.local.watts needs the table [{name}] there.")
 
 
 def test_a_first_file_is_made_of_nothing():
-    assert with_value("", ("owner",), "ada") == 'owner = "ada"\n'
-    assert with_value("", ("accounts", "local", "watts"), Decimal(3)) == "[accounts.local]\nwatts = 3\n"
-    assert with_value("owner = 'a'", ("lease",), "8h") == "owner = 'a'\nlease = \"8h\"\n"
+    assert set_value("", ("owner",), "ada") == 'owner = "ada"\n'
+    assert set_value("", ("accounts", "local", "watts"), Decimal(3)) == "[accounts.local]\nwatts = 3\n"
+    assert set_value("owner = 'a'", ("lease",), "8h") == "owner = 'a'\nlease = \"8h\"\n"
 
 
 def test_the_same_value_changes_nothing_however_it_is_written():
     for text in ("owner = 'ada'", 'owner = """ada"""\n', '"owner" = "ada"'):
-        assert with_value(text, ("owner",), "ada") == text
-    assert with_value("accounts.local.watts = 300.0", ("accounts", "local", "watts"), Decimal(300)).endswith("300.0")
+        assert set_value(text, ("owner",), "ada") == text
+    assert set_value("accounts.local.watts = 300.0", ("accounts", "local", "watts"), Decimal(300)).endswith("300.0")
 
 
 ODD = [
@@ -99,7 +99,7 @@ ODD = [
 
 @pytest.mark.parametrize(("text", "path"), ODD)
 def test_a_value_is_replaced_however_the_file_is_laid_out(text, path):
-    assert with_value(text, path, "new") == text.replace(" = 3", ' = "new"')
+    assert set_value(text, path, "new") == text.replace(" = 3", ' = "new"')
 
 
 UNSAFE = [
@@ -112,7 +112,7 @@ UNSAFE = [
 @pytest.mark.parametrize(("text", "path"), UNSAFE)
 def test_what_cannot_be_added_safely_is_refused_with_the_line_to_write(text, path):
     with pytest.raises(InvalidRequest, match=r"cannot be set without touching other lines") as refused:
-        with_value(text, path, "new")
+        set_value(text, path, "new")
     assert (refused.value.exit_code, refused.value.field) == (2, f"config.toml: {'.'.join(path)}")
     assert refused.value.next == f'Set it by hand: under [{".".join(path[:-1])}], {path[-1]} = "new"'
 
@@ -129,11 +129,11 @@ MISPLACED = [
 @pytest.mark.parametrize(("text", "path", "meant"), MISPLACED)
 def test_a_new_line_stands_behind_the_last_value_and_no_comment_changes_its_table(text, path, meant):
     line = f'{path[-1]} = "new"\n'
-    assert with_value(text, path, "new") == (meant or text.replace(" = 1\n", f" = 1\n{line}"))
+    assert set_value(text, path, "new") == (meant or text.replace(" = 1\n", f" = 1\n{line}"))
 
 
 def test_what_looks_like_a_header_inside_a_text_is_none():
-    assert with_value(FULL, ("owner",), "new") == FULL.replace('"ada" ', '"new" ')
+    assert set_value(FULL, ("owner",), "new") == FULL.replace('"ada" ', '"new" ')
 
 
 KEYS = st.sampled_from(
@@ -148,7 +148,7 @@ def test_after_any_edits_the_file_holds_what_was_set_and_the_rest(edits):
     text, meant = FULL, tomllib.loads(FULL)
     for path, value in edits:
         try:
-            text = with_value(text, path, value)
+            text = set_value(text, path, value)
         except InvalidRequest:
             continue
         table = meant
@@ -160,14 +160,14 @@ def test_after_any_edits_the_file_holds_what_was_set_and_the_rest(edits):
 
 @given(TEXTS)
 def test_a_text_survives_toml(text):
-    assert tomllib.loads(f"x = {literal(text)}")["x"] == text
+    assert tomllib.loads(f"x = {toml_literal(text)}")["x"] == text
 
 
 def test_a_key_is_taken_out_with_its_comment_and_nothing_else():
     text = FULL.replace("note = '''\n[accounts.fake]\n'''\n", "")
-    gone = without_value(text, ("accounts", "local", "hosts"))
+    gone = remove_value(text, ("accounts", "local", "hosts"))
     assert gone == text.replace('hosts = [\n  {name = "a"},  # one\n  {name = "b"},\n]\n', "")
-    assert without_value(gone, ("accounts", "local", "hosts")) == gone
+    assert remove_value(gone, ("accounts", "local", "hosts")) == gone
 
 
 def test_a_table_goes_with_those_under_it_and_no_other_line_does():
@@ -183,10 +183,10 @@ x = 1
 [accounts.labs]  # another one
 provider = "gcp"
 """
-    gone = without_table(text, ("accounts", "lab"))
+    gone = remove_table(text, ("accounts", "lab"))
     assert gone == 'owner = "ada"  # me\n[accounts.labs]  # another one\nprovider = "gcp"\n'
-    assert without_table(gone, ("accounts", "lab")) == gone
-    assert without_table(gone, ("accounts", "labs")) == 'owner = "ada"  # me\n'
+    assert remove_table(gone, ("accounts", "lab")) == gone
+    assert remove_table(gone, ("accounts", "labs")) == 'owner = "ada"  # me\n'
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ provider = "gcp"
     ],
 )
 def test_a_table_is_taken_out_however_the_file_is_laid_out(text, rest):
-    assert tomllib.loads(without_table(text, ("accounts", "lab"))) == rest
+    assert tomllib.loads(remove_table(text, ("accounts", "lab"))) == rest
 
 
 def test_a_table_that_cannot_be_renamed_safely_is_left_and_named():
     text = 'accounts = {lab = {provider = "aws"}}\n'
     with pytest.raises(InvalidRequest, match=r"\[accounts\.lab\] cannot be renamed") as caught:
-        renamed_table(text, ("accounts", "lab"), "new")
+        rename_table(text, ("accounts", "lab"), "new")
     assert caught.value.next.startswith("Rename [accounts.lab] to [accounts.new] by hand")
-    assert renamed_table("[accounts.lab.x]\n[ accounts . lab ]\n", ("accounts", "lab"), "b") == (
+    assert rename_table("[accounts.lab.x]\n[ accounts . lab ]\n", ("accounts", "lab"), "b") == (
         "[accounts.b.x]\n[ accounts . b ]\n"
     )

@@ -1,6 +1,7 @@
 """Writes the text of a message about alerts, by the shipped template or the user's own.
 
-A template sees `news` and nothing else: no setting, no file, no Python. So no address of a receiver can be in a text.
+A template has the alerts in `news` and nothing else: no setting, no file, no Python. So no text can have an address of
+a receiver.
 """
 
 from __future__ import annotations
@@ -17,65 +18,71 @@ from cloudgpu.core.values.printable import one_line
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-FRESH = timedelta(minutes=1)  # what is no older says nothing of its age
-WIDEST = 150  # characters of a subject line
-VALUES = ("title", "text", "facts", "kind", "urgent", "since", "age", "over")  # what a template knows of each news
+NO_AGE_BELOW = timedelta(minutes=1)  # the text gives no age of a younger alert
+MAX_SUBJECT_LENGTH = 150  # characters of a subject line
+ALERT_FIELDS = (
+    "title",
+    "text",
+    "facts",
+    "kind",
+    "urgent",
+    "since",
+    "age",
+    "over",
+)  # of each alert, for a template
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
-    """A file beside a text: what it is called and what is in it.
-
-    `instead` is the text for whoever cannot be sent a file; `whole` that with all there is, where a message holds it.
-    """
+class AttachedFile:
+    """A file attached to a message. Receivers without attachments get `full_text`, or `summary` if it is too long."""
 
     name: str
     type: str  # "text/html"
     content: bytes
-    instead: str
-    whole: str
+    summary: str
+    full_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is sent: a subject line, the text, whether any of it is urgent, and perhaps a file; that is no warning."""
+    """A message to receivers: subject line, text, whether any alert in it is urgent, and an optional file."""
 
     subject: str
     body: str
     urgent: bool
-    attached: Attached | None = None
+    attached: AttachedFile | None = None
 
 
-def message(news: Sequence[RaisedAlert], now: datetime, template: str) -> Message:
-    """Return what tells of all these news at once.
+def alert_message(alerts: Sequence[RaisedAlert], now: datetime, template: str) -> Message:
+    """Return one message for all these alerts.
 
-    Raises InvalidRequest for a template that is no jinja2, or uses a name that there is not.
+    Raises InvalidRequest for a template that is not valid jinja2, or uses an unknown name.
     """
-    first = one_line(news[0].finding.title)
-    rest = f", and {len(news) - 1} more" if len(news) > 1 else ""
-    cut = WIDEST - len("cloudgpu: ") - len(rest)
-    subject = f"cloudgpu: {first if len(first) <= cut else first[: cut - 3] + '...'}{rest}"
-    body = _rendered(template, [_value(one, now) for one in news])
-    return Message(subject, body, any(one.finding.urgent for one in news))
+    first = one_line(alerts[0].finding.title)
+    more_text = f", and {len(alerts) - 1} more" if len(alerts) > 1 else ""
+    max_length = MAX_SUBJECT_LENGTH - len("cloudgpu: ") - len(more_text)
+    subject = f"cloudgpu: {first if len(first) <= max_length else first[: max_length - 3] + '...'}{more_text}"
+    body = _rendered(template, [_template_values(alert, now) for alert in alerts])
+    return Message(subject, body, any(alert.finding.urgent for alert in alerts))
 
 
 def shipped_template() -> str:
-    """Return the text of the template that is used where the settings name none."""
+    """Return the text of the template that is used if the settings name none."""
     return (data_dir("templates") / "alert.txt").read_text(encoding="utf-8")
 
 
-def own_template(alerts: Alerts, home: Home) -> str | None:
-    """Return the text of the user's own template, None where none is set; raise InvalidRequest for one that is gone."""
+def user_template(alerts: Alerts, home: Home) -> str | None:
+    """Return the text of the user's own template, None if none is set; raise InvalidRequest for a missing file."""
     if alerts.template is None:
         return None
     path = home.root / alerts.template
     text = read_text(path, alerts.template)
     if text is None:
-        raise _fault(f"names {path}, which is not there", alerts.template)
+        raise _template_error(f"names {path}, which is not there", alerts.template)
     return text
 
 
-def _value(alert: RaisedAlert, now: datetime) -> dict[str, Any]:
+def _template_values(alert: RaisedAlert, now: datetime) -> dict[str, Any]:
     age = now - alert.raised_at
     finding = alert.finding
     return {
@@ -85,7 +92,7 @@ def _value(alert: RaisedAlert, now: datetime) -> dict[str, Any]:
         "kind": finding.kind,
         "urgent": finding.urgent,
         "since": f"{alert.raised_at:%Y-%m-%d %H:%M} UTC",
-        "age": duration_text(age) if age > FRESH else "",
+        "age": duration_text(age) if age > NO_AGE_BELOW else "",
         "over": alert.cleared_at is not None,
     }
 
@@ -98,18 +105,18 @@ def _rendered(template: str, news: list[dict[str, Any]]) -> str:
     try:
         text = environment.from_string(template).render(news=news).strip()
     except TemplateSyntaxError as error:
-        raise _fault(f"is not valid Jinja2 (line {error.lineno}: {error.message})", None) from None
+        raise _template_error(f"is not valid Jinja2 (line {error.lineno}: {error.message})", None) from None
     except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)
-        raise _fault(f"cannot be rendered: {shown(error) or type(error).__name__}", None) from None
+        raise _template_error(f"cannot be rendered: {shown(error) or type(error).__name__}", None) from None
     if not text:
-        raise _fault("renders to nothing", None)
+        raise _template_error("renders to nothing", None)
     return text
 
 
-def _fault(says: str, value: str | None) -> InvalidRequest:
+def _template_error(problem: str, value: str | None) -> InvalidRequest:
     return InvalidRequest(
-        f"config.toml: alerts.template {says}.",
+        f"config.toml: alerts.template {problem}.",
         field="config.toml: alerts.template",
         value=value,
-        next=f"Of each of `news` it may use: {', '.join(VALUES)}. Without the setting, the shipped text is sent.",
+        next=f"Of each of `news` it may use: {', '.join(ALERT_FIELDS)}. Without the setting, the shipped text is sent.",
     )

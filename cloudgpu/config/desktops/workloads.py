@@ -1,4 +1,4 @@
-"""Reads what recommendations reckon with: kinds of work, figures and remarks, from the shipped work.yaml."""
+"""Reads the data of recommendations: kinds of work, figures and remarks, from the shipped work.yaml."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, S
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.errors import InvalidRequest
 
-MAX = 1_000_000  # larger than every figure here
+MAX_FIGURE = 1_000_000  # above every figure in the file
 
 
 @lru_cache(maxsize=1)
 def shipped_rules() -> Rules:
-    """Return what cloudgpu ships; raise InvalidRequest where the installation lacks it."""
+    """Return the shipped rules; raise InvalidRequest where the installation lacks them."""
     path = data_dir("policies") / "work" / "work.yaml"
     table = read_yaml(path)
     if table is None:
@@ -35,69 +35,71 @@ def shipped_rules() -> Rules:
 
 
 def rules_from(table: Table) -> Rules:
-    """Return the rules that a file's table holds; raise InvalidRequest with the line of a fault."""
+    """Return the rules that a file's table holds; raise InvalidRequest with the line of an error."""
     keys = ("sources", "kinds", "figures", "notes")
     table.check_keys(keys, required=keys)
-    sources, kinds, figures, notes = (_tables(table, key) for key in keys)
-    known = {name: _text_of(one) for name, one in sources.items()}
+    sources, kinds, figures, notes = (_subtables(table, key) for key in keys)
+    source_texts = {name: _source_text(one) for name, one in sources.items()}
     names = [field.name for field in fields(Figures)]
-    _inner(table, "figures").check_keys(names, required=names)
+    _subtable(table, "figures").check_keys(names, required=names)
     return Rules(
-        kinds={name: _kind(name, one, known) for name, one in kinds.items()},
-        figures=Figures(**{name: _figure(figures[name], known) for name in names}),
-        notes={name: _note(one, known) for name, one in notes.items()},
+        kinds={name: _kind(name, one, source_texts) for name, one in kinds.items()},
+        figures=Figures(**{name: _figure(figures[name], source_texts) for name in names}),
+        notes={name: _note(one, source_texts) for name, one in notes.items()},
     )
 
 
-Texts = Mapping[str, tuple[str, date]]
+SourceTexts = Mapping[str, tuple[str, date]]
 
 
-def _tables(table: Table, key: str) -> dict[str, Table]:
-    inside = _inner(table, key)
-    return {name: _inner(inside, name) for name in inside.values}
+def _subtables(table: Table, key: str) -> dict[str, Table]:
+    subtable = _subtable(table, key)
+    return {name: _subtable(subtable, name) for name in subtable.values}
 
 
-def _inner(table: Table, key: str) -> Table:
-    """Return the table under a key, with the lines that it has in the file."""
+def _subtable(table: Table, key: str) -> Table:
+    """Return the table under a key, with its lines in the file."""
     value = table.values.get(key)
     if not isinstance(value, Mapping):
-        raise table.fault(key, "has to hold `name: value` lines", next="Write them below it, further in.")
-    begin = f"{key}."
-    lines = {name.removeprefix(begin): line for name, line in table.lines.items() if name.startswith(begin)}
+        raise table.error(key, "has to hold `name: value` lines", next="Write them below it, further in.")
+    prefix = f"{key}."
+    lines = {name.removeprefix(prefix): line for name, line in table.lines.items() if name.startswith(prefix)}
     return Table(table.path, value, lines, {})
 
 
-def _text_of(table: Table) -> tuple[str, date]:
+def _source_text(table: Table) -> tuple[str, date]:
     table.check_keys(("text", "as_of"), required=("text", "as_of"))
-    return table.line("text"), day_in(table, "as_of")
+    return table.one_line("text"), day_in(table, "as_of")
 
 
-def _source(table: Table, texts: Texts) -> Source:
-    name, basis = table.line("source"), table.line("basis")
+def _source(table: Table, texts: SourceTexts) -> Source:
+    name, basis = table.one_line("source"), table.one_line("basis")
     if name not in texts:
-        raise table.fault("source", "is none of those above", next=f"Use one of: {', '.join(texts)}.")
+        raise table.error("source", "is none of those above", next=f"Use one of: {', '.join(texts)}.")
     if basis not in list(SourceQuality):
-        raise table.fault("basis", "is none", next=f"Use one of: {', '.join(SourceQuality)}.")
+        raise table.error("basis", "is none", next=f"Use one of: {', '.join(SourceQuality)}.")
     return Source(*texts[name], SourceQuality(basis))
 
 
-def _kind(name: str, table: Table, texts: Texts) -> Kind:
-    needed = ("title", "speed", "source", "basis")
-    table.check_keys((*needed, "memory_gib", "remark"), required=needed)
-    if table.line("speed") not in list(Workload):
-        raise table.fault("speed", "is none", next=f"Use one of: {', '.join(Workload)}.")
-    gib = Fraction(table.number("memory_gib", least=1, most=1000)) if "memory_gib" in table.values else None
-    remark = table.line("remark")
-    return Kind(name, table.line("title"), gib, Workload(table.line("speed")), _source(table, texts), remark)
+def _kind(name: str, table: Table, texts: SourceTexts) -> Kind:
+    required = ("title", "speed", "source", "basis")
+    table.check_keys((*required, "memory_gib", "remark"), required=required)
+    if table.one_line("speed") not in list(Workload):
+        raise table.error("speed", "is none", next=f"Use one of: {', '.join(Workload)}.")
+    memory_gib = Fraction(table.number("memory_gib", minimum=1, maximum=1000)) if "memory_gib" in table.values else None
+    remark = table.one_line("remark")
+    return Kind(
+        name, table.one_line("title"), memory_gib, Workload(table.one_line("speed")), _source(table, texts), remark
+    )
 
 
-def _figure(table: Table, texts: Texts) -> Figure:
+def _figure(table: Table, texts: SourceTexts) -> Figure:
     keys = ("value", "source", "basis")
     table.check_keys(keys, required=keys)
-    return Figure(Fraction(table.number("value", least=Decimal("0.001"), most=MAX)), _source(table, texts))
+    return Figure(Fraction(table.number("value", minimum=Decimal("0.001"), maximum=MAX_FIGURE)), _source(table, texts))
 
 
-def _note(table: Table, texts: Texts) -> Note:
+def _note(table: Table, texts: SourceTexts) -> Note:
     keys = ("says", "source", "basis")
     table.check_keys(keys, required=keys)
-    return Note(table.line("says"), _source(table, texts))
+    return Note(table.one_line("says"), _source(table, texts))

@@ -1,7 +1,7 @@
-"""A user's files: where they lie, and how a small text that a person wrote, and the values in it, are read.
+"""Where the user's files are, and how a small text file that a person wrote, and the values in it, are read.
 
-Those of cloudgpu are all under CLOUDGPU_HOME. Templates and policies are packed in the wheel, or lie beside the
-checkout. A wrong value is shown in an error.
+Those of cloudgpu are all under CLOUDGPU_HOME. Shipped templates and policies are in the wheel, or in the checkout. An
+error shows the wrong value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Home:
 
     @property
     def budget_dirs(self) -> list[Path]:
-        """Where files of budgets lie: in the project's policies, the user's own and the shipped ones. All count."""
+        """The directories of budget files: the project's, the user's own and the shipped one. All are read."""
         policies = (Path.cwd() / ".cloudgpu" / "policies", self.policies, data_dir("policies"))
         return [place for one in dict.fromkeys(policies) if (place := one / "budgets").is_dir()]
 
@@ -60,22 +60,22 @@ class Home:
 
     @property
     def samples(self) -> Path:
-        """What machines' agents have seen, for 90 days."""
+        """Samples that machines' agents have measured, for 90 days."""
         return self.root / "samples"
 
     @property
     def identities(self) -> Path:
-        """What this home's accounts last said they are."""
+        """The last known identities of this home's accounts."""
         return self.root / "identities.json"
 
     @property
-    def number(self) -> Path:
-        """The random number that tells this home from others; the first run of the reaper makes it."""
+    def number_file(self) -> Path:
+        """The file with the random number that identifies this home; the first run of the reaper makes it."""
         return self.root / "number"
 
     @property
     def keys(self) -> Path:
-        """The client's own SSH key."""
+        """The directory of the client's own SSH key."""
         return self.root / "keys"
 
     @property
@@ -85,32 +85,32 @@ class Home:
 
     @property
     def ssh_config(self) -> Path:
-        """What a user may `Include` into ~/.ssh/config."""
+        """The file that a user may `Include` into ~/.ssh/config."""
         return self.root / "ssh_config"
 
     @property
     def attempts(self) -> Path:
-        """Saved calls (0600), until the end of what they made is proved."""
+        """Saved launch calls (0600), kept until the machine's end is confirmed."""
         return self.root / "attempts"
 
     @property
     def locks(self) -> Path:
-        """Locks that living processes hold."""
+        """Files that running processes lock."""
         return self.root / "locks"
 
     @property
     def tunnels(self) -> Path:
-        """What background tunnels write about themselves (0600)."""
+        """State files of background tunnels (0600)."""
         return self.root / "tunnels"
 
     @property
     def jobs(self) -> Path:
-        """What jobs took along and brought back (0700), and the snapshots of their directories."""
+        """Inputs and results of jobs (0700), and the snapshots of their directories."""
         return self.root / "jobs"
 
     @property
     def snapshots(self) -> Path:
-        """Files that jobs took along, by content, shared by all jobs (0600)."""
+        """Input files of jobs, by content, shared by all jobs (0600)."""
         return self.jobs / "snapshots"
 
     @property
@@ -119,7 +119,7 @@ class Home:
         return self.root / "catalog"
 
     def provider(self, kind: str, account: str) -> Path:
-        """Where one account of one provider may keep files."""
+        """Return the directory for files of one account of one provider."""
         return self.root / "providers" / kind / account
 
 
@@ -129,12 +129,12 @@ def find_home(environ: Mapping[str, str] | None = None) -> Home:
     Raises InvalidRequest for a CLOUDGPU_HOME that is no absolute path, or a place that is no directory.
     """
     environ = os.environ if environ is None else environ
-    home = _named(environ["CLOUDGPU_HOME"]) if environ.get("CLOUDGPU_HOME") else _default_home(environ)
+    home = _home_from_variable(environ["CLOUDGPU_HOME"]) if environ.get("CLOUDGPU_HOME") else _default_home(environ)
     _check_directory(home.root)
     return home
 
 
-def _named(text: str) -> Home:
+def _home_from_variable(text: str) -> Home:
     path = Path(text).expanduser()
     if not path.is_absolute():
         # Two working directories would be two ledgers, and each would miss the other's machines.
@@ -151,13 +151,13 @@ def _check_directory(root: Path) -> None:
     try:
         if stat.S_ISDIR(root.stat().st_mode):
             return
-        why = "is not a directory"
+        problem = "is not a directory"
     except FileNotFoundError:
         return
     except OSError as error:
-        why = f"cannot be used: {(error.strerror or str(error)).lower()}"
+        problem = f"cannot be used: {(error.strerror or str(error)).lower()}"
     raise InvalidRequest(
-        f"CLOUDGPU_HOME, {root}, {why}.",
+        f"CLOUDGPU_HOME, {root}, {problem}.",
         field="CLOUDGPU_HOME",
         value=str(root),
         next="Name a directory of your own: CLOUDGPU_HOME=~/.local/share/cloudgpu",
@@ -171,34 +171,34 @@ def _default_home(environ: Mapping[str, str]) -> Home:
     return Home((Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "cloudgpu")
 
 
-def file_names(kind: str, search: Sequence[Path]) -> list[str]:
-    """Return the names of the YAML files of a kind (`templates`, `policies`), here and shipped, sorted; reads none."""
+def yaml_names(kind: str, search: Sequence[Path]) -> list[str]:
+    """Return the names of the YAML files in `search` and among the shipped ones of a kind, sorted; reads none."""
     stems = {file.stem for directory in (*search, data_dir(kind)) for file in directory.glob("*.yaml")}
     return sorted(stem for stem in stems if NAME.fullmatch(stem))
 
 
-LARGEST = 1 << 20  # bytes; a settings file of this size is something else
-WIDEST = 60  # characters of a wrong value that an error repeats
+MAX_FILE_BYTES = 1 << 20  # a larger file is not a settings file
+MAX_SHOWN_LENGTH = 60  # characters of a wrong value that an error shows
 
 
 def read_text(path: Path, name: str) -> str | None:
-    """Return the text of the file, or None when there is none; `name` is what errors call it.
+    """Return the text of the file, or None when there is none; errors call it `name`.
 
-    Raises InvalidRequest for what is no readable UTF-8 text file of at most a mebibyte.
+    Raises InvalidRequest for anything but a readable UTF-8 text file of at most a mebibyte.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise _unfit(path, name, "is a directory" if path.is_dir() else "is not a file")
+            raise _file_error(path, name, "is a directory" if path.is_dir() else "is not a file")
         with path.open("rb") as file:
-            raw = file.read(LARGEST + 1)
+            raw = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         if path.is_symlink():
-            raise _unfit(path, name, "is a link to a file that is not there") from None
+            raise _file_error(path, name, "is a link to a file that is not there") from None
         return None
     except OSError as error:
-        raise _unfit(path, name, f"cannot be read: {(error.strerror or str(error)).lower()}") from None
-    if len(raw) > LARGEST:
-        raise _unfit(path, name, f"is larger than {LARGEST:,} bytes")
+        raise _file_error(path, name, f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise _file_error(path, name, f"is larger than {MAX_FILE_BYTES:,} bytes")
     return _decoded(raw, path, name)
 
 
@@ -207,38 +207,47 @@ def _decoded(raw: bytes, path: Path, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise _unfit(path, name, f"is not text: line {line} is not UTF-8") from None
+        raise _file_error(path, name, f"is not text: line {line} is not UTF-8") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise _unfit(path, name, f"is not text: line {line} holds a zero byte")
+        raise _file_error(path, name, f"is not text: line {line} holds a zero byte")
     return text
 
 
-def _unfit(path: Path, name: str, says: str) -> InvalidRequest:
+def _file_error(path: Path, name: str, problem: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{name} {says} ({path}).", field=name, value=str(path), next=f"Put a UTF-8 text file at {path}, or remove it."
+        f"{name} {problem} ({path}).",
+        field=name,
+        value=str(path),
+        next=f"Put a UTF-8 text file at {path}, or remove it.",
     )
 
 
-def setting_fault(key: str, value: object, says: str, next: str) -> InvalidRequest:  # noqa: A002
-    """Return the error for a key of config.toml; `says` goes on after its name: `has to be text`."""
+def setting_error(key: str, value: object, problem: str, next: str) -> InvalidRequest:  # noqa: A002
+    """Return the error for a key of config.toml; `problem` follows the key in the message: `has to be text`."""
     name = f"config.toml: {key}"
-    end = "" if says.endswith((".", "?")) else "."
-    return InvalidRequest(f"{name} {says}{end}", field=name, value=shown(value), next=next)
+    end = "" if problem.endswith((".", "?")) else "."
+    return InvalidRequest(f"{name} {problem}{end}", field=name, value=shown(value), next=next)
 
 
-def settings_table(key: str, value: object, known: Collection[str] | None = None, *, next: str = "") -> dict[str, Any]:  # noqa: A002
-    """Return a table of config.toml; raise InvalidRequest for what is none, and for a key that is not `known`."""
+def settings_table(
+    key: str,
+    value: object,
+    known_keys: Collection[str] | None = None,
+    *,
+    next: str = "",  # noqa: A002
+) -> dict[str, Any]:
+    """Return a table of config.toml; raise InvalidRequest for other values, and for a key not in `known_keys`."""
     if not isinstance(value, dict):
-        raise setting_fault(key, value, "has to be a table", next or f"Write: [{key}]")
+        raise setting_error(key, value, "has to be a table", next or f"Write: [{key}]")
     for name in value:
-        if known is not None and name not in known:
-            says = f"is not a setting{did_you_mean(closest_match(str(name), known))}"
-            raise setting_fault(f"{key}.{shown(name)}", name, says, next or f"Settings: {', '.join(known)}.")
+        if known_keys is not None and name not in known_keys:
+            problem = f"is not a setting{did_you_mean(closest_match(str(name), known_keys))}"
+            raise setting_error(f"{key}.{shown(name)}", name, problem, next or f"Settings: {', '.join(known_keys)}.")
     return value
 
 
-def number_of(value: object) -> Decimal | None:
+def parse_finite_number(value: object) -> Decimal | None:
     """Return a finite number, written as one or as text; None for none. A binary float is taken as it was written."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         return None
@@ -260,31 +269,33 @@ def shown(value: object) -> str | None:
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
     if not text.isprintable():
         text = text.encode("unicode_escape").decode()
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[: MAX_SHOWN_LENGTH - 3]}..."
 
 
-def zone_of(name: str, *, field: str = "--tz") -> tzinfo:
-    """Return the time zone of an IANA name such as `Asia/Seoul`; raise InvalidRequest with the near one for no such."""
-    if name == "UTC":
+def zone_of(zone_name: str, *, field: str = "--tz") -> tzinfo:
+    """Return the time zone of an IANA name such as `Asia/Seoul`; raise InvalidRequest, with the nearest, for others."""
+    if zone_name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
-        if name.lower() not in ("localtime", "local", ""):  # the first is a file of the host
-            return ZoneInfo(name)
+        if zone_name.lower() not in ("localtime", "local", ""):  # the first is a file of the host
+            return ZoneInfo(zone_name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a directory, like `Asia`
         pass
-    raise _unknown_zone(name, field)
+    raise _unknown_zone(zone_name, field)
 
 
 def _unknown_zone(name: str, field: str) -> InvalidRequest:
     from zoneinfo import available_timezones
 
-    known = {one.casefold(): one for one in available_timezones() - {"Factory"}}  # it stands for none set
-    by_city = {one.rpartition("/")[2].casefold(): one for one in sorted(known.values())}
-    meant = known.get(name.casefold()) or by_city.get(name.casefold()) or closest_match(name, known.values())
+    names = {
+        zone_name.casefold(): zone_name for zone_name in available_timezones() - {"Factory"}
+    }  # it stands for none set
+    by_city = {zone_name.rpartition("/")[2].casefold(): zone_name for zone_name in sorted(names.values())}
+    suggestion = names.get(name.casefold()) or by_city.get(name.casefold()) or closest_match(name, names.values())
     return InvalidRequest(
-        f"{shown(name)!r} is not a time zone" + did_you_mean(meant, "."),
+        f"{shown(name)!r} is not a time zone" + did_you_mean(suggestion, "."),
         field=field,
         value=shown(name),
         next="Write the IANA name, like UTC, Asia/Seoul or Europe/Berlin.",

@@ -1,4 +1,4 @@
-"""Reads [currencies] of config.toml, and finds the rate at which amounts are shown: never without its date."""
+"""Reads [currencies] of config.toml: dated exchange rates, at which amounts are shown in another currency."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 
-from cloudgpu.config.files.user_files import number_of, setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import parse_finite_number, setting_error, settings_table, shown
 from cloudgpu.core.values.currency import Currency, check_code
 from cloudgpu.errors import InvalidRequest
 
 KEYS = ("per_usd", "as_of", "source")
 MAX_PER_USD = Decimal(10) ** 12  # of a currency for a dollar; no currency has come near
 _EXAMPLE = 'Write it like KRW = { per_usd = "1385.2", as_of = 2026-11-20, source = "Bank of Korea" }.'
-_fault = partial(setting_fault, next=_EXAMPLE)
+_setting_error = partial(setting_error, next=_EXAMPLE)
 
 
 def currencies_from(table: object) -> Mapping[str, Currency]:
-    """Return the rates of a [currencies] table by code; raise InvalidRequest with the key of the first fault."""
-    given = settings_table("currencies", table, next=_EXAMPLE)
-    return MappingProxyType({code: _currency(code, entry) for code, entry in given.items()})
+    """Return the rates of a [currencies] table by code; raise InvalidRequest with the key of the first error."""
+    entries = settings_table("currencies", table, next=_EXAMPLE)
+    return MappingProxyType({code: _currency(code, entry) for code, entry in entries.items()})
 
 
-def rate_of(currencies: Mapping[str, Currency], code: str, *, field: str = "--currency") -> Currency:
-    """Return the configured rate of a currency; raise InvalidRequest where the code is none or has no rate."""
-    known = check_code(code, field)
-    if known == "USD":
+def exchange_rate(currencies: Mapping[str, Currency], code: str, *, field: str = "--currency") -> Currency:
+    """Return the configured rate of a currency; raise InvalidRequest for a wrong code, or one without a rate."""
+    valid_code = check_code(code, field)
+    if valid_code == "USD":
         return Currency("USD", Decimal(1), date(1970, 1, 1), "by definition")
-    found = currencies.get(known)
-    if found is None:
+    currency = currencies.get(valid_code)
+    if currency is None:
         raise InvalidRequest(
-            f"There is no exchange rate for {known}; cloudgpu never fetches or guesses one.",
+            f"There is no exchange rate for {valid_code}; cloudgpu never fetches or guesses one.",
             field=field,
-            value=known,
-            next=_remedy(known, typed=field.startswith("--")),  # a bill's own currency has no options
+            value=valid_code,
+            next=_remedy(valid_code, typed=field.startswith("--")),  # a bill's own currency has no options
         )
-    return found
+    return currency
 
 
 def _remedy(code: str, *, typed: bool) -> str:
@@ -49,12 +49,14 @@ def _remedy(code: str, *, typed: bool) -> str:
 
 
 def typed_rate(code: str, rate: str | float | Decimal, rate_date: str | date) -> Currency:
-    """Return the rate that was given with --rate and --rate-date; raise InvalidRequest for what is none."""
-    known = check_code(code, "--currency")
-    return Currency(known, _rate(rate, "--rate", "Write a number above zero, like 1385.2."), _day(rate_date))
+    """Return the rate of --rate and --rate-date; raise InvalidRequest for a wrong currency, rate or day."""
+    valid_code = check_code(code, "--currency")
+    return Currency(
+        valid_code, _exchange_rate(rate, "--rate", "Write a number above zero, like 1385.2."), _rate_date(rate_date)
+    )
 
 
-def _day(text: str | date) -> date:
+def _rate_date(text: str | date) -> date:
     try:
         return date.fromisoformat(str(text))
     except ValueError:
@@ -67,24 +69,24 @@ def _currency(code: str, entry: object) -> Currency:
     key = f"currencies.{shown(code)}"
     check_code(code, f"config.toml: {key}")
     if code != code.upper() or code == "USD":
-        raise _fault(key, code, "has to be the three capital letters of a currency that is not USD")
-    given = settings_table(key, entry, KEYS, next=_EXAMPLE)
+        raise _setting_error(key, code, "has to be the three capital letters of a currency that is not USD")
+    values = settings_table(key, entry, KEYS, next=_EXAMPLE)
     for name in KEYS:
-        if name not in given:
-            raise _fault(f"{key}.{name}", None, "is missing")
-    rate = _rate(given["per_usd"], f"config.toml: {key}.per_usd", _EXAMPLE)
-    return Currency(code, rate, _as_of(key, given["as_of"]), _source(key, given["source"]))
+        if name not in values:
+            raise _setting_error(f"{key}.{name}", None, "is missing")
+    rate = _exchange_rate(values["per_usd"], f"config.toml: {key}.per_usd", _EXAMPLE)
+    return Currency(code, rate, _as_of(key, values["as_of"]), _source(key, values["source"]))
 
 
-def _rate(value: object, field: str, way_out: str) -> Decimal:
-    """Return how many of a currency a dollar is: a finite number above zero."""
-    rate = number_of(value)
+def _exchange_rate(value: object, field: str, remedy: str) -> Decimal:
+    """Return how many units of a currency one US dollar is: a finite number above zero."""
+    rate = parse_finite_number(value)
     if rate is None or not 1 / MAX_PER_USD <= rate <= MAX_PER_USD:
         raise InvalidRequest(
             f"{field} is {shown(value)!r}, which is not a rate of exchange.",
             field=field,
             value=shown(value),
-            next=way_out,
+            next=remedy,
         )
     return rate
 
@@ -95,10 +97,10 @@ def _as_of(key: str, value: object) -> date:
     try:
         return date.fromisoformat(value if isinstance(value, str) else "")
     except ValueError:
-        raise _fault(f"{key}.as_of", value, "has to be a day") from None
+        raise _setting_error(f"{key}.as_of", value, "has to be a day") from None
 
 
 def _source(key: str, value: object) -> str:
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value.strip()
-    raise _fault(f"{key}.source", value, "has to say in one line where the rate comes from")
+    raise _setting_error(f"{key}.source", value, "has to say in one line where the rate comes from")

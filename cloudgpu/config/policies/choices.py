@@ -1,40 +1,40 @@
-"""Reads [policies] of config.toml: which policy machines of a project, or with a tag, are under."""
+"""Reads [policies] of config.toml: which policy applies to machines of a project, or with a tag."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 
-from cloudgpu.config.files.user_files import setting_fault, settings_table, shown
+from cloudgpu.config.files.user_files import setting_error, settings_table, shown
 from cloudgpu.core.policies.description import FACTS, Choices
 from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match
 
 KEYS = ("projects", "tags")
-_KEY = "policies"
+_SETTING = "policies"
 
 
 def choices_from(table: object) -> Choices:
-    """Return what the table says; raise InvalidRequest with the key of a fault."""
-    given = settings_table(_KEY, table, KEYS, next="Write [policies.projects] or [policies.tags].")
-    projects, tags = (_names(key, given.get(key, {})) for key in KEYS)
+    """Return the choices in the table; raise InvalidRequest with the key of the first error."""
+    values = settings_table(_SETTING, table, KEYS, next="Write [policies.projects] or [policies.tags].")
+    projects, tags = (_names(key, values.get(key, {})) for key in KEYS)
     for tag in tags:
         _check_tag(tag)
     return Choices(MappingProxyType(projects), MappingProxyType(tags))
 
 
 def _names(key: str, table: object) -> dict[str, str]:
-    setting = f"{_KEY}.{key}"
-    given = settings_table(setting, table)
-    for one, name in given.items():
+    setting = f"{_SETTING}.{key}"
+    policies = settings_table(setting, table)
+    for key_, name in policies.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            says = f"is {shown(name)!r}, which is not a policy's name"
-            raise setting_fault(f"{setting}.{shown(one)}", name, says, f"For a policy, {NAME_RULE}.")
-    return given
+            problem = f"is {shown(name)!r}, which is not a policy's name"
+            raise setting_error(f"{setting}.{shown(key_)}", name, problem, f"For a policy, {NAME_RULE}.")
+    return policies
 
 
 def _check_tag(tag: str) -> None:
     key, equals, value = tag.partition("=")
     if not equals or not value.strip() or key not in FACTS:
-        meant = closest_match(key, FACTS)
-        says = "is not a tag" + (f"; did you mean {meant}=...?" if meant and meant != key else "")
-        way_out = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(FACTS)}.'
-        raise setting_fault(f"{_KEY}.tags.{shown(tag)}", tag, says, way_out)
+        suggestion = closest_match(key, FACTS)
+        problem = "is not a tag" + (f"; did you mean {suggestion}=...?" if suggestion and suggestion != key else "")
+        remedy = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(FACTS)}.'
+        raise setting_error(f"{_SETTING}.tags.{shown(tag)}", tag, problem, remedy)

@@ -1,4 +1,4 @@
-"""The policy that holds for a machine, which is what a pass decides by: by its launch, the ledger, and files."""
+"""Chooses the policy that applies to each machine, by its launch, the ledger, and files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.config.policies.find import (
-    Found,
+    FoundPolicy,
     HomeTerms,
-    is_from,
+    current_terms,
+    is_launched_by,
     lab_limits,
-    limits_in,
+    limits_of_terms,
     load_limits,
     load_policy,
-    policy_in,
+    policy_of_terms,
     published_policy,
-    terms_now,
 )
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
@@ -26,141 +26,154 @@ from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.errors import InvalidRequest
 
-NAMED = 5  # machines in a sentence
-LAST = "default"  # the shipped policy that counts where nobody knows better
+MAX_NAMES = 5  # machines in a sentence
+FALLBACK_POLICY = "default"  # the shipped policy for machines whose policy is not known
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPolicy:
-    """The policy that holds for a machine, inside the limits, and why it is that one.
+    """The policy that applies to a machine, inside the limits; `why` says why this one.
 
-    `policy` is None where its name cannot be resolved: then only its lease counts, and `fault` says why. `broken` is
-    the error where there is such a file and it cannot be read: nothing is to be decided by half a policy. `cuts` says
-    in a sentence each what the limits changed; `place` is the policy's file, `origin` who published it in the ledger.
-    `limits` are those of the ledger and of the home that launched it.
+    `policy` is None if its name cannot be resolved: then only the lease counts, and `problem` says why. `read_error` is
+    set if its file exists and cannot be read: then no decision is made. `cuts` are the changes by the limits, as
+    sentences; `file` is the policy's file, `origin` who published it in the ledger. `limits` are those of the ledger
+    and of the home that launched the machine.
     """
 
     name: str
     policy: Policy | None
     why: str
-    fault: str = ""
-    broken: InvalidRequest | None = None
+    problem: str = ""
+    read_error: InvalidRequest | None = None
     cuts: tuple[str, ...] = ()
-    place: Path | None = None
+    file: Path | None = None
     origin: str = ""
     limits: Limits = NO_LIMITS
 
 
-def refuse_broken(held: Mapping[str, ChosenPolicy]) -> None:
-    """Raise InvalidRequest for a policy file that cannot be read: no run goes on without it."""
-    for one in held.values():
-        if one.broken is not None:
-            raise one.broken
+def check_readable(policies: Mapping[str, ChosenPolicy]) -> None:
+    """Raise InvalidRequest for a policy file that cannot be read: a run of the reaper stops then."""
+    for policy in policies.values():
+        if policy.read_error is not None:
+            raise policy.read_error
 
 
-def unresolved(held: Mapping[str, ChosenPolicy], machines: Sequence[Machine]) -> tuple[str, ...]:
-    """Return a sentence for each policy that is named and not there: of its machines the lease alone counts."""
-    fault = {one.name: one.fault for one in held.values() if one.policy is None}
-    names: dict[str, list[str]] = {name: [] for name in fault}
+def unresolved_policies(policies: Mapping[str, ChosenPolicy], machines: Sequence[Machine]) -> tuple[str, ...]:
+    """Return a sentence for each policy that cannot be resolved: for its machines, only the lease counts."""
+    errors = {policy.name: policy.problem for policy in policies.values() if policy.policy is None}
+    machines_by_policy: dict[str, list[str]] = {name: [] for name in errors}
     for machine in machines:
-        if held[machine.id].policy is None:
-            names[held[machine.id].name].append(machine.name)
-    return tuple(f"{fault[name]}: only the lease counts for {first_few(those, NAMED)}" for name, those in names.items())
+        if policies[machine.id].policy is None:
+            machines_by_policy[policies[machine.id].name].append(machine.name)
+    return tuple(
+        f"{errors[name]}: only the lease counts for {first_few(machine_names, MAX_NAMES)}"
+        for name, machine_names in machines_by_policy.items()
+    )
 
 
-def with_why(held: ChosenPolicy, why: str) -> ChosenPolicy:
-    """Return it with why it is that policy, and why its name cannot be resolved where it cannot."""
-    if held.policy is None:
-        why = f"{why}, which cannot be resolved ({held.fault[:1].lower()}{held.fault[1:]})"
-    return replace(held, why=why)
+def add_reason(policy: ChosenPolicy, reason: str) -> ChosenPolicy:
+    """Return the policy with the reason for its choice, and why its name cannot be resolved if it cannot."""
+    if policy.policy is None:
+        reason = f"{reason}, which cannot be resolved ({policy.problem[:1].lower()}{policy.problem[1:]})"
+    return replace(policy, why=reason)
 
 
 def chosen_policies(
     machines: Iterable[Machine],
-    named: str | None,
+    policy_name: str | None,
     authorization: Authorization,
     published: Mapping[str, Published],
     home: HomeTerms,
 ) -> dict[str, ChosenPolicy]:
-    """Return the policy that holds for each machine, by its id; each file is read once.
+    """Return the policy that applies to each machine, by its id; each file is read once.
 
-    It is the one that its launch was under, by the terms in the ledger; where nobody knows that, the one that a launch
-    would be under now. `named`: this one, for all. For a member, what their home says counts for their own machines
-    alone. Raises InvalidRequest for a fault in the limits, which concern every machine.
+    It is the policy of the machine's launch, by the terms in the ledger; if that is not known, the one that a launch
+    would have now. `policy_name` overrides both, for all machines. A member's files apply only to their own machines.
+    Raises InvalidRequest for an error in the limits, which apply to every machine.
     """
-    lab = lab_limits(published)
-    limits = {True: narrowest_limits((lab, load_limits(home.search))), False: lab}
-    known: dict[tuple[str, bool], ChosenPolicy] = {}
-    alike: dict[
-        tuple[str | bool | None, ...], ChosenPolicy
-    ] = {}  # thousands of machines are chosen for by the same words
-    found: dict[str, ChosenPolicy] = {}
+    published_limits = lab_limits(published)
+    limits = {True: narrowest_limits((published_limits, load_limits(home.search))), False: published_limits}
+    resolved: dict[tuple[str, bool], ChosenPolicy] = {}
+    # Thousands of machines have the same facts.
+    chosen_by_facts: dict[tuple[str | bool | None, ...], ChosenPolicy] = {}
+    policies: dict[str, ChosenPolicy] = {}
     for machine in machines:
-        ours = not authorization.is_member or authorization.owns(machine)
-        by_terms = named is None and bool(machine.policy) and bool(machine.terms)
-        facts = () if machine.policy else _facts_of(machine).values()
-        words = (ours, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)
-        if words not in alike:
-            chosen = chosen_for(home, machine, named) if ours or machine.policy else _of_lab(named)
+        is_own = not authorization.is_member or authorization.owns(machine)
+        by_terms = policy_name is None and bool(machine.policy) and bool(machine.terms)
+        facts = () if machine.policy else _machine_facts(machine).values()
+        cache_key = (is_own, machine.policy, machine.policy_by, repr(machine.terms) if by_terms else None, *facts)
+        if cache_key not in chosen_by_facts:
+            chosen = (
+                choose_policy(home, machine, policy_name)
+                if is_own or machine.policy
+                else _policy_of_others(policy_name)
+            )
             if by_terms:
-                held = _by_terms(machine, published, home, limits[False])
+                policy = _chosen_by_terms(machine, published, home, limits[False])
             else:
-                if (chosen.name, ours) not in known:
-                    known[chosen.name, ours] = _resolved(
-                        chosen.name, limits[ours], published, home, published_only=not ours
+                if (chosen.name, is_own) not in resolved:
+                    resolved[chosen.name, is_own] = _resolve(
+                        chosen.name, limits[is_own], published, home, published_only=not is_own
                     )
-                held = known[chosen.name, ours]
-            alike[words] = with_why(held, chosen.why)
-        found[machine.id] = alike[words]
-    return found
+                policy = resolved[chosen.name, is_own]
+            chosen_by_facts[cache_key] = add_reason(policy, chosen.why)
+        policies[machine.id] = chosen_by_facts[cache_key]
+    return policies
 
 
-def _by_terms(machine: Machine, published: Mapping[str, Published], home: HomeTerms, lab: Limits) -> ChosenPolicy:
-    """Return the policy of a machine by what stands in the ledger with its launch, in whatever home this is.
+def _chosen_by_terms(
+    machine: Machine, published: Mapping[str, Published], home: HomeTerms, published_limits: Limits
+) -> ChosenPolicy:
+    """Return the policy of a machine by its terms in the ledger, the same in every home.
 
-    A text in the ledger that this version cannot read ends no pass: it is another home's, and only the lease counts.
+    If this version cannot read a text in the ledger that another home wrote, only the lease counts.
     """
-    name, here = machine.policy, is_from(home, machine)
+    name, is_own = machine.policy, is_launched_by(home, machine)
     try:
-        terms = terms_now(home, machine)
-        found = found_by_terms(name, terms, published, home, here=here)
-        limits = narrowest_limits((lab, limits_in(terms)))
+        terms = current_terms(home, machine)
+        found = policy_by_terms(name, terms, published, home, is_own=is_own)
+        limits = narrowest_limits((published_limits, limits_of_terms(terms)))
     except InvalidRequest as error:
-        broken = error if here and error.field != "policy" else None
-        return ChosenPolicy(name, None, "", error.message.removesuffix("."), broken)
-    return _within(found, limits)
+        read_error = error if is_own and error.field != "policy" else None
+        return ChosenPolicy(name, None, "", error.message.removesuffix("."), read_error)
+    return _within_limits(found, limits)
 
 
-def found_by_terms(
-    name: str, terms: Terms, published: Mapping[str, Published], home: HomeTerms, *, here: bool
-) -> Found:
-    """Return the policy of a machine's launch, outside the limits: published, else by its terms, else the shipped."""
-    found = published_policy(published, name) or policy_in(terms, name, here=here)
-    return found or load_policy(name, tz=home.tz)
+def policy_by_terms(
+    name: str, terms: Terms, published: Mapping[str, Published], home: HomeTerms, *, is_own: bool
+) -> FoundPolicy:
+    """Return the policy of a machine's launch before limits: published, else that of its terms, else shipped."""
+    policy = published_policy(published, name) or policy_of_terms(terms, name, is_own=is_own)
+    return policy or load_policy(name, tz=home.tz)
 
 
-def _of_lab(named: str | None) -> Chosen:
-    """Return the policy of somebody else's machine of which nobody knows it: what this home would choose is its own."""
-    return Chosen(named or LAST, f"nobody knows what it was launched under, and it is somebody else's: {LAST}")
+def _policy_of_others(policy_name: str | None) -> Chosen:
+    """Return the policy of another owner's machine whose policy is not known; this home's choices do not apply."""
+    return Chosen(
+        policy_name or FALLBACK_POLICY,
+        f"nobody knows what it was launched under, and it is somebody else's: {FALLBACK_POLICY}",
+    )
 
 
-def chosen_for(home: HomeTerms, machine: Machine, named: str | None = None) -> Chosen:
-    """Return the policy that is meant for a machine: `named`, its launch's, or what the home would choose now."""
-    if named is not None:
-        return Chosen(named, f"{BY_OPTION} {named}")
+def choose_policy(home: HomeTerms, machine: Machine, policy_name: str | None = None) -> Chosen:
+    """Return the policy for a machine: `policy_name`, else its launch's, else what the home would choose now."""
+    if policy_name is not None:
+        return Chosen(policy_name, f"{BY_OPTION} {policy_name}")
     if machine.policy:
-        by = machine.policy_by
-        return Chosen(machine.policy, f"it was launched under {machine.policy}" + (f" ({by})" if by else ""))
-    chosen = choose(None, _facts_of(machine), home.choices, home.policy)
+        chosen_by = machine.policy_by
+        return Chosen(
+            machine.policy, f"it was launched under {machine.policy}" + (f" ({chosen_by})" if chosen_by else "")
+        )
+    chosen = choose(None, _machine_facts(machine), home.choices, home.policy)
     return Chosen(chosen.name, f"nobody knows what it was launched under, and {chosen.why} says {chosen.name}")
 
 
-def _facts_of(machine: Machine) -> dict[str, str | None]:
-    """Return what a policy is chosen by, of a machine's row."""
+def _machine_facts(machine: Machine) -> dict[str, str | None]:
+    """Return the facts of a machine by which a policy is chosen."""
     return {name: getattr(machine, name) for name in FACTS}
 
 
-def _resolved(
+def _resolve(
     name: str, limits: Limits, published: Mapping[str, Published], home: HomeTerms, *, published_only: bool
 ) -> ChosenPolicy:
     try:
@@ -168,11 +181,11 @@ def _resolved(
             name, search=() if published_only else home.search, tz=home.tz
         )
     except InvalidRequest as error:
-        broken = None if error.field == "policy" else error
-        return ChosenPolicy(name, None, "", error.message.removesuffix("."), broken)
-    return _within(found, limits)
+        read_error = None if error.field == "policy" else error
+        return ChosenPolicy(name, None, "", error.message.removesuffix("."), read_error)
+    return _within_limits(found, limits)
 
 
-def _within(found: Found, limits: Limits) -> ChosenPolicy:
-    within = limit_policy(found.policy, limits)
-    return ChosenPolicy(found.policy.name, within.policy, "", "", None, within.cuts, found.path, found.origin, limits)
+def _within_limits(found: FoundPolicy, limits: Limits) -> ChosenPolicy:
+    limited = limit_policy(found.policy, limits)
+    return ChosenPolicy(found.policy.name, limited.policy, "", "", None, limited.cuts, found.path, found.origin, limits)

@@ -18,7 +18,7 @@ Default = str | float | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. `default` is what counts without it, as the file would say it; None: nothing, or as `means` says."""
+    """One key. `default` is its value if it is missing, as a file would write it; None: none, or `means` says it."""
 
     kind: Kind
     means: str
@@ -28,7 +28,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Keys under one key; `many`: a list of such tables, or a single one."""
+    """A key that holds a table of keys; `many`: a list of such tables, or a single one."""
 
     means: str
     keys: Mapping[str, Key]
@@ -38,20 +38,24 @@ class Section:
 Keys = Mapping[str, Key | Section]
 
 _IDLE = {
-    "after": Key(kinds.SPAN, "how long nothing may have happened", "1h"),
-    "grace": Key(kinds.SPAN, "how long a warning is waited out; any use cancels it; never longer than after", "10m"),
-    "do": Key(kinds.word(Act.STOP, Act.WARN, Act.OFF), "stop the machine, only warn, or nothing at all", "stop"),
+    "after": Key(kinds.DURATION, "how long nothing may have happened", "1h"),
+    "grace": Key(
+        kinds.DURATION, "how long a warning is waited out; any use cancels it; never longer than after", "10m"
+    ),
+    "do": Key(kinds.one_of(Act.STOP, Act.WARN, Act.OFF), "stop the machine, only warn, or nothing at all", "stop"),
     "gpu": Key(kinds.number(100, "percent"), "from how many percent on a GPU is used, at the busiest of a minute", 3),
     "cpu": Key(kinds.number(1024, "cores"), "from how many cores above the machine's own baseline it computes", 0.25),
-    "network": Key(kinds.RATE, "from how much traffic on it works", "100 kB/s"),
-    "disk": Key(kinds.RATE, "from how much reading and writing on it works", "1 MB/s"),
-    "terminal_output": Key(kinds.SPAN, "how long output of a terminal counts at which nobody types", "2h"),
+    "network": Key(kinds.BYTE_RATE, "from how much traffic on it works", "100 kB/s"),
+    "disk": Key(kinds.BYTE_RATE, "from how much reading and writing on it works", "1 MB/s"),
+    "terminal_output": Key(kinds.DURATION, "how long output of a terminal counts at which nobody types", "2h"),
     "samples": Key(kinds.number(100, "percent"), "how much of the time must have been measured for a verdict", 90),
-    "uptime": Key(kinds.SPAN, "how long a machine is up before it is checked", "30m"),
-    "scratch": Key(kinds.word(Act.WARN, Act.STOP), "where a stop would erase scratch disks that are not empty", "warn"),
+    "uptime": Key(kinds.DURATION, "how long a machine is up before it is checked", "30m"),
+    "scratch": Key(
+        kinds.one_of(Act.WARN, Act.STOP), "where a stop would erase scratch disks that are not empty", "warn"
+    ),
 }
 _SCHEDULE = {
-    "off": Key(kinds.CLOCK, 'the time of day at which machines are ended, like "19:00"', needed=True),
+    "off": Key(kinds.TIME_OF_DAY, 'the time of day at which machines are ended, like "19:00"', needed=True),
     "days": Key(kinds.WEEKDAYS, "daily, weekdays, weekends, or a list of mon to sun", "daily"),
     "until": Key(kinds.WEEK_TIME, 'when it ends to keep machines off, like "mon 07:00"; without it, off is a moment'),
     "tz": Key(kinds.ZONE, "whose clock it is, like Europe/Paris; without it, tz of config.toml"),
@@ -59,55 +63,57 @@ _SCHEDULE = {
 }
 POLICY: Keys = {
     "description": Key(kinds.TEXT, "what it is for, in one line"),
-    "lease": Key(kinds.SPAN, "how long a machine lives unless its lease is renewed", needed=True),
-    "renew_until": Key(kinds.SPAN, "how far use may renew it; at least as long as the lease", needed=True),
-    "unknown": Key(kinds.word(*Unknown), "the end of a lease where nobody knows whether it is used", "renew"),
+    "lease": Key(kinds.DURATION, "how long a machine lives unless its lease is renewed", needed=True),
+    "renew_until": Key(kinds.DURATION, "how far use may renew it; at least as long as the lease", needed=True),
+    "unknown": Key(kinds.one_of(*Unknown), "the end of a lease where nobody knows whether it is used", "renew"),
     "idle": Section("when a machine that nobody uses is ended, and what counts as use", _IDLE),
     "schedule": Section("at which times of day machines are ended", _SCHEDULE, many=True),
     "spot": Section(
         "machines that cannot be stopped",
-        {"unpausable": Key(kinds.word(*Unpausable), "what ending one means", "park")},
+        {"unpausable": Key(kinds.one_of(*Unpausable), "what ending one means", "park")},
     ),
     "budget": Section(
         "what one machine may cost",
         {
             "amount": Key(kinds.AMOUNT, "in all since its launch, with its disks, in US dollars", needed=True),
-            "do": Key(kinds.word(Act.WARN, Act.STOP), "once it is spent", "warn"),
+            "do": Key(kinds.one_of(Act.WARN, Act.STOP), "once it is spent", "warn"),
         },
     ),
     "unlabelled": Section(
         "machines that do not say whose they are",
         {
             "require": Key(kinds.list_of("owner", "project"), "what each has to bear", ("owner", "project")),
-            "after": Key(kinds.SPAN, "how long one may run without", needed=True),
-            "do": Key(kinds.word(Act.WARN, Act.STOP), "once that is over", "warn"),
+            "after": Key(kinds.DURATION, "how long one may run without", needed=True),
+            "do": Key(kinds.one_of(Act.WARN, Act.STOP), "once that is over", "warn"),
         },
     ),
     "stopped": Section(
         "machines that stay stopped",
         {
-            "after": Key(kinds.SPAN, "how long one may stay", needed=True),
+            "after": Key(kinds.DURATION, "how long one may stay", needed=True),
             "do": Key(
-                kinds.word(Act.WARN, Act.IMAGE, Act.TERMINATE), "once that is over; image keeps it as one", "warn"
+                kinds.one_of(Act.WARN, Act.IMAGE, Act.TERMINATE), "once that is over; image keeps it as one", "warn"
             ),
         },
     ),
     "images": Section(
         "images that were made of machines",
         {
-            "after": Key(kinds.SPAN, "how long one may stay", needed=True),
-            "do": Key(kinds.word(Act.WARN, Act.REMOVE), "once that is over", "warn"),
+            "after": Key(kinds.DURATION, "how long one may stay", needed=True),
+            "do": Key(kinds.one_of(Act.WARN, Act.REMOVE), "once that is over", "warn"),
         },
     ),
 }
 LIMITS: Keys = {
     "description": Key(kinds.TEXT, "whose they are, in one line"),
-    "lease": Key(kinds.SPAN, "the longest lease"),
-    "renew_until": Key(kinds.SPAN, "the longest renew-until"),
-    "idle_after": Key(kinds.SPAN, "the longest idle.after; a policy that would not stop idle machines does then"),
-    "policies": Key(kinds.NAMES, "the only policies that a launch may name"),
+    "lease": Key(kinds.DURATION, "the longest lease"),
+    "renew_until": Key(kinds.DURATION, "the longest renew-until"),
+    "idle_after": Key(kinds.DURATION, "the longest idle.after; a policy that would not stop idle machines does then"),
+    "policies": Key(kinds.POLICY_NAMES, "the only policies that a launch may name"),
     "stop": Key(
-        kinds.word(*Stoppers), "whose machines members of a team may stop: their own, or (published) anybody's", "owner"
+        kinds.one_of(*Stoppers),
+        "whose machines members of a team may stop: their own, or (published) anybody's",
+        "owner",
     ),
     "price_jump": Key(
         kinds.FACTOR, "by what factor a price has to move to be news (published), in place of each home's price_jump"
@@ -116,43 +122,43 @@ LIMITS: Keys = {
 }
 
 
-def flat(keys: Keys) -> Iterator[tuple[str, Key]]:
+def flattened_keys(keys: Keys) -> Iterator[tuple[str, Key]]:
     """Yield each key with its path: `idle.after`, `schedule.off`."""
     for name, key in keys.items():
         if isinstance(key, Key):
             yield name, key
         else:
-            yield from ((f"{name}.{inner}", one) for inner, one in key.keys.items())
+            yield from ((f"{name}.{key_name}", section_key) for key_name, section_key in key.keys.items())
 
 
-DRAFT = "http://json-schema.org/draft-07/schema#"  # the one that editors' YAML servers know best
+JSON_SCHEMA_VERSION = "http://json-schema.org/draft-07/schema#"  # the one that editors' YAML servers know best
 
 
 def policy_schema() -> dict[str, Any]:
-    """Return the schema that every policy's file fits. What contradicts itself, only the reader knows."""
-    return {"$schema": DRAFT, "title": "cloudgpu policy", **_table(POLICY)}
+    """Return the JSON Schema of a policy's file. It does not cover contradictions, which `policy_from` finds."""
+    return {"$schema": JSON_SCHEMA_VERSION, "title": "cloudgpu policy", **_table_schema(POLICY)}
 
 
 def limits_schema() -> dict[str, Any]:
     """Return the schema of limits.yaml."""
-    return {"$schema": DRAFT, "title": "cloudgpu limits", **_table(LIMITS)}
+    return {"$schema": JSON_SCHEMA_VERSION, "title": "cloudgpu limits", **_table_schema(LIMITS)}
 
 
-def _table(keys: Keys) -> dict[str, Any]:
-    needed = [name for name, key in keys.items() if isinstance(key, Key) and key.needed]
+def _table_schema(keys: Keys) -> dict[str, Any]:
+    required = [name for name, key in keys.items() if isinstance(key, Key) and key.needed]
     return {
         "type": "object",
-        "properties": {name: _of(key) for name, key in keys.items()},
+        "properties": {name: _key_schema(key) for name, key in keys.items()},
         "additionalProperties": False,
-        **({"required": needed} if needed else {}),
+        **({"required": required} if required else {}),
     }
 
 
-def _of(key: Key | Section) -> Mapping[str, Any]:
+def _key_schema(key: Key | Section) -> Mapping[str, Any]:
     if isinstance(key, Key):
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         return {"description": key.means, **key.kind.schema, **({} if default is None else {"default": default})}
-    table = _table(key.keys)
+    table = _table_schema(key.keys)
     if key.many:
         return {"description": key.means, "anyOf": [table, {"type": "array", "items": table, "minItems": 1}]}
     return {"description": key.means, **table}

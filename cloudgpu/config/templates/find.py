@@ -1,4 +1,4 @@
-"""Launch templates: what a new machine is given, as data, found by name."""
+"""Launch templates: the image, packages, scripts and settings of a new machine, in YAML files found by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
 
-from cloudgpu.config.files.user_files import data_dir, file_names
+from cloudgpu.config.files.user_files import data_dir, yaml_names
 from cloudgpu.config.files.yaml import Table, read_yaml
 from cloudgpu.core.catalog.container_images import parse_reference
 from cloudgpu.core.model.facts import Engine
@@ -30,22 +30,22 @@ KEYS = (
 )
 JUPYTER = ("jupyter", "lab")
 LARGEST_DISK_GB = 65_536
-SETTING = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
+SETTING_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")  # in `on_start` it is a variable of the shell
 _SETTING_IN_IMAGE = re.compile(r"\{\{ *settings\.([a-z][a-z0-9_]*) *\}\}")
-_MOVING = ("", "latest")
+_MOVING_TAGS = ("", "latest")
 _EXAMPLE = "nvcr.io/nvidia/pytorch:25.06-py3"
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A launch template as its file says it.
+    """A launch template as read from its file.
 
     `jupyter` is the command that serves notebooks, empty for none. `disk_gb` is the size of the system disk in GB
     (None: the image's own). `container` names a container image, in which settings may stand. `packages` are Debian
-    packages. `engine` is what queues its machines' jobs (None: it does not say). `settings` are texts by name that a
-    user may set and `container`, `cloud_init`, a jinja2 text, and `on_start` may use; `on_start` is a shell script that
+    packages. `engine` is the scheduler of its machines' jobs (None: not specified). `settings` are texts by name that a
+    user may set and `container`, `cloud_init` (a jinja2 text) and `on_start` may use; `on_start` is a shell script that
     runs as the user in the home directory each time the machine starts. `cloud_init_line` is the line of the file on
-    which that text begins.
+    which the text of `cloud_init` begins.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Template:
 
     @property
     def container_image(self) -> str:
-        """The image of its container, settings put in; empty for none. Raises InvalidRequest for what is none."""
+        """The container image, with settings filled in; empty for none. Raises InvalidRequest for a wrong name."""
         return _container_image(self.container, self.settings, self.path)
 
     def parts(self) -> tuple[BootPart, ...]:
-        """Return the parts in a provider's order, as the file says them; `render.rendered` makes them final."""
+        """Return the parts in the order that providers expect, not rendered yet: `render.render_parts` does that."""
         pieces = (
             ("image", self.image),
             ("container", self.container_image),
@@ -86,7 +86,7 @@ def load_template(
     """Return the template called `name`: the first in the directories of `search`, else the shipped one.
 
     `settings` is what config.toml sets, by template. Raises InvalidRequest for an unknown name or setting, with the
-    near one, and for a fault in the file, with its line.
+    near one, and for an error in the file, with its line.
     """
     if not NAME.fullmatch(name):
         raise InvalidRequest(
@@ -98,44 +98,44 @@ def load_template(
     for directory in (*search, data_dir("templates")):
         table = read_yaml(directory / f"{name}.yaml")
         if table is not None:
-            return _set(template_from(table, name), (settings or {}).get(name, {}))
-    raise _unknown(name, search)
+            return _with_user_settings(template_from(table, name), (settings or {}).get(name, {}))
+    raise _unknown_template(name, search)
 
 
 def template_names(*, search: Sequence[Path]) -> tuple[str, ...]:
     """Return the names of all templates there are, sorted."""
-    return tuple(file_names("templates", search))
+    return tuple(yaml_names("templates", search))
 
 
 def template_from(table: Table, name: str) -> Template:
-    """Return the template that a file's table describes; raise InvalidRequest with the line of a fault."""
+    """Return the template that a file's table describes; raise InvalidRequest with the line of an error."""
     for key in ("extends", "include", "inherits"):
         if key in table.values:
-            raise table.fault(
+            raise table.error(
                 key, "is not a key: templates do not build on each other", next="Copy what you need of it."
             )
     table.check_keys(KEYS)
     return Template(
         name=name,
         path=table.path,
-        description=table.line("description"),
+        description=table.one_line("description"),
         jupyter=_jupyter(table),
-        image=table.line("image"),
-        disk_gb=table.whole("disk_gb", least=1, most=LARGEST_DISK_GB),
-        packages=table.texts("packages"),
+        image=table.one_line("image"),
+        disk_gb=table.whole_number("disk_gb", minimum=1, maximum=LARGEST_DISK_GB),
+        packages=table.text_list("packages"),
         cloud_init=table.text("cloud_init"),
         on_start=table.text("on_start"),
         settings=_settings(table),
         engine=_engine(table),
-        container=table.line("container"),
-        cloud_init_line=table.blocks.get("cloud_init", table.lines.get("cloud_init", 1)),
+        container=table.one_line("container"),
+        cloud_init_line=table.block_lines.get("cloud_init", table.lines.get("cloud_init", 1)),
     )
 
 
 def _engine(table: Table) -> Engine | None:
-    word = table.line("engine")
+    word = table.one_line("engine")
     if word and word not in get_args(Engine):
-        raise table.fault(
+        raise table.error(
             "engine", f"is {word!r}, which is not one", next=f"Write one of: {', '.join(get_args(Engine))}."
         )
     return cast("Engine", word) if word else None
@@ -143,21 +143,21 @@ def _engine(table: Table) -> Engine | None:
 
 def _settings(table: Table) -> Mapping[str, str]:
     """Return the template's own settings with their defaults."""
-    value = table.values.get("settings", {})
-    if not isinstance(value, dict):
-        raise table.fault("settings", "has to be a table", next="Write one `  name: default` on a line below it.")
-    for name, default in value.items():
+    settings = table.values.get("settings", {})
+    if not isinstance(settings, dict):
+        raise table.error("settings", "has to be a table", next="Write one `  name: default` on a line below it.")
+    for name, default in settings.items():
         key = f"settings.{name}"
-        if not SETTING.fullmatch(name):
-            says = "cannot be a setting's name: a letter, then letters, digits and _, all lower case"
-            raise table.fault(key, says, next="Choose another name.")
+        if not SETTING_NAME.fullmatch(name):
+            problem = "cannot be a setting's name: a letter, then letters, digits and _, all lower case"
+            raise table.error(key, problem, next="Choose another name.")
         if not isinstance(default, str) or not default.isprintable():
-            raise table.fault(key, "has to be one line of text", next='Put it in quotes; "" for nothing.')
-    return value
+            raise table.error(key, "has to be one line of text", next='Put it in quotes; "" for nothing.')
+    return settings
 
 
-def _set(template: Template, values: Mapping[str, str]) -> Template:
-    """Return the template with the user's values in the place of its defaults."""
+def _with_user_settings(template: Template, values: Mapping[str, str]) -> Template:
+    """Return the template with the user's values in place of its defaults."""
     for key, value in values.items():
         if key not in template.settings:
             known = ", ".join(template.settings)
@@ -177,20 +177,24 @@ def _jupyter(table: Table) -> tuple[str, ...]:
     if isinstance(value, bool):
         return JUPYTER if value else ()
     if isinstance(value, list) and value:
-        return table.texts("jupyter")
-    raise table.fault("jupyter", "has to be true, false or a command as a list", next="Write jupyter: true")
+        return table.text_list("jupyter")
+    raise table.error("jupyter", "has to be true, false or a command as a list", next="Write jupyter: true")
 
 
-def _unknown(name: str, search: Sequence[Path]) -> InvalidRequest:
+def _unknown_template(name: str, search: Sequence[Path]) -> InvalidRequest:
     names = template_names(search=search)
-    own = f", or write {search[-1] / name}.yaml" if search else ""
+    suggestion = f", or write {search[-1] / name}.yaml" if search else ""
     return unknown_word(
-        f"No template is called {name!r}", name, names, field="template", next=f"Use one of: {', '.join(names)}{own}."
+        f"No template is called {name!r}",
+        name,
+        names,
+        field="template",
+        next=f"Use one of: {', '.join(names)}{suggestion}.",
     )
 
 
 def opens_jupyter(name: str | None, search: Sequence[Path]) -> bool:
-    """Say whether a machine of this template has a Jupyter to open; True where the template is not known here."""
+    """Say whether a machine of this template serves Jupyter; True where the template is not known here."""
     try:
         return bool(load_template(name or "", search=search).jupyter)
     except InvalidRequest:
@@ -198,20 +202,20 @@ def opens_jupyter(name: str | None, search: Sequence[Path]) -> bool:
 
 
 def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
-    """Return the image that `container` of the template in `path` names; empty for none.
+    """Return the container image that `text` names, with settings filled in; empty for none.
 
-    Raises InvalidRequest for a setting that the template does not have, for what is no image, and for one without a
-    fixed tag or digest: what a second machine pulls has to be what the first one has.
+    Raises InvalidRequest for a setting that the template does not have, for a wrong image name, and for an image
+    without a fixed tag or digest: a second machine has to pull the same image as the first.
     """
     if not text:
         return ""
-    image = _SETTING_IN_IMAGE.sub(lambda found: _setting_in_image(found[1], settings, path), text)
-    found = parse_reference(image)
-    if found is None:
-        raise _image_fault(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
-    if not found.digest and found.tag in _MOVING:
-        says = "has no fixed tag, so two machines could get different images"
-        raise _image_fault(image, path, says, f"Name one, for example: container: {_EXAMPLE}")
+    image = _SETTING_IN_IMAGE.sub(lambda reference: _setting_in_image(reference[1], settings, path), text)
+    reference = parse_reference(image)
+    if reference is None:
+        raise _image_error(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
+    if not reference.digest and reference.tag in _MOVING_TAGS:
+        problem = "has no fixed tag, so two machines could get different images"
+        raise _image_error(image, path, problem, f"Name one, for example: container: {_EXAMPLE}")
     return image
 
 
@@ -229,9 +233,9 @@ def _setting_in_image(name: str, settings: Mapping[str, str], path: Path) -> str
     )
 
 
-def _image_fault(image: str, path: Path, says: str, remedy: str) -> InvalidRequest:
+def _image_error(image: str, path: Path, problem: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{path.name}: container {image!r} {says}.",
+        f"{path.name}: container {image!r} {problem}.",
         field=f"{path.name}: container",
         value=image,
         next=f"{remedy} ({path})",

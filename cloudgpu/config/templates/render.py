@@ -1,6 +1,6 @@
-"""Makes a template's parts final: settings for the shell, cloud-init text by jinja2, both checked.
+"""Renders a template's parts: settings as shell variables, the cloud-init text by jinja2, both checked.
 
-`cloud_init` sees the names of VALUES and nothing else: no file, no other template, no Python. A fault is named with
+`cloud_init` may use the names in VALUE_NAMES and nothing else: no file, no other template, no Python. An error names
 the line of the template's file.
 """
 
@@ -24,8 +24,8 @@ from cloudgpu.errors import InvalidRequest
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
 
-# What `cloud_init` may use: texts, but for `gpu_count` (a number) and `settings` (the template's own, by name).
-VALUES = (
+# Names that `cloud_init` may use. All are texts but `gpu_count` (a number) and `settings` (a dict of texts).
+VALUE_NAMES = (
     "provider",
     "account",
     "region",
@@ -39,41 +39,41 @@ VALUES = (
     "template",
     "settings",
 )
-# What a rendered text may hold. Users, SSH keys and the power state are cloudgpu's own to set.
-CLOUD_CONFIG = ("apt", "bootcmd", "mounts", "package_update", "packages", "runcmd", "swap", "write_files")
-HEAD = "#cloud-config\n"
+# Keys that a rendered cloud-config may have. Users, SSH keys and the power state are set by cloudgpu.
+CLOUD_CONFIG_KEYS = ("apt", "bootcmd", "mounts", "package_update", "packages", "runcmd", "swap", "write_files")
+CLOUD_CONFIG_HEADER = "#cloud-config\n"
 DRIVER_TEMPLATE = "cuda"
-_SOURCE = "<template>"  # what jinja2 calls a text without a file in a traceback
+_JINJA_FILE_NAME = "<template>"  # jinja2's name in a traceback for a text that has no file
 
 
-# What the engine of a cluster needs of a machine's system. The services stay off: each cluster starts its own.
+# Debian packages of Slurm and their services, which are masked: each cluster starts its own.
 ENGINE_PACKAGES = ("slurm-wlm", "munge")
 ENGINE_SERVICES = ("munge", "slurmd", "slurmctld")
 
 
 def engine_parts(engine: Engine) -> tuple[BootPart, ...]:
-    """Return what installs an engine on a machine: its packages, and before them that their services never start."""
+    """Return the parts that install a cluster's engine: its packages, and a cloud-init text that masks its services."""
     if engine == "none":
         return ()
-    masks = f"{HEAD}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
+    masks = f"{CLOUD_CONFIG_HEADER}bootcmd:\n  - [systemctl, mask, {', '.join(ENGINE_SERVICES)}]\n"
     return (BootPart("packages", "\n".join(ENGINE_PACKAGES)), BootPart("cloud_init", masks))
 
 
-def parts_at(template: Template, request: LaunchRequest, offer: Offer) -> tuple[BootPart, ...]:
-    """Return the template's parts as a machine of this offer is given them; raise InvalidRequest for a fault in it.
+def parts_for_offer(template: Template, request: LaunchRequest, offer: Offer) -> tuple[BootPart, ...]:
+    """Return the template's parts for a machine of this offer, then those that its cluster's engine needs.
 
-    What the engine of its cluster needs comes behind them.
+    Raises InvalidRequest for an error in the template.
     """
     engine = request.cluster.engine if request.cluster is not None else "none"
-    return (*rendered(template, _values(request, offer)), *engine_parts(engine))
+    return (*render_parts(template, _values(request, offer)), *engine_parts(engine))
 
 
 def package_remarks(request: LaunchRequest, parts: Sequence[BootPart]) -> Iterator[str]:
-    """Yield which packages have to be there already, where a provider installs none."""
-    named = " ".join(part.text for part in parts if part.kind == "packages").split()
-    listed = ", ".join(name for name in dict.fromkeys(named) if name not in ENGINE_PACKAGES)
-    if listed:
-        yield f"packages of the template are not installed there: {listed}; where one is missing, on_start may fail"
+    """Yield remarks on packages that have to be installed already, for a provider that installs none."""
+    packages = " ".join(part.text for part in parts if part.kind == "packages").split()
+    missing = ", ".join(name for name in dict.fromkeys(packages) if name not in ENGINE_PACKAGES)
+    if missing:
+        yield f"packages of the template are not installed there: {missing}; where one is missing, on_start may fail"
     if request.cluster is not None and request.cluster.engine == "slurm":
         yield f"Slurm has to be there already ({', '.join(ENGINE_PACKAGES)}); where it is missing, the launch fails"
 
@@ -85,42 +85,42 @@ def driver_parts(
     request: LaunchRequest,
     offer: Offer,
 ) -> tuple[BootPart, ...]:
-    """Return what installs a driver on an image that has none, before the template's own parts.
+    """Return the parts that install a driver on an image without one; they come before the template's own.
 
-    `driver` are its settings; templates are looked for in `search`, and `settings` are the user's.
+    `driver` has the settings of the template `cuda`, which `settings`, the user's for each template, override.
     """
-    mine = {**settings, DRIVER_TEMPLATE: {**driver, **settings.get(DRIVER_TEMPLATE, {})}}
-    installs = load_template(DRIVER_TEMPLATE, search=search, settings=mine)
-    return tuple(part for part in parts_at(installs, request, offer) if part.kind in ("packages", "cloud_init"))
+    merged_settings = {**settings, DRIVER_TEMPLATE: {**driver, **settings.get(DRIVER_TEMPLATE, {})}}
+    template = load_template(DRIVER_TEMPLATE, search=search, settings=merged_settings)
+    return tuple(part for part in parts_for_offer(template, request, offer) if part.kind in ("packages", "cloud_init"))
 
 
 def _values(request: LaunchRequest, offer: Offer) -> Mapping[str, object]:
-    at = offer.available
+    available = offer.available
     return {
-        "provider": at.provider,
-        "account": at.account,
-        "region": at.region,
-        "zone": at.zone,
-        "instance_type": at.instance_type,
-        "market": str(at.market),
-        "gpu": at.accelerators[0].name if at.accelerators else "",
-        "gpu_count": sum(one.count for one in at.accelerators),
+        "provider": available.provider,
+        "account": available.account,
+        "region": available.region,
+        "zone": available.zone,
+        "instance_type": available.instance_type,
+        "market": str(available.market),
+        "gpu": available.accelerators[0].name if available.accelerators else "",
+        "gpu_count": sum(one.count for one in available.accelerators),
         "owner": request.owner,
         "project": request.project,
         "template": request.template,
     }
 
 
-def rendered(template: Template, values: Mapping[str, Any]) -> tuple[BootPart, ...]:
-    """Return the template's parts as a provider carries them out; `values` has every name of VALUES but `settings`.
+def render_parts(template: Template, values: Mapping[str, Any]) -> tuple[BootPart, ...]:
+    """Return the template's parts for a provider; `values` has every name of VALUE_NAMES but `settings`.
 
-    Raises InvalidRequest, with `file:line` in `field`, for a `cloud_init` that is no jinja2, uses an unknown name, or
-    does not become a cloud-config of the keys in CLOUD_CONFIG.
+    Raises InvalidRequest, with `file:line` in `field`, for a `cloud_init` that is not valid jinja2, uses an unknown
+    name, or does not become a cloud-config of the keys in CLOUD_CONFIG_KEYS.
     """
-    return tuple(_rendered(template, part, values) for part in template.parts())
+    return tuple(_render_part(template, part, values) for part in template.parts())
 
 
-def _rendered(template: Template, part: BootPart, values: Mapping[str, Any]) -> BootPart:
+def _render_part(template: Template, part: BootPart, values: Mapping[str, Any]) -> BootPart:
     if part.kind == "on_start":
         return BootPart(part.kind, _with_settings(template, part.text))
     return BootPart(part.kind, _cloud_init(template, values)) if part.kind == "cloud_init" else part
@@ -133,12 +133,12 @@ def _with_settings(template: Template, script: str) -> str:
 
 
 def _cloud_init(template: Template, values: Mapping[str, Any]) -> str:
-    text = _text(template, {**values, "settings": dict(template.settings)})
+    text = _render_cloud_init(template, {**values, "settings": dict(template.settings)})
     _check_cloud_config(template, text)
-    return text if text.startswith(HEAD) else HEAD + text
+    return text if text.startswith(CLOUD_CONFIG_HEADER) else CLOUD_CONFIG_HEADER + text
 
 
-def _text(template: Template, values: Mapping[str, Any]) -> str:
+def _render_cloud_init(template: Template, values: Mapping[str, Any]) -> str:
     from jinja2 import StrictUndefined, TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -150,42 +150,46 @@ def _text(template: Template, values: Mapping[str, Any]) -> str:
         _check_names(template, environment)
         return environment.from_string(template.cloud_init).render(values)
     except TemplateSyntaxError as error:
-        says = f"is not valid Jinja2: {error.message}"
-        raise _fault(template, error.lineno, says, next="Correct that line.") from None
+        problem = f"is not valid Jinja2: {error.message}"
+        raise _cloud_init_error(template, error.lineno, problem, next="Correct that line.") from None
     except InvalidRequest:
         raise
     except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)
-        lines = [frame.lineno or 1 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _SOURCE]
-        says = f"cannot be rendered: {shown(error) or type(error).__name__}"
-        raise _fault(template, lines[-1] if lines else 1, says, next="Correct that line.") from None
+        lines = [
+            frame.lineno or 1
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == _JINJA_FILE_NAME
+        ]
+        problem = f"cannot be rendered: {shown(error) or type(error).__name__}"
+        raise _cloud_init_error(template, lines[-1] if lines else 1, problem, next="Correct that line.") from None
 
 
 def _check_names(template: Template, environment: Environment) -> None:
-    """Refuse every name that nobody sets, also where a condition would leave it out this time."""
+    """Raise InvalidRequest for every unknown name, even if a condition skips it in this rendering."""
     from jinja2 import meta, nodes
 
     tree = environment.parse(template.cloud_init)
-    for other in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
-        kind = type(other).__name__.lower().replace("fromimport", "import")
-        raise _fault(
-            template, other.lineno, f"uses {kind}: a template cannot build on another", next="Copy what you need of it."
+    for node in tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport)):
+        kind = type(node).__name__.lower().replace("fromimport", "import")
+        raise _cloud_init_error(
+            template, node.lineno, f"uses {kind}: a template cannot build on another", next="Copy what you need of it."
         )
-    unknown = meta.find_undeclared_variables(tree) - set(VALUES)
+    unknown = meta.find_undeclared_variables(tree) - set(VALUE_NAMES)
     for name in tree.find_all(nodes.Name):
         if name.name in unknown and name.ctx == "load":
-            raise _unknown(template, name.lineno, name.name, VALUES, "value")
-    for one in tree.find_all((nodes.Getattr, nodes.Getitem)):
-        key = _setting(one)
+            raise _unknown_name(template, name.lineno, name.name, VALUE_NAMES, "value")
+    for access in tree.find_all((nodes.Getattr, nodes.Getitem)):
+        key = _setting_named(access)
         if key is not None and key not in template.settings:
-            raise _unknown(template, one.lineno, key, template.settings, "setting of this template")
+            raise _unknown_name(template, access.lineno, key, template.settings, "setting of this template")
 
 
-def _setting(node: nodes.Expr) -> str | None:
+def _setting_named(node: nodes.Expr) -> str | None:
     """Return which setting `settings.NAME` or `settings["NAME"]` names; None for anything else."""
     from jinja2 import nodes
 
-    whose = getattr(node, "node", None)
-    if not isinstance(whose, nodes.Name) or whose.name != "settings":
+    target = getattr(node, "node", None)
+    if not isinstance(target, nodes.Name) or target.name != "settings":
         return None
     if isinstance(node, nodes.Getattr):
         return None if node.attr in ("get", "items", "keys", "values") else node.attr
@@ -193,39 +197,50 @@ def _setting(node: nodes.Expr) -> str | None:
     return key.value if isinstance(key, nodes.Const) and isinstance(key.value, str) else None
 
 
-def _unknown(template: Template, line: int, word: str, known: Iterable[str], what: str) -> InvalidRequest:
+def _unknown_name(template: Template, line: int, word: str, known: Iterable[str], kind: str) -> InvalidRequest:
     known = tuple(known)
-    says = f"uses {shown(word)}, which is not a {what}" + did_you_mean(closest_match(word, known))
-    listed = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
-    return _fault(template, line, says, value=word, next=listed)
+    problem = f"uses {shown(word)}, which is not a {kind}" + did_you_mean(closest_match(word, known))
+    remedy = f"Use one of: {', '.join(known)}." if known else "Add it under `settings:`."
+    return _cloud_init_error(template, line, problem, value=word, next=remedy)
 
 
 def _check_cloud_config(template: Template, text: str) -> None:
     try:
         table = parse_yaml(text, Path("cloud_init"))
     except InvalidRequest as error:
-        where, _, says = error.message.partition(": the file ")
-        raise _at_rendered(template, text, int(where.rpartition(":")[2]), says.rstrip(".")) from None
+        where, _, problem = error.message.partition(": the file ")
+        raise _rendered_text_error(template, text, int(where.rpartition(":")[2]), problem.rstrip(".")) from None
     for key in table.values:
-        if key not in CLOUD_CONFIG:
-            says = f"sets {key}, which a template may not" + did_you_mean(closest_match(key, CLOUD_CONFIG))
-            raise _at_rendered(template, text, table.lines[key], says, value=key)
+        if key not in CLOUD_CONFIG_KEYS:
+            problem = f"sets {key}, which a template may not" + did_you_mean(closest_match(key, CLOUD_CONFIG_KEYS))
+            raise _rendered_text_error(template, text, table.lines[key], problem, value=key)
 
 
-def _at_rendered(template: Template, text: str, line: int, says: str, *, value: str | None = None) -> InvalidRequest:
-    """Return a fault of the rendered text; its line is the source's where rendering made no line more or less."""
-    same = text.count("\n") == template.cloud_init.count("\n")
-    where = "" if same else f" (line {line} of the rendered text)"
-    may = f"A cloud-config here may set: {', '.join(CLOUD_CONFIG)}."
-    mark = "?" if says.endswith("?") else ""
-    return _fault(template, line if same else 1, f"{says.rstrip('?')}{where}{mark}", value=value, next=may)
+def _rendered_text_error(
+    template: Template, text: str, line: int, problem: str, *, value: str | None = None
+) -> InvalidRequest:
+    """Return an error in the rendered text, with the line of the source if both have equally many lines."""
+    is_same_line = text.count("\n") == template.cloud_init.count("\n")
+    location = "" if is_same_line else f" (line {line} of the rendered text)"
+    remedy = f"A cloud-config here may set: {', '.join(CLOUD_CONFIG_KEYS)}."
+    end = "?" if problem.endswith("?") else ""
+    return _cloud_init_error(
+        template, line if is_same_line else 1, f"{problem.rstrip('?')}{location}{end}", value=value, next=remedy
+    )
 
 
-def _fault(template: Template, line: int, says: str, *, next: str, value: str | None = None) -> InvalidRequest:  # noqa: A002
+def _cloud_init_error(
+    template: Template,
+    line: int,
+    problem: str,
+    *,
+    next: str,  # noqa: A002
+    value: str | None = None,
+) -> InvalidRequest:
     where = f"{template.path.name}:{template.cloud_init_line + line - 1}"
-    end = "" if says.endswith("?") else "."
+    end = "" if problem.endswith("?") else "."
     return InvalidRequest(
-        f"{where}: cloud_init {says}{end}",
+        f"{where}: cloud_init {problem}{end}",
         field=f"{where}: cloud_init",
         value=shown(value),
         next=f"{next} ({template.path})",

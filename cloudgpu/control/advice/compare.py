@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu import catalog
-from cloudgpu.catalog.location import use as use_prices
-from cloudgpu.catalog.read import gpu_named, gpu_of, knows_gpus, speeds
+from cloudgpu.catalog.location import use_directory as use_prices
+from cloudgpu.catalog.read import find_gpu, gpu_of, knows_gpus, speed_ratios
 from cloudgpu.control.activity.utilization import OwnMachine, own_machines, utilization_of
 from cloudgpu.core.activity.utilization import Hour
 from cloudgpu.core.advice.compare import (
@@ -87,7 +87,7 @@ def compare_with_desktop(
 
 def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
     now, desktop = session.clock(), request.desktop
-    desktop_gpu, is_ongoing = gpu_named(desktop.gpu), request.until is None or request.until > now
+    desktop_gpu, is_ongoing = find_gpu(desktop.gpu), request.until is None or request.until > now
     rented, only_local = rented_machines(costs.machines)
     ledger_ahead = _ledger_ahead(session, now)
     past_request, read_costs = request, costs
@@ -148,7 +148,7 @@ def _rented_machines_with_hours(
     ran = [machine for machine in rented if machine.id in costs.hours]
     begins = {hour.at for machine in ran for hour in costs.hours[machine.id]}
     days = {at: at.astimezone(request.zone).date() for at in begins}  # an hour counts on the day when it begins
-    speed = speeds(request.desktop, request.work or Workload.TRAINING)
+    speed = speed_ratios(request.desktop, request.work or Workload.TRAINING)
     return [_rented_machine(session, machine, costs.hours[machine.id], days, speed) for machine in ran]
 
 

@@ -9,9 +9,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog.read import gpu_named
+from cloudgpu.catalog.read import find_gpu
 from cloudgpu.config.desktops.desktops import MAX_PUE, MAX_WATTS, MAX_YEARS, desktop_names, load_desktop
-from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.currencies import exchange_rate
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop import Depreciation, Desktop, years
 from cloudgpu.core.advice.numbers import RateLookup, parse_amount, parse_money, parse_number, parse_share
@@ -60,7 +60,7 @@ def load_desktop_of(session: Session, name: str | Path | None = None, currency: 
         settings.desktop if name is None else name,
         search=[session.home.root / "desktops"],
         settings=settings,
-        watts=_board_power,
+        board_power=_board_power,
         today=session.clock().date(),
     )
 
@@ -76,7 +76,7 @@ def desktops_document(session: Session) -> DesktopsDocument:
 
 
 def _board_power(name: str) -> Power | None:
-    spec = gpu_named(name)
+    spec = find_gpu(name)
     return None if spec is None or spec.watts is None else Power.of(str(spec.watts))
 
 
@@ -138,7 +138,7 @@ def _known_rate(session: Session, currency: Currency | None, code: str) -> Curre
     checked = check_code(code, "--currency")
     if currency is not None and currency.code == checked:
         return currency
-    return parse_currency(session.settings, session.clock(), {"currency": checked}) or rate_of(
+    return parse_currency(session.settings, session.clock(), {"currency": checked}) or exchange_rate(
         session.settings.currencies, checked
     )
 

@@ -231,7 +231,7 @@ def _work_hours(
         return WorkHours(request.total_hours, request.total_hours, request.total_hours)
     if request.flops is None and past is None:
         return None
-    spec = catalog.named_gpu(gpu.name)
+    spec = catalog.gpu_by_name(gpu.name)
     gpus = gpu.count * Fraction(gpu.share).limit_denominator(8) * request.machine_count
     if spec is None:
         speeds.left_out[gpu.name] = "no figures in the catalogue"

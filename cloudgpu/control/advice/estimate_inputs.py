@@ -216,7 +216,7 @@ def _gpu_of(machine: Machine) -> tuple[GpuSpec, MachineGpus]:
 
 def _spec(gpu: MachineGpus) -> GpuSpec | None:
     """Return the spec of a machine's GPU; if the name matches several, its memory decides."""
-    named = catalog.named_gpu(gpu.name)
+    named = catalog.gpu_by_name(gpu.name)
     if named is not None:
         return named
     try:
@@ -341,5 +341,5 @@ def relaxations(request: EstimateQuery) -> dict[str, tuple[int, Money]]:
 
 def precisions(offers: Iterable[CatalogOffer]) -> list[str]:
     """Return the precisions in which the peak of at least one GPU of these offers is known."""
-    specs = {spec.name: spec for offer in offers if (spec := catalog.named_gpu(offer.type.gpu.name))}
+    specs = {spec.name: spec for offer in offers if (spec := catalog.gpu_by_name(offer.type.gpu.name))}
     return [str(precision) for precision in Precision if any(peak_tflops(spec, precision) for spec in specs.values())]

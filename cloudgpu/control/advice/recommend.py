@@ -99,7 +99,7 @@ def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now
 
 def _free_gpu_count(need: WorkNeeds, request: RecommendRequest, figures: Figures) -> int | None:
     """Return on how many of Kaggle's free T4s the work fits, within the free hours; None if it does not fit."""
-    spec, hours = catalog.named_gpu(KAGGLE_GPU), request.limits.hours
+    spec, hours = catalog.gpu_by_name(KAGGLE_GPU), request.limits.hours
     if spec is None or exclusion(spec, need, figures) or (hours is not None and hours > figures.kaggle_hours.value):
         return None
     return need.gpus(spec.memory_gib, KAGGLE_GPUS)
@@ -107,7 +107,7 @@ def _free_gpu_count(need: WorkNeeds, request: RecommendRequest, figures: Figures
 
 def spec_of(offer: CatalogOffer) -> GpuSpec | None:
     """Return the catalogue's specification of an offer's GPU; None if it has none."""
-    return catalog.named_gpu(offer.type.gpu.name)
+    return catalog.gpu_by_name(offer.type.gpu.name)
 
 
 def _need(rules: Rules, request: RecommendRequest) -> WorkNeeds:

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
-from cloudgpu.catalog.location import use as use_prices
-from cloudgpu.catalog.read import gpu_named
+from cloudgpu.catalog.location import use_directory as use_prices
+from cloudgpu.catalog.read import find_gpu
 from cloudgpu.control.advice.desktop_choice import all_desktops, load_desktop_of, requested_desktop
 from cloudgpu.core.advice.desktop import Desktop, multiply_desktop, with_terms
 from cloudgpu.core.advice.rent_or_buy import Calculation, Rent
@@ -53,7 +53,7 @@ def calculation(session: Session, request: CompareRequest, rented: RentedInputs)
         larger = _desktop_with_memory(session, request, rent, work)
         if larger is not None:
             desktop, matched_memory = larger, rent.spec.memory_gib
-    desktop_gpu = gpu_named(desktop.gpu)
+    desktop_gpu = find_gpu(desktop.gpu)
     known_ratio = None if desktop_gpu is None or rent.spec is None else speed_ratio(desktop_gpu, rent.spec, work)
     if request.work is not None and known_ratio is None:
         raise _unknown_speed(desktop.gpu, rent, request.work)
@@ -76,11 +76,11 @@ def calculation(session: Session, request: CompareRequest, rented: RentedInputs)
 
 def _desktop_with_gpu(session: Session, request: CompareRequest, spec: GpuSpec) -> Desktop:
     """Return the shipped desktop with this GPU; the default one if no other has it, or it has it itself."""
-    default_gpu = gpu_named(request.desktop.gpu)
+    default_gpu = find_gpu(request.desktop.gpu)
     if default_gpu is None or default_gpu.name == spec.name:
         return request.desktop
     for desktop in all_desktops(session):
-        gpu = gpu_named(desktop.gpu)
+        gpu = find_gpu(desktop.gpu)
         if desktop.gpus == 1 and gpu is not None and gpu.name == spec.name:
             return requested_desktop(session, request.currency, {**request.typed, "desktop": desktop.name})[0]
     return request.desktop
@@ -93,11 +93,11 @@ def _desktop_with_memory(session: Session, request: CompareRequest, rent: Rent, 
     and have its usable memory.
     """
     desktop, rented_gpu = request.desktop, rent.spec
-    desktop_gpu = gpu_named(desktop.gpu)
+    desktop_gpu = find_gpu(desktop.gpu)
     if desktop_gpu is None or rented_gpu is None or desktop_gpu.memory_gib >= rented_gpu.memory_gib:
         return None
     for name in LARGE_DESKTOPS:
-        large = gpu_named(load_desktop_of(session, name).gpu)
+        large = find_gpu(load_desktop_of(session, name).gpu)
         if (
             large is not None
             and large.memory_gib >= rented_gpu.memory_gib
@@ -134,7 +134,7 @@ def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
         return Rent(rented.price, rented.count, rented.use, rented.horizon, spec, names)
     listed_offer = _offer(rented, now)
     if listed_offer is not None:
-        spec = catalog.named_gpu(listed_offer.type.gpu.name)
+        spec = catalog.gpu_by_name(listed_offer.type.gpu.name)
         return Rent(
             listed_offer.listed.price.per_hour, rented.count, rented.use, rented.horizon, spec, (), listed_offer
         )
@@ -143,7 +143,7 @@ def _rent(rented: RentedInputs, work: Workload, now: datetime) -> Rent:
         raise _no_price(rented, names)
     offer, ratio = substituted
     use = replace(rented.use, shares=tuple(share * ratio for share in rented.use.shares))
-    spec = catalog.named_gpu(offer.type.gpu.name)
+    spec = catalog.gpu_by_name(offer.type.gpu.name)
     return Rent(offer.listed.price.per_hour, rented.count, use, rented.horizon, spec, (), offer, gpus[0])
 
 
@@ -162,7 +162,7 @@ def substitute(
     """
     candidates = []
     for offer in catalog.offers(market=Market.SPOT if rented.spot else Market.ON_DEMAND):
-        gpu, spec = offer.type.gpu, catalog.named_gpu(offer.type.gpu.name)
+        gpu, spec = offer.type.gpu, catalog.gpu_by_name(offer.type.gpu.name)
         if spec is None or gpu.share != 1 or gpu.count != rented.count or (gpu.memory_gib or 0) < wanted.memory_gib:
             continue
         ratio = speed_ratio(wanted, spec, work)

@@ -19,8 +19,8 @@ from itertools import starmap
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from cloudgpu.config.alerts.alerts import PRICE_JUMP, everybody, receivers
-from cloudgpu.config.alerts.template import Message, message, own_template, shipped_template
+from cloudgpu.config.alerts.alerts import DEFAULT_PRICE_JUMP, all_receivers, receivers
+from cloudgpu.config.alerts.template import Message, alert_message, shipped_template, user_template
 from cloudgpu.config.policies.find import lab_limits
 from cloudgpu.control.alerts.channels import Outcome, label_of, send, within
 from cloudgpu.control.session.last_run import unguarded_machines
@@ -127,19 +127,19 @@ def _price_jump_factor(session: Session) -> Callable[[Machine], Fraction]:
         published = lab_limits(session.published()).price_jump
 
     def factor(machine: Machine) -> Fraction:
-        return Fraction(published or Decimal(machine.terms.price_jump if machine.terms else PRICE_JUMP))
+        return Fraction(published or Decimal(machine.terms.price_jump if machine.terms else DEFAULT_PRICE_JUMP))
 
     return factor
 
 
 def _withheld_prices(session: Session) -> Iterator[Finding]:
     """Yield a finding for each provider whose refresh has withheld prices, because they changed too much."""
-    from cloudgpu.catalog.refreshed import stored
+    from cloudgpu.catalog.refreshed import stored_prices
     from cloudgpu.catalog.rules import PROVIDERS
 
     for provider in PROVIDERS:
         with suppress(InvalidRequest):  # a damaged list is reported by `catalog`, and prices nothing
-            withheld = stored(provider).held_back
+            withheld = stored_prices(provider).held_back
             if withheld:
                 names = [f"{price.key.item} in {price.key.region}" for price in withheld]
                 yield finding_of_home(session, withheld_prices_finding(provider, names))
@@ -248,7 +248,7 @@ def sample(session: Session) -> tuple[Outcome, ...]:
 
     Raises InvalidRequest if no receiver is configured or the user's template is wrong, and MissingExtra.
     """
-    addresses = everybody(session.settings.alerts, session.home)
+    addresses = all_receivers(session.settings.alerts, session.home)
     if not addresses:
         raise InvalidRequest(
             "No alert can be sent: config.toml names no receiver.",
@@ -274,7 +274,7 @@ def sample_message(session: Session) -> Message:
 
 def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     """Send one finding to every receiver, without the ledger; return how each attempt ended. Raises MissingExtra."""
-    addresses = everybody(session.settings.alerts, session.home)
+    addresses = all_receivers(session.settings.alerts, session.home)
     if not addresses:
         return ()
     text = _message(session, [RaisedAlert(finding, 1, session.clock(), frozenset())])
@@ -284,7 +284,7 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
 def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
     """Return the undelivered alerts of each receiver that has any, by its label."""
     state, audience = _alert_state(session), _audience(session)
-    labels = map(label_of, everybody(session.settings.alerts, session.home))
+    labels = map(label_of, all_receivers(session.settings.alerts, session.home))
     return {label: alerts for label in labels if (alerts := state.waiting(label, audience))}
 
 
@@ -315,7 +315,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
         with session.lock(LOCK, wait=False):
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             audience = _audience(session)
-            addresses = everybody(session.settings.alerts, session.home)
+            addresses = all_receivers(session.settings.alerts, session.home)
             by_address = {one: as_now(state.waiting(label_of(one), audience), findings) for one in addresses}
             outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
             return (*outcomes, *_send_and_record(session, _for_lab_instead(session, audience, findings, outcomes)))
@@ -364,13 +364,13 @@ def _message(session: Session, alerts: Sequence[RaisedAlert], *, strict: bool = 
     """Return the message. If the user's template is wrong, the shipped one is used; with `strict` that raises."""
     settings, now = session.settings.alerts, session.clock()
     try:
-        own = own_template(settings, session.home)
-        return message(alerts, now, shipped_template() if own is None else own)
+        own = user_template(settings, session.home)
+        return alert_message(alerts, now, shipped_template() if own is None else own)
     except InvalidRequest as error:
         if strict or settings.template is None:
             raise
         session.report(f"{error.message} The shipped text is sent instead.")
-        return message(alerts, now, shipped_template())
+        return alert_message(alerts, now, shipped_template())
 
 
 def _audience(session: Session) -> Audience:

@@ -24,7 +24,7 @@ from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from cloudgpu.config.alerts.template import Attached, Message
+    from cloudgpu.config.alerts.template import AttachedFile, Message
 
 WAIT_S = (
     30.0  # a receiver's whole time; apprise itself waits 4 seconds for a connection and for each answer, 15 for mail
@@ -105,7 +105,7 @@ def _run_parallel(calls: list[Callable[[], str | None]], wait_s: float) -> list[
 
 
 @contextmanager
-def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
+def _files(attached: Iterable[AttachedFile]) -> Iterator[dict[AttachedFile, Path]]:
     """Yield the path of each attached file while it is sent: many services of apprise only read files from disk."""
     files = dict.fromkeys(attached)
     if not files:
@@ -119,7 +119,7 @@ def _files(attached: Iterable[Attached]) -> Iterator[dict[Attached, Path]]:
         yield paths
 
 
-def _attempt(apprise: Any, address: str, message: Message, paths: dict[Attached, Path]) -> str | None:
+def _attempt(apprise: Any, address: str, message: Message, paths: dict[AttachedFile, Path]) -> str | None:
     """Send once; return why the receiver did not accept it, without a part of its address, or None."""
     log = _AttemptLog()
     _ATTEMPT_LOG.set(log)  # for this thread, which ends with the attempt
@@ -159,8 +159,8 @@ def _text_for(receiver: Any, message: Message) -> str:
     """Return the text for a receiver that gets no file: the file's full text if it fits, else its short form."""
     if message.attached is None:
         return message.body
-    full_text = message.attached.whole
-    return full_text if len(message.subject) + len(full_text) < receiver.body_maxlen else message.attached.instead
+    full_text = message.attached.full_text
+    return full_text if len(message.subject) + len(full_text) < receiver.body_maxlen else message.attached.summary
 
 
 def _notify(apprise: Any, receiver: Any, message: Message, body: str, file: Path | None = None) -> bool:
@@ -177,7 +177,7 @@ def _notify(apprise: Any, receiver: Any, message: Message, body: str, file: Path
 
 def _to_desktop(apprise: Any, message: Message) -> str | None:
     """Show the message on this computer's screen, by apprise if it can, else by notify-send; return why that failed."""
-    text = message.body if message.attached is None else message.attached.instead
+    text = message.body if message.attached is None else message.attached.summary
     for address in _DESKTOPS.get(platform.system(), ()):
         receiver = _receiver(apprise, address)
         if receiver is not None and _notify(apprise, receiver, message, text):

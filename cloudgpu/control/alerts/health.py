@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from cloudgpu.config.alerts.alerts import MONTHLY, everybody
+from cloudgpu.config.alerts.alerts import MONTHLY, all_receivers
 from cloudgpu.control.alerts.alerts import sample_message, undelivered
 from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.session.session import Session
@@ -23,7 +23,7 @@ def alert_checks(session: Session) -> Iterator[Check]:
 
 
 def _receivers(session: Session) -> Check:
-    addresses = everybody(session.settings.alerts, session.home)
+    addresses = all_receivers(session.settings.alerts, session.home)
     if not addresses:
         next_step = 'Add to config.toml: [alerts] and to = ["mailto://...", "ntfy://...", "desktop"]'
         return Check("alerts", Verdict.NOTE, "No alert is sent when something goes wrong.", next_step)

@@ -96,9 +96,9 @@ class Advice(Capability):
 
     def _with_refreshed_prices(self) -> Session:
         """Make the catalogue read the prices that were refreshed in this home; return the session."""
-        from cloudgpu.catalog.location import use
+        from cloudgpu.catalog.location import use_directory
 
-        use(self._session.home.price_lists)
+        use_directory(self._session.home.price_lists)
         return self._session
 
     def regions(

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypedDict
 
 from cloudgpu.config.files.user_files import zone_of
-from cloudgpu.config.money.currencies import rate_of, typed_rate
+from cloudgpu.config.money.currencies import exchange_rate, typed_rate
 from cloudgpu.control.budgets.admission import sync_before_admission
 from cloudgpu.control.budgets.store import budget_states, find_budgets, remove_budget, set_budget
 from cloudgpu.control.inputs.periods import check_past
@@ -124,7 +124,7 @@ def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -
         if options.rate_date is not None:
             message, remedy = "--rate-date needs the rate that it is of.", "Add --rate, for example --rate 1385.2."
             raise InvalidRequest(message, field="--rate-date", value=options.rate_date, next=remedy)
-        currency = rate_of(session.settings.currencies, code)
+        currency = exchange_rate(session.settings.currencies, code)
         return None if currency.code == "USD" else LimitCurrency(amount, currency)
     if code == "USD":
         raise InvalidRequest(

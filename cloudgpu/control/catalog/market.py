@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cloudgpu import catalog
-from cloudgpu.catalog.location import use
-from cloudgpu.catalog.rules import LISTED
+from cloudgpu.catalog.location import use_directory
+from cloudgpu.catalog.rules import LISTED_PROVIDERS
 from cloudgpu.config.files.user_files import find_home
-from cloudgpu.config.settings import ANY
+from cloudgpu.config.settings import ANY_PROVIDER
 from cloudgpu.core.catalog.catalog import (
     OLD_PRICE_AGE,
     CatalogOffer,
@@ -64,7 +64,7 @@ class Filters:
 
 def use_refreshed(environ: Mapping[str, str]) -> None:
     """Make the catalogue read the prices that were refreshed in this home, if any."""
-    use(find_home(environ).price_lists)
+    use_directory(find_home(environ).price_lists)
 
 
 def parse_filters(
@@ -86,7 +86,7 @@ def parse_filters(
         gpu_count=count,
         min_memory_gib=parse_memory(min_memory),
         max_price=parse_price(max_price),
-        provider=None if provider == ANY else provider,
+        provider=None if provider == ANY_PROVIDER else provider,
         region=region,
         market=Market.SPOT if spot else Market.ON_DEMAND,
         with_legacy=with_legacy,
@@ -99,7 +99,7 @@ def check_listed(provider: str | None) -> None:
 
     A name that no provider has is accepted here; the catalogue refuses it.
     """
-    if provider is None or provider in (ANY, *LISTED):
+    if provider is None or provider in (ANY_PROVIDER, *LISTED_PROVIDERS):
         return
     from cloudgpu.control.session.accounts import provider_kinds
     from cloudgpu.core.model.machine import OWNED_PROVIDERS
@@ -108,7 +108,7 @@ def check_listed(provider: str | None) -> None:
         return
     why = "is a machine that is there already" if provider in OWNED_PROVIDERS else "tells its offers and prices itself"
     raise InvalidRequest(
-        f"The catalogue lists only {', '.join(sorted(LISTED))}: {provider} {why}.",
+        f"The catalogue lists only {', '.join(sorted(LISTED_PROVIDERS))}: {provider} {why}.",
         field="--provider",
         value=provider,
         next=f"Run: cloudgpu up --provider {provider} --dry-run",
@@ -172,7 +172,7 @@ def _meets(offer: CatalogOffer, filters: Filters) -> bool:
 
 def speed_of(offer: CatalogOffer) -> Speed | None:
     """Return the training speed of one of an offer's GPUs; None if it is not known."""
-    spec = catalog.named_gpu(offer.type.gpu.name)
+    spec = catalog.gpu_by_name(offer.type.gpu.name)
     return None if spec is None else speed(spec)
 
 

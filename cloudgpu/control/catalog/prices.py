@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu import catalog
-from cloudgpu.catalog.read import catalogue, embedded
-from cloudgpu.catalog.refreshed import StoredPrices, index, stored
-from cloudgpu.catalog.rules import LISTED
-from cloudgpu.catalog.storage import covers, embedded_storage, storage_prices
+from cloudgpu.catalog.read import catalogue, embedded_prices
+from cloudgpu.catalog.refreshed import StoredPrices, price_index, stored_prices
+from cloudgpu.catalog.rules import LISTED_PROVIDERS
+from cloudgpu.catalog.storage import covers_region, embedded_storage, storage_prices
 from cloudgpu.catalog.takeover import embedded_rows
 from cloudgpu.control.catalog.market import check_listed
 from cloudgpu.core.catalog.catalog import is_old_price
@@ -74,7 +74,7 @@ def _summary(provider: str, now: datetime) -> CatalogProvider:
 def _refreshed_prices(provider: str) -> tuple[str | None, StoredPrices]:
     """Return why the provider's refreshed prices cannot be read, else None, and these prices."""
     try:
-        return None, stored(provider)
+        return None, stored_prices(provider)
     except InvalidRequest as error:
         return error.message, StoredPrices(provider)
 
@@ -99,7 +99,7 @@ def show_prices(
         "legacy": (machine_type.legacy_reason or None) if machine_type else None,
         "recalled": list(machine_type.recalled) if machine_type else [],
         "notes": machine_type.notes if machine_type else "",
-        "prices": [value for value in prices if region is None or covers(value["region"], region)],
+        "prices": [value for value in prices if region is None or covers_region(value["region"], region)],
         "error": _refreshed_prices(owner)[0],
     }
 
@@ -107,7 +107,7 @@ def show_prices(
 def _listed_providers(provider: str | None) -> tuple[str, ...]:
     """Return this provider, or all of the catalogue for None. Raises InvalidRequest if the catalogue lacks it."""
     if provider is None:
-        return tuple(LISTED)
+        return tuple(LISTED_PROVIDERS)
     check_listed(provider)
     catalog.omitted_types(provider)  # raises for an unknown provider
     return (provider,)
@@ -157,16 +157,18 @@ def _prices(provider: str, kind: ItemKind, name: str, now: datetime) -> Iterator
             for offer in catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
             if offer.type.name == name
         ]
-        refreshed = index(provider).machines.get(name, {})
-        replaced = [price for price in embedded(provider, name) if (price.region, price.market) in refreshed]
+        refreshed = price_index(provider).machines.get(name, {})
+        replaced = [price for price in embedded_prices(provider, name) if (price.region, price.market) in refreshed]
         yield from (machine_price(price, CURRENT, now) for price in current)
         yield from (machine_price(price, SUPERSEDED, now) for price in replaced)
     elif kind == "storage":
-        refreshed_regions = index(provider).storage.get(name, {})
-        embedded_prices = embedded_storage(provider, name)
+        refreshed_regions = price_index(provider).storage.get(name, {})
+        embedded_rows_of_kind = embedded_storage(provider, name)
         yield from (storage_price(price, CURRENT, now) for price in storage_prices(provider, name))
         yield from (
-            storage_price(price, SUPERSEDED, now) for price in embedded_prices if price.region in refreshed_regions
+            storage_price(price, SUPERSEDED, now)
+            for price in embedded_rows_of_kind
+            if price.region in refreshed_regions
         )
     else:
         yield from (past_price(price, CURRENT, now) for price in catalog.component_prices(provider, name))
@@ -192,7 +194,7 @@ def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDif
 def _moves(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
-    refreshed = stored(provider)
+    refreshed = stored_prices(provider)
     for is_accepted, rows in ((True, list(refreshed.rows())), (False, list(refreshed.held_back))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = earlier.get(row.key)
@@ -202,9 +204,9 @@ def _moves(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
 
 def _count_new(provider: str, *, last: bool) -> int:
     earlier = _earlier_by_key(provider, last=last)
-    return sum(row.key not in earlier for row in stored(provider).rows())
+    return sum(row.key not in earlier for row in stored_prices(provider).rows())
 
 
 def _earlier_by_key(provider: str, *, last: bool) -> dict[RowKey, PriceRow]:
-    rows = stored(provider, before=True).rows() if last else embedded_rows(provider)
+    rows = stored_prices(provider, before=True).rows() if last else embedded_rows(provider)
     return {row.key: row for row in rows}

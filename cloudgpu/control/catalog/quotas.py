@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.catalog import gpus, quotas_of, types
+from cloudgpu.catalog import gpus, instance_types, quotas_of
 from cloudgpu.config.files.user_files import shown
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
@@ -140,7 +140,7 @@ def demands_of(provider: str, gpu: str, count: int = 1) -> list[QuotaDemand]:
     matching_gpus(model or "", gpus())  # raises for an unknown GPU
     fitting = [
         one
-        for one in types(provider)
+        for one in instance_types(provider)
         if same_gpu(one.gpu.name, model or "") and one.gpu.count == (gpu_count or 1) and one.gpu.share == 1
     ]
     if not fitting:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.refreshed import StoredPrices, stored, write
+from cloudgpu.catalog.refreshed import StoredPrices, stored_prices, write_price_list
 from cloudgpu.catalog.takeover import MergedPrices, merge_prices
 from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.session import Session
@@ -102,8 +102,8 @@ def _merge_and_store(session: Session, prices: PriceList, factor: float, *, acce
     with _locked(session, prices.provider):
         before = _stored_prices(session, prices.provider)
         merged = merge_prices(before, prices, factor, accept=accept)
-        if merged.kept.parts != before.parts or merged.kept.held_back != before.held_back:
-            write(merged.kept)
+        if merged.stored.parts != before.parts or merged.stored.held_back != before.held_back:
+            write_price_list(merged.stored)
     return _value(merged, factor)
 
 
@@ -118,7 +118,7 @@ def _locked(session: Session, provider: str) -> Iterator[None]:
 
 def _stored_prices(session: Session, provider: str) -> StoredPrices:
     try:
-        return stored(provider)
+        return stored_prices(provider)
     except InvalidRequest as error:
         session.report(error.message)
         return StoredPrices(provider)
@@ -127,11 +127,11 @@ def _stored_prices(session: Session, provider: str) -> StoredPrices:
 def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
     jumps = large_changes(merged.moves, factor)
     return {
-        "provider": merged.kept.provider,
-        "prices": merged.prices,
-        "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.kept.parts.items()],
+        "provider": merged.stored.provider,
+        "prices": merged.renewed,
+        "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.stored.parts.items()],
         "changed": sum(change.is_accepted for change in merged.moves),
-        "jumps": [price_change_value(merged.kept.provider, change) for change in jumps],
+        "jumps": [price_change_value(merged.stored.provider, change) for change in jumps],
         "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
         "unknown": list(merged.unknown),

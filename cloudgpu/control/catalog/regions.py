@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog import gpus, offers, regions
-from cloudgpu.catalog.rules import BY_REGION, LISTED
+from cloudgpu.catalog.rules import LISTED_PROVIDERS, PROVIDERS_LISTED_BY_REGION
 from cloudgpu.control.session.accounts import provider_with
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.catalog.catalog import CatalogOffer, by_price, matching_gpus
@@ -165,7 +165,7 @@ def _from_catalogue(
 
     Only for providers with one price in all regions. Raises `error` for all others.
     """
-    if provider.kind not in LISTED or provider.kind in BY_REGION:
+    if provider.kind not in LISTED_PROVIDERS or provider.kind in PROVIDERS_LISTED_BY_REGION:
         raise error
     names, cheapest = sorted(regions(provider.kind)), dict[str, CatalogOffer]()
     if needs.gpu is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.read import gpu_of, speeds
+from cloudgpu.catalog.read import gpu_of, speed_ratios
 from cloudgpu.control.advice.desktop_choice import load_desktop_of
 from cloudgpu.control.inputs.periods import CostRequest, parse_cost
 from cloudgpu.control.session.last_run import read_last_run
@@ -222,7 +222,7 @@ def desktop_line(
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
-    speed, seconds = speeds(desktop, Workload.TRAINING), 0.0
+    speed, seconds = speed_ratios(desktop, Workload.TRAINING), 0.0
     for machine in machines:
         gpu = gpu_of(machine) if billed_times[machine.id] else None
         if gpu is not None:

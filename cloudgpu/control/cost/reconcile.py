@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.currencies import exchange_rate
 from cloudgpu.core.billing.charges import period_charges
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
@@ -78,7 +78,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
     index = ResourceIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
-        rate = partial(rate_of, session.settings.currencies, field="BillingCurrency")
+        rate = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
         export = _read_export(records(lines, str(file)), index, provider, rate)
     _check_providers(export, provider, file)
     providers = {provider} if provider else set(export.providers)

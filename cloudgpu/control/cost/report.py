@@ -261,8 +261,8 @@ def _price_ages(machines: list[Machine], now: datetime) -> list[PriceAges]:
             "newest": f"{age.newest:%Y-%m-%d}",
             "oldest": f"{age.oldest:%Y-%m-%d}",
             "refreshed_at": None if age.refreshed_at is None else iso(age.refreshed_at),
-            "old": age.old,
-            "items": age.items,
+            "old": age.old_count,
+            "items": age.price_count,
         }
         for age in ages
         if age is not None

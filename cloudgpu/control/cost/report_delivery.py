@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudgpu.config.alerts.alerts import NEVER, receivers
-from cloudgpu.config.alerts.template import Attached, Message
+from cloudgpu.config.alerts.template import AttachedFile, Message
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.alerts.alerts import outcomes_value
 from cloudgpu.control.alerts.channels import Outcome, label_of, send
@@ -72,7 +72,9 @@ def message_of(document: ReportDocument) -> Message:
 
     text = report_message(document, zone_of(document["tz"]))
     full_text = to_markdown(document).partition("\n")[2].replace("\\$", "$")  # without heading and GitHub escapes
-    attachment = Attached(text.file, "text/html", to_html(document).encode(), text.text_without_file, full_text.strip())
+    attachment = AttachedFile(
+        text.file, "text/html", to_html(document).encode(), text.text_without_file, full_text.strip()
+    )
     return Message(text.subject, text.text, urgent=False, attached=attachment)
 
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, TypedDict, Unpack, cast, get_args
 
 from cloudgpu.config.files.user_files import shown
-from cloudgpu.config.settings import LONGEST
+from cloudgpu.config.settings import MAX_NAME_LENGTH
 from cloudgpu.core.launch.trust import check_exposure, parse_trust
 from cloudgpu.core.model.cluster import MAX_NODES, node_key, node_name
 from cloudgpu.core.model.facts import ClusterNode, Engine, OnNodeLoss
@@ -125,10 +125,10 @@ def check_reason(reason: str | None) -> str | None:
 
 def check_line(option: str, text: str | None) -> None:
     """Raise InvalidRequest for text that is not one line of printable characters."""
-    if text is None or (text.strip() and text.isprintable() and len(text) <= LONGEST):
+    if text is None or (text.strip() and text.isprintable() and len(text) <= MAX_NAME_LENGTH):
         return
     raise InvalidRequest(
-        f"{option} has to be one line of 1 to {LONGEST} characters, not {shown(text)}.",
+        f"{option} has to be one line of 1 to {MAX_NAME_LENGTH} characters, not {shown(text)}.",
         field=option,
         value=shown(text),
         next=f"Write it in plain text, or leave {option} out.",

@@ -153,14 +153,14 @@ def parse_currency(settings: Settings, now: datetime, options: CurrencyOptions) 
 def _currency(
     settings: Settings, code: str | None, rate: str | float | Decimal | None, rate_date: str | date | None
 ) -> Currency | None:
-    from cloudgpu.config.money.currencies import rate_of, typed_rate
+    from cloudgpu.config.money.currencies import exchange_rate, typed_rate
 
     if code is None:
         _check_unused("--rate", rate)
         _check_unused("--rate-date", rate_date)
         return None
     if rate is None and rate_date is None:
-        configured = rate_of(settings.currencies, code)
+        configured = exchange_rate(settings.currencies, code)
         return None if configured.code == "USD" else configured
     if rate is None or rate_date is None:
         missing = "--rate" if rate is None else "--rate-date"

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.client_files import HostKey, client_key, new_host_key
-from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_at
+from cloudgpu.config.templates.render import DRIVER_TEMPLATE, driver_parts, parts_for_offer
 from cloudgpu.control.budgets.admission import admit, append_if_admitted, check_credit, read_credit
 from cloudgpu.control.inventory.settle import NOT_LAUNCHED, send, wait_for_cleanup
 from cloudgpu.control.inventory.shared import delete_unused_shared
@@ -157,7 +157,7 @@ def _boot(session: Session, template: Template, target: Candidate, offer: Offer,
         driver = driver_parts(resolved.driver, session.template_paths(), session.settings.templates, request, offer)
     return Boot(
         template=template.name,
-        parts=(*driver, *parts_at(template, request, offer)),
+        parts=(*driver, *parts_for_offer(template, request, offer)),
         jupyter=template.jupyter,
         agent_source=source(),
         user="",

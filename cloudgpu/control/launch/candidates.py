@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.config.settings import ANY
+from cloudgpu.config.settings import ANY_PROVIDER
 from cloudgpu.config.templates.find import Template
 from cloudgpu.control.inputs.launch_request import ClusterRequest, UpRequest
 from cloudgpu.control.inventory.retention import named_resources
@@ -89,7 +89,9 @@ class Candidates:
         if not self.any_account:
             return request
         # The policy decides whether a disk is kept, and it may differ by account.
-        return replace(request, provider=ANY, account=ANY, setup=replace(request.setup, keep_disk=True))
+        return replace(
+            request, provider=ANY_PROVIDER, account=ANY_PROVIDER, setup=replace(request.setup, keep_disk=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)

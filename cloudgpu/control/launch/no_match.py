@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cloudgpu import catalog
-from cloudgpu.catalog.rules import BY_REGION, PARTLY, PROVIDERS
+from cloudgpu.catalog.rules import PARTLY_LISTED_PROVIDERS, PROVIDERS, PROVIDERS_LISTED_BY_REGION
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, by_price, matching_gpus
 from cloudgpu.core.catalog.gpus import nearest_offer
 from cloudgpu.core.catalog.matching import fits
@@ -41,7 +41,7 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
         price, regions = listed[0].listed.price, {offer.listed.region for offer in listed}
         where = f"{len(regions)} region" + ("s" if len(regions) > 1 else "")
         listing_text = f"is listed at {price.per_hour.text(4)} an hour in {where} (as of {price.as_of:%Y-%m-%d})"
-    is_permanent = provider.kind in BY_REGION
+    is_permanent = provider.kind in PROVIDERS_LISTED_BY_REGION
     now = f"launches it in no region of account {provider.account} any more" if is_permanent else "has none free now"
     return NoCapacity(
         f"{needs_text(needs)} {listing_text}, but {provider.kind} {now}.",
@@ -264,7 +264,7 @@ def _contradiction_error(provider: Provider, needs: Requirements, items: Sequenc
         )
     if needs.instance_type is not None:
         return _wrong_type_error(provider, needs, items)
-    return None if provider.kind in PARTLY else _wrong_count_error(provider, needs)
+    return None if provider.kind in PARTLY_LISTED_PROVIDERS else _wrong_count_error(provider, needs)
 
 
 def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
@@ -303,7 +303,7 @@ def _gpus_text(accelerators: Sequence[Accelerator]) -> str:
 
 
 def _not_sold_error(provider: Provider, needs: Requirements) -> NoCapacity:
-    others = sorted({one.provider for one in catalog.types() if same_gpu(one.gpu.name, needs.gpu or "")})
+    others = sorted({one.provider for one in catalog.instance_types() if same_gpu(one.gpu.name, needs.gpu or "")})
     sellers = f"; {_list_text(others, 'and')} {'does' if len(others) == 1 else 'do'}" if others else ""
     return NoCapacity(
         f"{provider.kind} sells no machine with {needs.gpu}{sellers}.",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from cloudgpu.config.templates.find import Template
-from cloudgpu.config.templates.render import package_remarks, parts_at
+from cloudgpu.config.templates.render import package_remarks, parts_for_offer
 from cloudgpu.control.clusters.engine import check_engine_installed
 from cloudgpu.control.inputs.launch_request import UpRequest, validate_request
 from cloudgpu.control.launch.any_provider import offers_of_any_provider, volume_accounts
@@ -246,7 +246,9 @@ def _plan(
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
     guarded = launch_safeguards(provider, resolved)
-    parts = parts_at(template, request, first.offer)  # raises for an error in the template before anything is done
+    parts = parts_for_offer(
+        template, request, first.offer
+    )  # raises for an error in the template before anything is done
     relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
     run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
     left_out = {part.kind for part in parts} - provider.supported_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.session.base import Report, report_nothing, utc_now
@@ -22,7 +22,7 @@ def open_session(
     Raises InvalidRequest for faults in the settings and LedgerUnavailable for a ledger that cannot be read.
     """
     home = find_home(environ)
-    use(home.price_lists)
+    use_directory(home.price_lists)
     settings = load_settings(home, environ)
     ledger = open_ledger(settings.ledger_url, home.ledger, actor=settings.owner, clock=clock)
     ledger.tell, ledger.has_own_clock = tell, clock is utc_now

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.files.user_files import data_dir, zone_of
 from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.policies.find import Found, policy_from
+from cloudgpu.config.policies.find import FoundPolicy, policy_from
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.inputs.periods import Moment, parse_past_moment
 from cloudgpu.control.policies.resolve import limits_of, policy_named
@@ -69,7 +69,7 @@ def backtest_document(
     )
 
 
-def _policy(session: Session, name: str) -> Found:
+def _policy(session: Session, name: str) -> FoundPolicy:
     """Return the policy of a file, or of a name."""
     path = Path(name)
     if "/" not in name and path.suffix not in (".yaml", ".yml"):
@@ -82,7 +82,7 @@ def _policy(session: Session, name: str) -> Found:
             value=name,
             next=f"Name a file, or a policy: {data_dir('policies')}",
         )
-    return Found(policy_from(table, path.stem, tz=session.settings.tz), path)
+    return FoundPolicy(policy_from(table, path.stem, tz=session.settings.tz), path)
 
 
 def _interval(every: str | timedelta) -> timedelta:

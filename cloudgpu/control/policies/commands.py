@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import read_yaml
-from cloudgpu.config.policies.find import FILE, limits_from, policy_from, policy_paths
+from cloudgpu.config.policies.find import LIMITS_FILE, limits_from, policy_from, policy_paths
 from cloudgpu.control.policies.resolve import all_policy_names, limits_of, policy_named, policy_of, unused_file
 from cloudgpu.core.policies.description import rules_in_force, rules_of
 from cloudgpu.core.policies.policy import Limits, limit_policy
@@ -67,9 +67,9 @@ def explain_policy(session: Session, name: str | None) -> PolicyOfMachineDocumen
         "id": machine.id,
         "state": machine.state,
         "policy": chosen.name,
-        "source": None if chosen.place is None else _source(chosen.place, chosen.origin),
+        "source": None if chosen.file is None else _source(chosen.file, chosen.origin),
         "why": chosen.why,
-        "error": chosen.fault or None,
+        "error": chosen.problem or None,
         "limited_by": list(chosen.cuts),
         "limits": limits_value(chosen.limits),
         "rules": rule_values(rules_in_force(chosen.policy, machine, now)),
@@ -141,7 +141,7 @@ def _file_error(path: Path) -> InvalidRequest | None:
         if table is None:
             remedy = f"Name a file; of a policy by its name: cloudgpu policy show {path.stem}"
             return InvalidRequest(f"There is no file {path}.", field="FILE", value=str(path), next=remedy)
-        if path.name == FILE:
+        if path.name == LIMITS_FILE:
             limits_from(table)
         else:
             policy_from(table, path.stem)
@@ -155,7 +155,7 @@ def _unknown_names(session: Session) -> Iterator[InvalidRequest]:
     names, limits = all_policy_names(session), limits_of(session)
     allowed = [name for name in names if limits.allows(name)]
     settings = [(f"config.toml: {key}", name) for key, name in _policy_settings(session)]
-    for field, name in [*settings, *((f"{FILE}: policies", name) for name in limits.policies or ())]:
+    for field, name in [*settings, *((f"{LIMITS_FILE}: policies", name) for name in limits.policies or ())]:
         if name not in names:
             yield _bad_name_error(field, name, "is not a policy" + did_you_mean(closest_match(name, names), "."), names)
         elif name not in allowed:

@@ -8,19 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 
 from cloudgpu.config.files.user_files import data_dir
-from cloudgpu.config.policies.chosen import ChosenPolicy, chosen_for, chosen_policies, found_by_terms
+from cloudgpu.config.policies.chosen import ChosenPolicy, choose_policy, chosen_policies, policy_by_terms
 from cloudgpu.config.policies.find import (
     LIMITS_NAME,
-    Found,
-    is_from,
+    FoundPolicy,
+    current_terms,
+    is_launched_by,
     lab_limits,
     load_limits,
     load_policy,
     policy_names,
     policy_paths,
     published_policy,
-    terms_now,
-    terms_of,
+    terms_for_launch,
 )
 from cloudgpu.config.settings import Settings
 from cloudgpu.control.session.session import Session
@@ -69,7 +69,7 @@ def find_policy(session: Session, name: str | None) -> Policy:
     return _find_and_report(session, name or session.settings.policy).policy
 
 
-def policy_named(session: Session, name: str) -> Found:
+def policy_named(session: Session, name: str) -> FoundPolicy:
     """Return the policy called `name`: the one that is published in the ledger, else as `load_policy` finds it.
 
     Raises as `load_policy`.
@@ -90,7 +90,7 @@ def unused_file(session: Session, name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _find_and_report(session: Session, name: str) -> Found:
+def _find_and_report(session: Session, name: str) -> FoundPolicy:
     found = policy_named(session, name)
     if found.origin:
         unused = unused_file(session, name)
@@ -126,11 +126,11 @@ def resolve_policy(
     check_typed_limits(limited_lifetime, limits)
     limited = limit_policy(policy, limits)
     published = session.published() if found.origin else {}
-    terms = terms_of(session.home_terms, found, published)
+    terms = terms_for_launch(session.home_terms, found, published)
     return ResolvedPolicy(limited.policy, limited_lifetime, chosen.why, (*lifetime_cuts, *limited.cuts), terms)
 
 
-def _chosen_policy(session: Session, chosen: Chosen) -> Found:
+def _chosen_policy(session: Session, chosen: Chosen) -> FoundPolicy:
     try:
         return _find_and_report(session, chosen.name)
     except InvalidRequest as error:
@@ -175,7 +175,7 @@ def lifetime_of_start(session: Session, machine: Machine, lease: timedelta | Non
     Raises InvalidRequest where that policy cannot be read any more, with the remedy.
     """
     try:
-        name = chosen_for(session.home_terms, machine).name
+        name = choose_policy(session.home_terms, machine).name
         return lifetime_of(_policy_for_start(session, machine, name), session.settings, PolicyText(lease))
     except InvalidRequest as error:
         error.next = f"{error.next or ''} Or say how long: cloudgpu start {command_name(machine)} --lease 8h".strip()
@@ -186,8 +186,8 @@ def _policy_for_start(session: Session, machine: Machine, name: str) -> Policy:
     if not (machine.policy and machine.terms):
         return find_policy(session, name)
     home = session.home_terms
-    terms = terms_now(home, machine)
-    return found_by_terms(name, terms, session.published(), home, here=is_from(home, machine)).policy
+    terms = current_terms(home, machine)
+    return policy_by_terms(name, terms, session.published(), home, is_own=is_launched_by(home, machine)).policy
 
 
 def check_renewable(lease: timedelta, renew_until: timedelta) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from cloudgpu.config.policies.find import is_from
+from cloudgpu.config.policies.find import is_launched_by
 from cloudgpu.control.session.identity import AccountScope
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.activity.utilization import mean_draw
@@ -234,7 +234,7 @@ def prices_in_effect(session: Session, machines: Sequence[Machine], prices: Mapp
         machine.id: prices[machine.id]
         for machine in machines
         if machine.id in prices
-        and (machine.terms is None or is_from(home, machine) or not _is_by_settings(machine, prices[machine.id]))
+        and (machine.terms is None or is_launched_by(home, machine) or not _is_by_settings(machine, prices[machine.id]))
     }
 
 

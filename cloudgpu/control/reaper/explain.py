@@ -58,8 +58,8 @@ def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDoc
     from cloudgpu.control.policies.resolve import policy_of
 
     policy, now = policy_of(session, machine), session.clock()
-    if policy.broken is not None:
-        raise policy.broken
+    if policy.read_error is not None:
+        raise policy.read_error
     limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
     is_live = is_live and may_be_running(machine)
     nodes = [machine] if machine.cluster is None else _nodes(session, machine)

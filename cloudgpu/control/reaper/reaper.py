@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from cloudgpu.config.policies.chosen import ChosenPolicy, refuse_broken, unresolved
+from cloudgpu.config.policies.chosen import ChosenPolicy, check_readable, unresolved_policies
 from cloudgpu.config.policies.find import changed_terms
 from cloudgpu.control.budgets.admission import read_credits
 from cloudgpu.control.budgets.store import budget_states, budgets_for_run
@@ -187,7 +187,7 @@ class _Evaluation:
             seen=tuple(self.views),
             decisions=tuple(self.decisions),
             unanswered=self.snapshot.unanswered,
-            faults=(*unresolved(self.policies, self.snapshot.rows), *self.budget_clashes),
+            faults=(*unresolved_policies(self.policies, self.snapshot.rows), *self.budget_clashes),
             sentences=self.snapshot.sentences,
             queried=self.snapshot.queried,
             not_queried=self.snapshot.not_queried,
@@ -294,14 +294,14 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
         )
     if request.policy is not None:
         find_policy(session, request.policy)
-    refuse_broken(policies_of(session, living_machines(session.ledger.machines()), request.policy))
+    check_readable(policies_of(session, living_machines(session.ledger.machines()), request.policy))
     budgets_for_run(session)
 
 
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
     snapshot = replace(snapshot, rows=tuple(machines_to_evaluate(session, snapshot.rows)))
     policies = policies_of(session, snapshot.rows, request.policy)
-    refuse_broken(policies)  # now including machines that were just found
+    check_readable(policies)  # now including machines that were just found
     views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
     counted, clashes = budgets_for_run(session)
     statuses = budget_states(session, counted)

@@ -209,13 +209,13 @@ def _prices_due(session: Session, every: timedelta) -> datetime:
 
 
 def _dates(kinds: list[str]) -> Iterator[datetime]:
-    from cloudgpu.catalog.refreshed import stored
+    from cloudgpu.catalog.refreshed import stored_prices
 
     never = datetime.min.replace(tzinfo=zone_of("UTC"))
     for kind in kinds:
         parts: dict[str, Any] = {}
         with suppress(InvalidRequest):  # a damaged file is as one that was never there: it is written anew
-            parts = dict(stored(kind).parts)
+            parts = dict(stored_prices(kind).parts)
         yield min((part.asked_at for part in parts.values()), default=never)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.config.settings import ANY, CLOUDS
+from cloudgpu.config.settings import ANY_PROVIDER, CLOUDS
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events.account_names import SUBJECT, forgotten_at, forgotten_times
 from cloudgpu.core.model.facts import RecordedIdentity
@@ -102,25 +102,25 @@ def detected_accounts(session: Session) -> set[str]:
 
     One that was forgotten is left out until it is used again.
     """
-    from cloudgpu.config.credentials import clouds_here
+    from cloudgpu.config.credentials import clouds_with_credentials
     from cloudgpu.providers.registry import kinds
 
     configured = {account.provider for account in session.settings.accounts.values()}
     # The SDKs look for credentials in this process's environment, whatever the session was opened with.
-    unconfigured = clouds_here(os.environ).intersection(CLOUDS, kinds()) - configured
+    unconfigured = clouds_with_credentials(os.environ).intersection(CLOUDS, kinds()) - configured
     return {kind for kind in unconfigured if not is_forgotten(session, kind) and session.account(kind) is not None}
 
 
 def is_any_provider(session: Session, *, account: str | None, provider: str | None) -> bool:
     """Say whether these options mean every cloud account; raise InvalidRequest for `any` with one account."""
-    if account is not None and provider == ANY:
+    if account is not None and provider == ANY_PROVIDER:
         raise InvalidRequest(
             f"--provider any means every cloud account, and --account {account} only one.",
             field="--account",
             value=account,
             next="Leave one of them out.",
         )
-    return account is None and (session.settings.provider if provider is None else provider) == ANY
+    return account is None and (session.settings.provider if provider is None else provider) == ANY_PROVIDER
 
 
 def cloud_accounts(session: Session) -> list[str]:
@@ -136,7 +136,7 @@ def cloud_accounts(session: Session) -> list[str]:
     raise InvalidRequest(
         "No cloud account is configured, and no credentials of a cloud were found here.",
         field="--provider",
-        value=ANY,
+        value=ANY_PROVIDER,
         next="Log in with the cloud's own tool, or add an [accounts.NAME] table to config.toml. Machines of your own: "
         "--provider local or ssh.",
     )
@@ -151,7 +151,7 @@ def account_of(session: Session, *, account: str | None, provider: str | None) -
         return _named_account(session, account, provider)
     kind = session.settings.provider if provider is None else provider
     accounts = session.settings.accounts
-    if kind == ANY:
+    if kind == ANY_PROVIDER:
         raise _one_account_error(session)
     of_kind = [name for name, configured in accounts.items() if configured.provider == kind]
     if len(of_kind) == 1:
@@ -192,7 +192,7 @@ def _one_account_error(session: Session) -> InvalidRequest:
     return InvalidRequest(
         "This command works on one account, and --provider any means all of them.",
         field="--provider",
-        value=ANY,
+        value=ANY_PROVIDER,
         next=f"Name one: --account {names}" if names else "Name a --provider.",
     )
 

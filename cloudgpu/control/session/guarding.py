@@ -67,7 +67,7 @@ def home_id(session: SessionBase) -> str:
     from cloudgpu.access.computer import computer
 
     identity = (
-        f"{_home_number(session.home.number)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
+        f"{_home_number(session.home.number_file)} {computer()} {platform.node()} {os.path.realpath(session.home.root)}"
     )
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 

@@ -13,10 +13,10 @@ from typing import Any
 from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.access.ssh.user_hosts import login_key
-from cloudgpu.config.edit import value_at, with_value, without_value
+from cloudgpu.config.edit import remove_value, set_value, value_at
 from cloudgpu.config.files.user_files import Home, find_home, read_text, shown
 from cloudgpu.config.policies.find import load_policy, policy_paths
-from cloudgpu.config.settings import ANY, Account, Settings, login_name, read_setting, settings_from_text
+from cloudgpu.config.settings import ANY_PROVIDER, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of
 from cloudgpu.control.session.base import utc_now
 from cloudgpu.control.setup.doctor import SDKS, is_installed
@@ -127,7 +127,7 @@ def _figure(option: str, text: str) -> Decimal:
 def _check_kind(kind: str) -> None:
     from cloudgpu.providers.registry import load
 
-    if kind == ANY:
+    if kind == ANY_PROVIDER:
         return
     try:
         load(kind)
@@ -217,11 +217,11 @@ def draft(
     text = setup.text or ""
     for name in TOP:
         if name in values:
-            text = with_value(text, (name,), values[name])
+            text = set_value(text, (name,), values[name])
     local = account_of(setup.settings, "local")
     for name in FIGURES:
         if name in values:
-            text = with_value(text, ("accounts", local, name), values[name])
+            text = set_value(text, ("accounts", local, name), values[name])
     if hosts:
         text = _with_hosts(setup, text, hosts, login)
     return drafted(setup, text)
@@ -232,7 +232,7 @@ def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -
     text = setup.text or ""
     for key, value in table.items():
         path = ("accounts", name, key)
-        text = without_value(text, path) if value is None else with_value(text, path, value)
+        text = remove_value(text, path) if value is None else set_value(text, path, value)
     return drafted(setup, text)
 
 
@@ -289,8 +289,8 @@ def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str
             new["key"] = login
         entries[host.name] = kept | {name: value for name, value in new.items() if value != ""}
     account = account_of(setup.settings, "ssh")
-    text = with_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
-    return with_value(text, ("accounts", account, "hosts"), list(entries.values()))
+    text = set_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
+    return set_value(text, ("accounts", account, "hosts"), list(entries.values()))
 
 
 def _check_whole(setup: ExistingSetup, text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from cloudgpu.access.files import locked, write_atomically
-from cloudgpu.config.edit import with_value
+from cloudgpu.config.edit import set_value
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
 from cloudgpu.control.scheduler.jobs import LOCK
@@ -229,7 +229,7 @@ def _config(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> t
         named = _named(session)
         if named is None or not _opened(session, named).is_at(move.source):
             return None
-    return text, with_value(text or "", ("ledger",), move.url)
+    return text, set_value(text or "", ("ledger",), move.url)
 
 
 def _named(session: Session) -> str | None:

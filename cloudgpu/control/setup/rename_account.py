@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cloudgpu.config.edit import renamed_table, value_at, with_value
+from cloudgpu.config.edit import rename_table, set_value, value_at
 from cloudgpu.control.budgets.store import budgets_for_run
 from cloudgpu.control.session.base import is_mine
 from cloudgpu.control.session.identity import identity_of
@@ -202,12 +202,12 @@ def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init
     """Return the file with the new name."""
     text = setup.text or ""
     if target.host is None:
-        text = renamed_table(text, ("accounts", target.account), new)
+        text = rename_table(text, ("accounts", target.account), new)
         return init.drafted(setup, _with_new_default(text, setup, target, new))
     path = ("accounts", target.account, "hosts")
     entries = value_at(setup.table, path)
     hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
-    return init.drafted(setup, with_value(text, path, hosts))
+    return init.drafted(setup, set_value(text, path, hosts))
 
 
 def _rename_default(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
@@ -218,7 +218,7 @@ def _rename_default(setup: init.ExistingSetup, target: AccountOrHost, new: str) 
 
 def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
     is_usual = target.host is None and value_at(setup.table, ("account",)) == target.account
-    return with_value(text, ("account",), new) if is_usual else text
+    return set_value(text, ("account",), new) if is_usual else text
 
 
 def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine, ...]) -> None:

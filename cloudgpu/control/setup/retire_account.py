@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.config.edit import value_at, with_value, without_table
+from cloudgpu.config.edit import remove_table, set_value, value_at
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.lifecycle.lost import check_lost, record_as_lost
 from cloudgpu.control.session.accounts import detected_accounts
@@ -82,7 +82,7 @@ def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost)
 def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
     path = ("accounts", target.account, "hosts")
     hosts = [entry for entry in value_at(setup.table, path) if entry.get("name") != target.host]
-    return init.drafted(setup, with_value(setup.text or "", path, hosts))
+    return init.drafted(setup, set_value(setup.text or "", path, hosts))
 
 
 def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
@@ -187,7 +187,7 @@ def document(farewell: Retirement, at: str | None) -> ForgetDocument:
 
 def _without(setup: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
-    text = without_table(setup.text or "", ("accounts", account))
+    text = remove_table(setup.text or "", ("accounts", account))
     made = init.drafted(setup, text)
     after = init.settings_of(made)
     if account in after.accounts:

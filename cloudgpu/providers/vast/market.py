@@ -71,9 +71,9 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
     One price for all hosts, and one for those in data centres. Raises as the calls.
     """
-    from cloudgpu.catalog import types
+    from cloudgpu.catalog import instance_types
 
-    vast, known = Vast(settings), types(KIND)
+    vast, known = Vast(settings), instance_types(KIND)
     found: dict[RowKey, list[Decimal]] = {}
     for gpu in dict.fromkeys(shape.gpu.name for shape in known):
         filters = _rentable_filter(vast) | {"verification": {"eq": "verified"}, "gpu_name": {"in": list(names_of(gpu))}}

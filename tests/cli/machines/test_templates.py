@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.templates.find import load_template
-from cloudgpu.config.templates.render import rendered
+from cloudgpu.config.templates.render import render_parts
 from tests.cli.program import until
 from tests.config.values import VALUES
 
@@ -107,7 +107,7 @@ def test_d2l_clones_the_notebooks_and_prepares_their_environment(cloudgpu, site)
 
     on(cloudgpu, "echo mine > d2l/notes; touch .venvs/d2l/untouched")
     script = load_template("d2l", search=(), settings={"d2l": settings})
-    (again,) = (part.text for part in rendered(script, VALUES) if part.kind == "on_start")
+    (again,) = (part.text for part in render_parts(script, VALUES) if part.kind == "on_start")
     second = on(cloudgpu, "sh -e; cat d2l/notes; ls .venvs/d2l/untouched", stdin=again.encode())
     assert (second.code, second.out) == (0, "mine\n.venvs/d2l/untouched\n"), second.err
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu import catalog, connect
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.catalog.storage import PriceClass
 from cloudgpu.cli.market.prices import difference_text, shown_text
 from cloudgpu.core.model.offers import Basis, Market
@@ -51,9 +51,9 @@ def google(monkeypatch):
 def line(own_home, capsys, aws):
     made = Line(own_home, capsys, aws)
     made.config(CONFIG)
-    use(own_home / "catalog")
+    use_directory(own_home / "catalog")
     yield made
-    use(own_home / "nothing")
+    use_directory(own_home / "nothing")
 
 
 @pytest.fixture

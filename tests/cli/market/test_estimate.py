@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
@@ -22,7 +22,7 @@ WON = {"currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
 @pytest.fixture(autouse=True)
 def _prices(tmp_path):
     """No prices are refreshed, whatever another test has done."""
-    use(tmp_path / "lists")
+    use_directory(tmp_path / "lists")
 
 
 @pytest.fixture

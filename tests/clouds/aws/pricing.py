@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.catalog import instance_type, types
-from cloudgpu.catalog.read import embedded
+from cloudgpu.catalog import instance_type, instance_types
+from cloudgpu.catalog.read import embedded_prices
 from cloudgpu.core.model.offers import Market
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.model import Model
@@ -48,7 +48,9 @@ def on_demand(type_name: str, region: str) -> Decimal | None:
     """Return the price per hour in USD; None where there is none."""
     if type_name in CPU:
         return Decimal(CPU[type_name]) * (1 if region == "us-east-1" else Decimal("1.1"))
-    listed = (one for one in embedded("aws", type_name) if (one.region, one.market) == (region, Market.ON_DEMAND))
+    listed = (
+        one for one in embedded_prices("aws", type_name) if (one.region, one.market) == (region, Market.ON_DEMAND)
+    )
     return next((one.price.per_hour.dollars for one in listed), None)
 
 
@@ -88,7 +90,7 @@ def _products(model: Model, service: str, asked: dict[str, str]) -> Iterator[str
 
 
 def _machines(model: Model, asked: dict[str, str], region: str) -> Iterator[str]:
-    names = [one.name for one in types("aws")] if asked.get("instanceFamily") == "GPU instance" else list(CPU)
+    names = [one.name for one in instance_types("aws")] if asked.get("instanceFamily") == "GPU instance" else list(CPU)
     for name in [asked["instanceType"]] if "instanceType" in asked else names:
         price = on_demand(name, region)
         if price is not None:

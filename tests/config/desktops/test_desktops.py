@@ -45,7 +45,7 @@ WON = {
 def desktop(settings=None, watts=None, today=None, **changes):
     lines = {key: value for key, value in {**LINES, **changes}.items() if value is not None}
     text = "\n".join(f"{key}: {value}" for key, value in lines.items())
-    return desktop_from(parse_yaml(text, Path("/d/own.yaml")), "own", settings=settings, watts=watts, today=today)
+    return desktop_from(parse_yaml(text, Path("/d/own.yaml")), "own", settings=settings, board_power=watts, today=today)
 
 
 def refused(call):

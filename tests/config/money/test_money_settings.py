@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from cloudgpu.config.files.user_files import zone_of
-from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.currencies import exchange_rate
 from cloudgpu.config.money.fees import Fees
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.core.values.currency import Currency
@@ -26,21 +26,21 @@ def settings_of(text):
 
 def test_a_rate_has_its_date_and_its_source():
     settings = settings_of(f"[currencies]\n{KRW}\n")
-    assert rate_of(settings.currencies, "krw") == Currency(
+    assert exchange_rate(settings.currencies, "krw") == Currency(
         "KRW", Decimal("1385.2"), date(2026, 11, 20), "Bank of Korea"
     )
-    assert str(rate_of(settings.currencies, "KRW")) == "1 USD = 1385.2 KRW, rate of 2026-11-20 (Bank of Korea)"
+    assert str(exchange_rate(settings.currencies, "KRW")) == "1 USD = 1385.2 KRW, rate of 2026-11-20 (Bank of Korea)"
 
 
 def test_a_currency_without_a_rate_is_refused_and_so_is_one_that_is_none():
     settings = settings_of("")
     with pytest.raises(InvalidRequest, match="no exchange rate for EUR") as caught:
-        rate_of(settings.currencies, "EUR")
+        exchange_rate(settings.currencies, "EUR")
     assert (caught.value.field, caught.value.value) == ("--currency", "EUR")
     assert "--rate" in (caught.value.next or "")
     with pytest.raises(InvalidRequest, match="did you mean 'EUR'"):
-        rate_of(settings.currencies, "EURO")
-    assert rate_of(settings.currencies, "USD").per_usd == 1
+        exchange_rate(settings.currencies, "EURO")
+    assert exchange_rate(settings.currencies, "USD").per_usd == 1
 
 
 def test_amounts_have_the_places_of_their_currency_and_are_never_shown_as_zero():

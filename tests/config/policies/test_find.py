@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import load_policy, policy_from, policy_names
-from cloudgpu.config.policies.schema import POLICY, Key, flat, limits_schema, policy_schema
+from cloudgpu.config.policies.schema import POLICY, Key, flattened_keys, limits_schema, policy_schema
 from cloudgpu.core.policies.policy import (
     Act,
     Idle,
@@ -151,7 +151,9 @@ def test_every_shipped_policy_is_read_and_says_what_it_is_for():
 
 def test_every_key_is_read():
     assert policy_from(parse_yaml(FULL, Path("/p/own.yaml")), "own", tz="Asia/Seoul") == READ
-    assert {path for path, _ in flat(POLICY)} == {path for path, _ in _said(parse_yaml(FULL, Path("own")).values)}
+    assert {path for path, _ in flattened_keys(POLICY)} == {
+        path for path, _ in _said(parse_yaml(FULL, Path("own")).values)
+    }
 
 
 def _said(values, prefix=""):

@@ -13,7 +13,7 @@ import yaml
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.templates.find import load_template, template_from, template_names
-from cloudgpu.config.templates.render import CLOUD_CONFIG, VALUES, rendered
+from cloudgpu.config.templates.render import CLOUD_CONFIG_KEYS, VALUE_NAMES, render_parts
 from cloudgpu.errors import InvalidRequest
 from tests.config.values import VALUES as KNOWN
 
@@ -26,7 +26,7 @@ def template(text):
 
 
 def parts(one):
-    return {part.kind: part.text for part in rendered(one, KNOWN)}
+    return {part.kind: part.text for part in render_parts(one, KNOWN)}
 
 
 def cloud_init(text, settings=""):
@@ -36,7 +36,7 @@ def cloud_init(text, settings=""):
 
 def fault(text, settings=""):
     with pytest.raises(InvalidRequest) as caught:
-        rendered(cloud_init(text, settings), KNOWN)
+        render_parts(cloud_init(text, settings), KNOWN)
     return caught.value
 
 
@@ -54,7 +54,7 @@ def test_a_shipped_template_is_whole(name):
     if "on_start" in made:
         subprocess.run(["sh", "-n"], input=made["on_start"], text=True, check=True)
     if "cloud_init" in made:
-        assert set(yaml.safe_load(made["cloud_init"])) <= set(CLOUD_CONFIG)  # as cloud-init itself reads it
+        assert set(yaml.safe_load(made["cloud_init"])) <= set(CLOUD_CONFIG_KEYS)  # as cloud-init itself reads it
         assert made["cloud_init"].startswith("#cloud-config\n")
         assert made["cloud_init"].count("#cloud-config") == 1
 
@@ -73,7 +73,7 @@ def test_every_setting_of_a_shipped_template_is_used(name):
 
 
 def test_bare_gives_a_machine_nothing():
-    assert rendered(load_template("bare", search=()), KNOWN) == ()
+    assert render_parts(load_template("bare", search=()), KNOWN) == ()
 
 
 def test_a_value_cannot_become_a_command_nor_yaml(tmp_path):
@@ -93,7 +93,7 @@ def test_a_value_cannot_become_a_command_nor_yaml(tmp_path):
 
 
 def test_cloud_init_sees_the_offer_the_request_and_its_settings():
-    words = "\n".join(f"  - {{{{ {name} }}}}" for name in VALUES if name != "settings")
+    words = "\n".join(f"  - {{{{ {name} }}}}" for name in VALUE_NAMES if name != "settings")
     made = cloud_init(f"packages:\n{words}\n  - {{{{ settings.more }}}}", "settings: {more: git}\n")
     assert yaml.safe_load(parts(made)["cloud_init"])["packages"] == [*KNOWN.values(), "git"]
 

@@ -13,7 +13,7 @@ import pytest
 import cloudgpu
 from cloudgpu import catalog
 from cloudgpu.catalog import refreshed
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.catalog.refreshed import StoredPart, StoredPrices
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
@@ -36,7 +36,7 @@ WON = {"currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}
 def prices(tmp_path):
     """Where refreshed prices lie: there are none, whatever another test has refreshed."""
     place = tmp_path / "lists"
-    use(place)
+    use_directory(place)
     return place
 
 
@@ -213,7 +213,7 @@ def test_a_disk_without_a_price_is_named_and_stands_last():
 def test_prices_that_were_refreshed_count():
     key = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
     row = PriceRow(key, PER_HOUR, Money.usd("0.6"), "Azure Retail Prices API", NOW, Basis.LISTED)
-    refreshed.write(StoredPrices("azure", {"eastus": StoredPart(NOW, (row,))}))
+    refreshed.write_price_list(StoredPrices("azure", {"eastus": StoredPart(NOW, (row,))}))
     one = rows(type="NC4as_T4_v3", region="eastus")["Standard_NC4as_T4_v3"]
     assert (one["month"]["machine_usd"], one["price"]["source"]) == ("438", "Azure Retail Prices API")
 
@@ -432,7 +432,7 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
 def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_said():
     settings = settings_from_text("", login="ada")
     wish = parse_estimate(settings, NOW, like="fox", type="a2-ultragpu-1g")
-    h100, day = catalog.named_gpu("H100"), Fraction(24)
+    h100, day = catalog.gpu_by_name("H100"), Fraction(24)
     past = PastMachine("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
     document = estimate(settings, NOW, wish, past)
     (one,) = document["estimates"]

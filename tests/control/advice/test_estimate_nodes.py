@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.cli.market.estimate_text import estimate_text
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.advice.estimate import estimate
@@ -24,7 +24,7 @@ P4D = {"nodes": 4, "params": "7B", "type": "p4d.24xlarge"}
 @pytest.fixture(autouse=True)
 def _prices(tmp_path):
     """No prices are refreshed, whatever another test has done."""
-    use(tmp_path / "lists")
+    use_directory(tmp_path / "lists")
 
 
 def answered(seen=(), **asked):

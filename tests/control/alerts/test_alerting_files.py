@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
-from cloudgpu.config.alerts.template import Attached, Message
+from cloudgpu.config.alerts.template import AttachedFile, Message
 from cloudgpu.control.alerts import channels as alerting_send
 from cloudgpu.control.alerts.channels import send
 from tests.receivers.web import HANG, WebReceiver
 
 PAGE = "<!doctype html>\r\n<p>für Ada: 80,5 %</p>\n\n.\n".encode() + bytes(range(256)) + b"x" * 3000
-FILE = Attached("cloudgpu-report-2026-10.html", "text/html", PAGE, "Run: cloudgpu report", "# All of it\n" + "y" * 5000)
+FILE = AttachedFile(
+    "cloudgpu-report-2026-10.html", "text/html", PAGE, "Run: cloudgpu report", "# All of it\n" + "y" * 5000
+)
 MESSAGE = Message("cloudgpu: report of 2026-10: $1.00", "It cost $1.00.\n\nSee the file.", urgent=False, attached=FILE)
 
 
@@ -55,9 +57,9 @@ def test_a_webhook_has_it_too_and_takes_it_for_no_warning(web):
 
 def test_who_takes_no_files_gets_all_of_it_as_text_where_one_message_holds_that(web):
     assert whys(f"gotify://{web.place}/t0ken") == [None]
-    assert json.loads(web.got[-1][2])["message"] == FILE.whole
+    assert json.loads(web.got[-1][2])["message"] == FILE.full_text
     assert whys(f"mmost://{web.place}/3ccdd113474722377935511fc85d3dd4") == [None]  # 4,000 characters at most
-    assert FILE.instead in json.loads(web.got[-1][2])["text"]
+    assert FILE.summary in json.loads(web.got[-1][2])["text"]
     assert len(web.got) == 2
 
 
@@ -72,7 +74,7 @@ class Picky(WebReceiver):
 def test_who_refuses_the_file_is_told_at_once_without_it():
     web = Picky()
     try:
-        short = Attached(FILE.name, FILE.type, PAGE, FILE.instead, "# All of it")
+        short = AttachedFile(FILE.name, FILE.type, PAGE, FILE.summary, "# All of it")
         message = Message(MESSAGE.subject, MESSAGE.body, urgent=False, attached=short)
         assert [one.why for one in send([(f"json://{web.place}/x", message)])] == [None]
         assert [title for title, _ in web.texts] == [MESSAGE.subject] * 2
@@ -117,4 +119,4 @@ def test_a_screen_is_shown_the_text_that_says_how_to_have_it(tmp_path, monkeypat
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert whys(DESKTOP) == [None]
-    assert [MESSAGE.subject, FILE.instead] == shown.read_text().splitlines()[-2:]
+    assert [MESSAGE.subject, FILE.summary] == shown.read_text().splitlines()[-2:]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cloudgpu.catalog.refreshed import StoredPrices, write as write_list
+from cloudgpu.catalog.refreshed import StoredPrices, write_price_list as write_list
 from cloudgpu.cli.money.budget_text import check_text
 from cloudgpu.control.alerts.alerts import deliver, ping, topic_of_home
 from cloudgpu.control.budgets.commands import BudgetOptions, check_budgets, set_value

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.config.money.currencies import rate_of
+from cloudgpu.config.money.currencies import exchange_rate
 from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.inputs.periods import parse_cost
 from cloudgpu.core.billing.cost_groups import By
@@ -99,10 +99,10 @@ def test_what_cannot_be_names_its_option_and_the_way_out(asked, field, says):
 
 def test_a_rate_that_is_missing_can_be_typed_only_where_there_are_options_for_it():
     with pytest.raises(InvalidRequest) as typed:
-        rate_of(settings_from_text("", login="ada").currencies, "KRW")
+        exchange_rate(settings_from_text("", login="ada").currencies, "KRW")
     assert typed.value.next.startswith("Add --currency KRW, --rate with how many KRW one US dollar is")
     with pytest.raises(InvalidRequest) as read:
-        rate_of(settings_from_text("", login="ada").currencies, "KRW", field="BillingCurrency")
+        exchange_rate(settings_from_text("", login="ada").currencies, "KRW", field="BillingCurrency")
     assert read.value.next.startswith("Add KRW = { per_usd =")
 
 

@@ -184,7 +184,7 @@ def test_the_nearest_has_the_memory_and_the_speed_and_then_the_price():
         found = catalog.offers("aws", "us-east-1", Market.ON_DEMAND)
         single = [one for one in found if one.type.gpu.count == 1 and one.type.gpu.share == 1]
         some = [one for one in single if one.listed.price.per_hour.dollars < below and one.type.arch == "x86_64"]
-        offer = nearest_offer([catalog.gpu(lost)], some, lambda one: catalog.named_gpu(one.type.gpu.name))
+        offer = nearest_offer([catalog.gpu(lost)], some, lambda one: catalog.gpu_by_name(one.type.gpu.name))
         return offer and offer.type.gpu.name
 
     assert near("t4") == "T4"

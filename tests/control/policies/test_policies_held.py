@@ -72,8 +72,8 @@ def test_a_name_that_cannot_be_resolved_means_lease_only_and_is_said(lab):
     row = lab.up(policy="own").machine._replace(terms=None)  # taken up by its tags
     (lab.session.home.policies / "own.yaml").unlink()
     held = policy_of(lab.session, row)
-    assert (held.policy, held.broken) == (None, None)
-    assert held.fault == "No policy is called 'own'"
+    assert (held.policy, held.read_error) == (None, None)
+    assert held.problem == "No policy is called 'own'"
     assert "cannot be resolved (no policy is called 'own')" in held.why
 
 
@@ -85,7 +85,7 @@ def test_a_projects_own_policy_and_limits_count_for_its_machines_in_every_direct
     (elsewhere / "other").mkdir()
     monkeypatch.chdir(elsewhere / "other")
     held = policy_of(lab.session, row)
-    assert (held.policy.idle.after, held.place) == (2 * H, project / "default.yaml")
+    assert (held.policy.idle.after, held.file) == (2 * H, project / "default.yaml")
     write(project, "default", f"{OWN}idle: {{after: 1h}}\n")
     assert policy_of(lab.session, row).policy.idle.after == H
     assert policy_of(lab.session, row._replace(policy="")).policy.idle.after == H, "the shipped one's"
@@ -97,7 +97,7 @@ def test_a_broken_file_is_told_from_one_that_is_not_there(lab):
     write(lab.session.home.policies, "own", f"{OWN}schedule: {{off: 25:00}}\n")
     held = policy_of(lab.session, row)
     assert held.policy is None
-    assert (held.broken.exit_code, held.broken.field) == (2, "own.yaml:3: schedule.off")
+    assert (held.read_error.exit_code, held.read_error.field) == (2, "own.yaml:3: schedule.off")
 
 
 def test_one_policy_may_be_named_for_all(lab):

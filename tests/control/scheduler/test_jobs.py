@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.catalog.location import use
+from cloudgpu.catalog.location import use_directory
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
 from cloudgpu.control.scheduler.jobs import RETRY_LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
 from cloudgpu.core.events.log import Draft
@@ -27,9 +27,9 @@ def job(name, *, every=timedelta(minutes=10), prices=DAY, urge=lambda: None):
 @pytest.fixture
 def priced(make_lab):
     made = make_lab(AZURE)
-    use(made.session.home.price_lists)
+    use_directory(made.session.home.price_lists)
     yield made
-    use(made.home / "nothing")
+    use_directory(made.home / "nothing")
 
 
 def test_prices_of_the_clouds_in_use_are_refreshed_once_a_day(priced, azure_prices):

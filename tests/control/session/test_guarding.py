@@ -173,7 +173,7 @@ def test_a_computer_of_the_same_name_with_a_battery_does_not_hide_the_one_that_s
     passed(poor)
     server = guarding.home_id(poor.session)
     assert guarding.home_id(poor.opened()) == server  # also for the next process
-    poor.session.home.number.unlink()  # from here on we are the other one
+    poor.session.home.number_file.unlink()  # from here on we are the other one
     power.on_battery()
     passed(poor, minutes=5)
     assert guarding.home_id(poor.session) != server
@@ -187,7 +187,7 @@ def test_a_copy_of_a_home_on_the_same_computer_is_another_one(poor, tmp_path):
     passed(poor)
     copy = tmp_path / "copy"
     copy.mkdir()
-    (copy / "number").write_bytes(poor.session.home.number.read_bytes())
+    (copy / "number").write_bytes(poor.session.home.number_file.read_bytes())
     first = guarding.home_id(poor.session)
     poor.session.home = Home(copy)
     assert guarding.home_id(poor.session) != first

@@ -93,7 +93,7 @@ def test_bandwidth_is_as_near_to_the_measured_speeds_as_is_said():
 
 def test_every_gpu_on_offer_that_is_not_legacy_has_a_speed():
     names = {one.type.gpu.name for one in catalog.offers()}
-    assert all(speed(catalog.named_gpu(name)) for name in names)
+    assert all(speed(catalog.gpu_by_name(name)) for name in names)
 
 
 def test_work_per_dollar_counts_gpus_and_shares():

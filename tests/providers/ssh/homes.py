@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from cloudgpu.config.templates.find import load_template
-from cloudgpu.config.templates.render import rendered
+from cloudgpu.config.templates.render import render_parts
 from tests.config.values import VALUES
 
 OLD_S = 1_600_000_000
@@ -63,4 +63,4 @@ def facts(path: Path, home: Path) -> tuple[object, ...]:
 
 def parts_of(template: str, **settings: str):
     """Return a shipped template's parts, as a launch sends them."""
-    return rendered(load_template(template, search=(), settings={template: settings}), VALUES)
+    return render_parts(load_template(template, search=(), settings={template: settings}), VALUES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import priced_regions, regions, types
+from cloudgpu.catalog import instance_types, priced_regions, regions
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
@@ -136,11 +136,11 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
 
 def _shapes(aws: Aws, requirements: Requirements) -> dict[str, Shape]:
     """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
-    known = {one.name: _shape(one) for one in types(KIND) if is_meant(one, requirements)}
+    known = {one.name: _shape(one) for one in instance_types(KIND) if is_meant(one, requirements)}
     if (
         requirements.instance_type is not None
         and not known
-        and requirements.instance_type not in {one.name for one in types(KIND)}
+        and requirements.instance_type not in {one.name for one in instance_types(KIND)}
     ):
         return {requirements.instance_type: described(aws, requirements.instance_type, requirements)}
     return known
@@ -180,7 +180,7 @@ def _unknown_type(name: str, region: str) -> InvalidRequest:
     return unknown_word(
         f"AWS has no instance type {name!r} in {region}",
         name,
-        [one.name for one in types(KIND)],
+        [one.name for one in instance_types(KIND)],
         field="--instance-type",
         use="Use {}, or name the --region that has it.",
         next="See those with GPUs: cloudgpu gpus --all",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from cloudgpu.catalog import listed_price, types
+from cloudgpu.catalog import instance_types, listed_price
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
@@ -131,7 +131,7 @@ def _product(text: str) -> dict[str, Any]:
 
 def _spot(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
-    names = [one.name for one in types(KIND) if not one.legacy_reason]
+    names = [one.name for one in instance_types(KIND) if not one.legacy_reason]
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     with aws.calling("DescribeSpotPriceHistory", region):
         asked = {
@@ -235,7 +235,7 @@ def spot_price(row: Mapping[str, Any]) -> Price:
 
 def _query_list_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price | None]:
     """Return the list price of each type that the catalogue lacks, by type and region, asked now."""
-    known = {one.name for one in types(KIND)}
+    known = {one.name for one in instance_types(KIND)}
     keys = sorted({(item.instance_type, item.region) for item in offers if item.instance_type not in known})
     if not keys:
         return {}

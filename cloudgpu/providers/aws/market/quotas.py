@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cloudgpu.catalog import instance_type, listed_quotas, quota_of, types
+from cloudgpu.catalog import instance_type, instance_types, listed_quotas, quota_of
 from cloudgpu.core.catalog.catalog import ListedQuota
 from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
@@ -70,7 +70,7 @@ def quotas(aws: Aws, region: str) -> list[Quota]:
 
 
 def _of_gpus() -> list[ListedQuota]:
-    used = {quota_of(KIND, one.name, market) for one in types(KIND) for market in Market}
+    used = {quota_of(KIND, one.name, market) for one in instance_types(KIND) for market in Market}
     return [one for one in listed_quotas(KIND) if one in used]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import priced_regions, regions as listed_regions, types
+from cloudgpu.catalog import instance_types, priced_regions, regions as listed_regions
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
@@ -136,7 +136,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
 
 def _names(requirements: Requirements) -> list[str]:
     """Return the sizes that fit: of the catalogue, or the one that was named, which that may lack."""
-    known = {one.name: one for one in types(KIND)}
+    known = {one.name: one for one in instance_types(KIND)}
     if requirements.instance_type is not None and requirements.instance_type not in known:
         return [requirements.instance_type]
     return sorted(one.name for one in known.values() if is_meant(one, requirements))
@@ -199,9 +199,11 @@ def _explain(requirements: Requirements, names: list[str], answers: Mapping[str,
 
 def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
     """Raise InvalidRequest, with the near one, for a size that nobody has; one of the catalogue is sold elsewhere."""
-    if name in {one.name for one in types(KIND)}:
+    if name in {one.name for one in instance_types(KIND)}:
         return
-    known = {sku.name for here in answers.values() for sku in here.values()} | {one.name for one in types(KIND)}
+    known = {sku.name for here in answers.values() for sku in here.values()} | {
+        one.name for one in instance_types(KIND)
+    }
     meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else closest_match(name, known)
     where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cloudgpu.catalog import listed_price, regions
-from cloudgpu.catalog.disktypes import SIZES
+from cloudgpu.catalog.disktypes import TIER_SIZES_GIB
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
 from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Available, Market, Price
@@ -129,7 +129,7 @@ def _disk(item: Item) -> Kind | None:
     if letter == "S" and item["meterName"] == "LRS Snapshots" and unit == "1 GB/Month":
         return "snapshot", "usd_per_gb_month", None
     tier, _, redundancy = sku.partition(" ")
-    size = SIZES.get(int(tier[1:]) if tier[1:].isdigit() else 0)
+    size = TIER_SIZES_GIB.get(int(tier[1:]) if tier[1:].isdigit() else 0)
     fits = letter is not None and tier.startswith(letter) and redundancy == "LRS" and size is not None
     if fits and item["meterName"] in (f"{tier} LRS Disk", f"{tier} Disk", f"{tier} Disks") and unit == "1/Month":
         return f"{tier} {size} GiB", "usd_per_disk_month", None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from cloudgpu.catalog import regions, types
+from cloudgpu.catalog import instance_types, regions
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
@@ -95,7 +95,7 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    meant = [one for one in types(KIND) if is_meant(one, requirements)]
+    meant = [one for one in instance_types(KIND) if is_meant(one, requirements)]
     if not meant:
         return (
             Availability(())
@@ -113,7 +113,7 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
 
 def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | None) -> Availability:
     """Return where Google has a type without GPUs; raise InvalidRequest, with the near one, for one that it has not."""
-    known = [one.name for one in types(KIND)]
+    known = [one.name for one in instance_types(KIND)]
     if name in known:
         return Availability(())
     found, silent = unlisted.zones_with(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())

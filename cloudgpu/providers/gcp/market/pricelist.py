@@ -21,8 +21,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from cloudgpu.catalog import listed_price, types
-from cloudgpu.catalog.price_history import component_of
+from cloudgpu.catalog import instance_types, listed_price
+from cloudgpu.catalog.price_history import component_name
 from cloudgpu.core.catalog.catalog import InstanceType
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey, listed_usd
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
@@ -170,7 +170,7 @@ def _add_storage(rows: PartBuilder, key: RowKey, rate: Rate) -> None:
 
 def _add_machines(rows: PartBuilder, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:
     places = sorted({(region, market) for _, region, market in parts})
-    for shape in types("gcp"):
+    for shape in instance_types("gcp"):
         needed = list(_needed(shape))
         for region, market in places if needed else ():
             priced = [(amount, parts.get((part, region, market))) for part, amount in needed]
@@ -195,7 +195,7 @@ def _needed(shape: InstanceType) -> Iterator[tuple[str, Fraction]]:
     family = _FAMILIES.get(sort) or _FAMILIES.get(series)
     if (
         family is None
-        or (family == "n1" and not component_of(shape.name))
+        or (family == "n1" and not component_name(shape.name))
         or (sort in _WITH_DISKS and not shape.local_ssd_gb)
     ):
         return

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.agent.program import source as agent_source
 from cloudgpu.config.templates.find import load_template, template_names
-from cloudgpu.config.templates.render import _values, rendered
+from cloudgpu.config.templates.render import _values, render_parts
 from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
@@ -45,7 +45,7 @@ def attempt(*parts, call=CALL, volume=None, **more):
 def template_parts(name, made):
     """Return a template's parts, and its command of Jupyter's, as a launch of `made` gets them."""
     template = load_template(name, search=())
-    return rendered(template, _values(made.request, made.offer)), template.jupyter
+    return render_parts(template, _values(made.request, made.offer)), template.jupyter
 
 
 def with_everything(name):

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.catalog.read import embedded
+from cloudgpu.catalog.read import embedded_prices
 from cloudgpu.core.catalog.pricelist import RowKey
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
@@ -59,7 +59,7 @@ def test_every_embedded_price_of_a_region_is_renewed(asked):
     for key, row in found.items():
         if key.market is Market.ON_DEMAND:
             (known,) = (
-                one for one in embedded("aws", key.item) if (one.region, one.market) == (key.region, key.market)
+                one for one in embedded_prices("aws", key.item) if (one.region, one.market) == (key.region, key.market)
             )
             assert known.price.per_hour == row.price
 

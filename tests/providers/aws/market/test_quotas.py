@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.catalog import quota_of, types
+from cloudgpu.catalog import instance_types, quota_of
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, QuotaExceeded
 from cloudgpu.providers.aws.market.quotas import check, page
@@ -25,7 +25,7 @@ def checked(provider, name, market, vcpus):
 
 @pytest.mark.parametrize("market", list(Market))
 def test_every_type_counts_against_the_quota_that_our_model_of_aws_counts(market):
-    for one in types("aws"):
+    for one in instance_types("aws"):
         assert quota_of("aws", one.name, market).code == code_of(one.name, market.replace("_", "-"))
 
 
