@@ -260,7 +260,7 @@ def with_resolved_type(request: EstimateQuery) -> EstimateQuery:
         return request
     names = {
         _plain_type(listed.name): (listed.provider, listed.name)
-        for listed in catalog.types(request.filters.provider)
+        for listed in catalog.instance_types(request.filters.provider)
         if request.filters.provider in (None, listed.provider)
     }
     if _plain_type(request.type) not in names:
@@ -278,7 +278,7 @@ def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
     if name and with_gpu:
         remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
         return InvalidRequest(f"{name!r} has no GPU by itself.", field="--type", value=name, next=remedy)
-    owner = next((listed for listed in catalog.types() if _plain_type(listed.name) == _plain_type(name)), None)
+    owner = next((listed for listed in catalog.instance_types() if _plain_type(listed.name) == _plain_type(name)), None)
     if owner is not None:
         remedy = f"Leave out --provider, or write {owner.provider}."
         return InvalidRequest(f"{name!r} is a type of {owner.provider}.", field="--type", value=name, next=remedy)

@@ -53,7 +53,7 @@ def explain_discontinued(provider: Provider, needs: Requirements) -> NoCapacity 
 
 def _types(provider: Provider, needs: Requirements) -> list[InstanceType]:
     """Return the catalogue's types that match the request; none for a request without a GPU."""
-    types = catalog.types(provider.kind)
+    types = catalog.instance_types(provider.kind)
     if needs.instance_type is not None:
         return [one for one in types if one.name == needs.instance_type]
     if needs.gpu is None:
@@ -269,7 +269,9 @@ def _contradiction_error(provider: Provider, needs: Requirements, items: Sequenc
 
 def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | None:
     """Return the error for a GPU that a provider lacks, or has in other numbers, where its price list is complete."""
-    counts = sorted({one.gpu.count for one in catalog.types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")})
+    counts = sorted(
+        {one.gpu.count for one in catalog.instance_types(provider.kind) if same_gpu(one.gpu.name, needs.gpu or "")}
+    )
     if not counts:
         return _not_sold_error(provider, needs)
     if needs.gpu_count not in counts:
@@ -285,7 +287,7 @@ def _wrong_count_error(provider: Provider, needs: Requirements) -> NoCapacity | 
 
 def _wrong_type_error(provider: Provider, needs: Requirements, items: Sequence[Available]) -> InvalidRequest | None:
     """Return the error for an instance type and a GPU that contradict each other."""
-    listed = [(one.gpu,) for one in catalog.types(provider.kind) if one.name == needs.instance_type]
+    listed = [(one.gpu,) for one in catalog.instance_types(provider.kind) if one.name == needs.instance_type]
     available = [item.accelerators for item in items if item.instance_type == needs.instance_type]
     gpus = next(iter(listed + available), None)
     if gpus is None or any(same_gpu(gpu.name, needs.gpu or "") and gpu.count == needs.gpu_count for gpu in gpus):
