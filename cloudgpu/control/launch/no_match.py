@@ -95,7 +95,7 @@ def _nearest_offer(provider: Provider, needs: Requirements, discontinued: Sequen
         if (offer.type.name, offer.listed.region) in launched
         and (offer.type.gpu.count, offer.type.gpu.share, offer.type.arch) in configurations
     )
-    return nearest_offer(discontinued, offers, lambda offer: catalog.named_gpu(offer.type.gpu.name))
+    return nearest_offer(discontinued, offers, lambda offer: catalog.gpu_by_name(offer.type.gpu.name))
 
 
 def _up_command(provider: Provider, needs: Requirements, offer: CatalogOffer) -> str:
