@@ -11,14 +11,14 @@ from cloudgpu.testing import FakeProvider
 class AllocatedProvider(FakeProvider):
     """The fake cloud, but for that."""
 
-    def _shown(self, machine):
-        seen = super()._shown(machine)
+    def _as_instance(self, machine):
+        seen = super()._as_instance(machine)
         return replace(seen, billed=True) if self._is_allocated(seen) else seen
 
     def _stop(self, cloud, id):  # noqa: A002
-        machine = self._living(cloud, id)
-        if self._is_allocated(super()._shown(machine)):
-            self._set(cloud, machine, requested=State.STOPPED)
+        machine = self._find_living_machine(cloud, id)
+        if self._is_allocated(super()._as_instance(machine)):
+            self._update_machine(cloud, machine, requested=State.STOPPED)
         super()._stop(cloud, id)
 
     def _is_allocated(self, seen):

@@ -157,7 +157,7 @@ class World:
         cloud = self.clouds[box.account]
         with cloud._store.open() as known:
             machine = known.machines.get(box.provider_id)
-            return None if machine is None else cloud._shown(machine)
+            return None if machine is None else cloud._as_instance(machine)
 
     def instance_wish(self, box):
         """Return the state that somebody asked for, None where its cloud ended it by itself."""

@@ -1,4 +1,4 @@
-"""The fake cloud's inside: its memory, its clock, and the faults that a test orders."""
+"""The fake cloud's state, its clock, and the errors that a test has injected."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, phase
+from cloudgpu.testing.fake.machines import SHUT_DOWN_INSIDE, FakeMachine, phase
 from cloudgpu.testing.fake.market import REGIONS
 from cloudgpu.testing.fake.settings import read_options
 from cloudgpu.testing.fake.store import Cloud, Fault, FileStore, MemoryStore, Store
 
-Ordered = CloudgpuError | Callable[[], CloudgpuError | None]
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
+ErrorOrHook = CloudgpuError | Callable[[], CloudgpuError | None]
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 Fake = TypeVar("Fake", bound="FaultyCloud")
 
 
@@ -47,7 +47,7 @@ class FaultyCloud:
         self._store: Store = FileStore(self.options.state_file) if self.options.state_file else MemoryStore()
         self._hooks: list[tuple[str, Callable[[], CloudgpuError | None]]] = []
 
-    def fail_next(self, method: str, error: Ordered, *, times: int = 1) -> None:
+    def fail_next(self, method: str, error: ErrorOrHook, *, times: int = 1) -> None:
         """Make the next `times` calls of `method` raise `error` and do nothing.
 
         A callable is called first: what it raises or returns is raised; None lets the call go on.
@@ -55,16 +55,16 @@ class FaultyCloud:
         if not isinstance(error, CloudgpuError):
             self._hooks += [(method, error)] * times
             return
-        self._order(Fault.of(method, error, times=times))
+        self._add_fault(Fault.from_error(method, error, times=times))
 
     def lose_reply(self, method: str, *, times: int = 1) -> None:
-        """Make the next calls of `method` do their work and lose the answer."""
-        kind = LaunchUncertain if method in ("launch", "launch_together") else ProviderUnavailable
-        error = kind(f"the reply to {method} was lost", next="ask again")
-        self._order(Fault.of(method, error, times=times, after=True))
+        """Make the next `times` calls of `method` do their work, and then raise an error as if the reply was lost."""
+        error_class = LaunchUncertain if method in ("launch", "launch_together") else ProviderUnavailable
+        error = error_class(f"the reply to {method} was lost", next="ask again")
+        self._add_fault(Fault.from_error(method, error, times=times, after=True))
 
     def hide(self, scope: str) -> None:
-        """Let a region, or the whole account, not answer listings until `show`."""
+        """Make listings get no answer from a region, or from the whole account, until `show`."""
         with self._store.open() as cloud:
             cloud.hidden.add(scope)
 
@@ -74,14 +74,14 @@ class FaultyCloud:
             cloud.hidden.discard(scope)
 
     def exhaust(self, zone: str) -> None:
-        """Let a zone have no capacity until `refill`."""
+        """Make a zone have no capacity, until `refill`."""
         with self._store.open() as cloud:
             cloud.exhausted.add(zone)
 
     def leave_room(self, zone: str, count: int) -> None:
-        """Let a zone have capacity for so many more machines, launched or started, until `refill`."""
+        """Limit a zone to `count` more machines, launched or started, until `refill`."""
         with self._store.open() as cloud:
-            cloud.room[zone] = self._in_use(cloud, zone) + count
+            cloud.room[zone] = self._machines_in_use(cloud, zone) + count
 
     def refill(self, zone: str) -> None:
         """Give a zone its capacity back."""
@@ -90,7 +90,7 @@ class FaultyCloud:
             cloud.room.pop(zone, None)
 
     def deny(self, method: str) -> None:
-        """Let the credential not be allowed to call a method until `permit`."""
+        """Forbid the credential to call a method, until `permit`."""
         with self._store.open() as cloud:
             cloud.denied.add(method)
 
@@ -100,22 +100,22 @@ class FaultyCloud:
             cloud.denied.discard(method)
 
     def die(self, id: str) -> None:  # noqa: A002
-        """Let a machine die: it is stopped, for the reason `died`."""
+        """Stop a machine as if it had crashed, with the reason `died`."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
-        self._change(id, requested=State.STOPPED, reason="died", asked_at=stopped_at_once)
+        self._change_machine(id, requested=State.STOPPED, reason="died", asked_at=stopped_at_once)
 
     def shut_down(self, id: str) -> None:  # noqa: A002
-        """Let a machine be shut down from inside as Azure's are: it is stopped, and billed on until `stop` is asked."""
+        """Stop a machine from inside, as on Azure: it is stopped, but still billed until `stop` is called."""
         stopped_at_once = self.clock() - timedelta(seconds=self.options.stop_s)
-        self._change(id, requested=State.STOPPED, reason=ALLOCATED, asked_at=stopped_at_once)
+        self._change_machine(id, requested=State.STOPPED, reason=SHUT_DOWN_INSIDE, asked_at=stopped_at_once)
 
     def take(self, id: str) -> None:  # noqa: A002
-        """Let the cloud take a machine now, without notice."""
-        self._change(id, taken_at=self.clock())
+        """Interrupt a machine now, without notice."""
+        self._change_machine(id, taken_at=self.clock())
 
     def report_activity(self, id: str, at: datetime) -> None:  # noqa: A002
         """Let the machine report activity at `at`, as its agent would."""
-        self._change(id, last_active=at)
+        self._change_machine(id, last_active=at)
 
     @property
     def calls(self) -> Counter[str]:
@@ -123,59 +123,61 @@ class FaultyCloud:
         with self._store.open() as cloud:
             return Counter(cloud.calls)
 
-    def _order(self, fault: Fault) -> None:
+    def _add_fault(self, fault: Fault) -> None:
         with self._store.open() as cloud:
             if fault.times > 0:
                 cloud.faults.append(fault)
 
     @contextmanager
     def _call(self, method: str) -> Iterator[Cloud]:
-        """Count the call, raise what was ordered before it, or after it is done."""
+        """Open the cloud for one call and count it; raise the injected error before the call, or after it is done."""
         self._run_hook(method)
         with self._store.open() as cloud:
             cloud.calls[method] += 1
-            self._settle(cloud)
+            self._fire_due_timers(cloud)
             if method in cloud.denied:
-                raise _denied(method)
-            fault = cloud.take(method)
+                raise _denied_error(method)
+            fault = cloud.take_fault(method)
             if fault and not fault.after:
                 raise fault.error()
             yield cloud
         if fault:
             raise fault.error()
 
-    def _settle(self, cloud: Cloud) -> None:
-        """Let happen what was to happen by itself until now."""
+    def _fire_due_timers(self, cloud: Cloud) -> None:
+        """Do what timers that have fired until now do; here there are none."""
 
-    def _in_use(self, cloud: Cloud, zone: str) -> int:
-        taken = (State.PENDING, State.RUNNING, State.STOPPING)
-        return sum(one.zone == zone and self._state(one) in taken for one in cloud.machines.values())
+    def _machines_in_use(self, cloud: Cloud, zone: str) -> int:
+        using_capacity = (State.PENDING, State.RUNNING, State.STOPPING)
+        return sum(
+            machine.zone == zone and self._state(machine) in using_capacity for machine in cloud.machines.values()
+        )
 
-    def _left(self, cloud: Cloud, zone: str) -> float:
+    def _remaining_capacity(self, cloud: Cloud, zone: str) -> float:
         """Return for how many more machines a zone has capacity."""
-        return cloud.room[zone] - self._in_use(cloud, zone) if zone in cloud.room else float("inf")
+        return cloud.room[zone] - self._machines_in_use(cloud, zone) if zone in cloud.room else float("inf")
 
-    def _hidden(self, cloud: Cloud) -> set[str]:
+    def _hidden_regions(self, cloud: Cloud) -> set[str]:
         """Return the regions that do not answer."""
         return set(REGIONS) | {self.account} if self.account in cloud.hidden else cloud.hidden
 
-    def _silent(self, cloud: Cloud) -> tuple[Unanswered, ...]:
+    def _hidden_scopes(self, cloud: Cloud) -> tuple[Unanswered, ...]:
         return tuple(Unanswered(scope, "it was hidden by the test") for scope in sorted(cloud.hidden))
 
     def _run_hook(self, method: str) -> None:
-        found = next((hook for hook in self._hooks if hook[0] == method), None)
-        if found is None:
+        hook = next((hook for hook in self._hooks if hook[0] == method), None)
+        if hook is None:
             return
-        self._hooks.remove(found)
-        error = found[1]()
+        self._hooks.remove(hook)
+        error = hook[1]()
         if error is not None:
             raise error
 
-    def _change(self, id: str, **changes: object) -> None:  # noqa: A002
+    def _change_machine(self, id: str, **changes: object) -> None:  # noqa: A002
         with self._store.open() as cloud:
-            self._set(cloud, self._living(cloud, id), **changes)
+            self._update_machine(cloud, self._find_living_machine(cloud, id), **changes)
 
-    def _set(self, cloud: Cloud, machine: FakeMachine, **changes: object) -> None:
+    def _update_machine(self, cloud: Cloud, machine: FakeMachine, **changes: object) -> None:
         if "requested" in changes:
             changes = {"asked_at": self.clock(), "reason": None, **changes}
         cloud.machines[machine.id] = replace(machine, **changes)  # type: ignore[arg-type]
@@ -183,57 +185,65 @@ class FaultyCloud:
     def _state(self, machine: FakeMachine) -> State:
         return phase(machine, self.clock(), self.options.pace).state
 
-    def _found(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
+    def _find_machine(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
         machine = cloud.machines.get(id)
-        if machine is None or self._forgotten(machine):
+        if machine is None or self._is_forgotten(machine):
             message = f"the fake cloud has no machine {id}"
             raise InstanceNotFound(message, field="id", value=id)
         return machine
 
-    def _living(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
-        machine = self._found(cloud, id)
+    def _find_living_machine(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
+        machine = self._find_machine(cloud, id)
         if self._state(machine) is State.TERMINATED or machine.requested is State.TERMINATED:
             message = f"the machine {id} was terminated"
             raise InstanceNotFound(message, field="id", value=id)
         return machine
 
-    def _forgotten(self, machine: FakeMachine) -> bool:
-        now = phase(machine, self.clock(), self.options.pace)
-        return now.state is State.TERMINATED and self.clock() >= now.since + timedelta(seconds=self.options.keep_s)
+    def _is_forgotten(self, machine: FakeMachine) -> bool:
+        current = phase(machine, self.clock(), self.options.pace)
+        return current.state is State.TERMINATED and self.clock() >= current.since + timedelta(
+            seconds=self.options.keep_s
+        )
 
 
-def counted(method: Callable[Concatenate[Fake, Cloud, Asked], Answer]) -> Callable[Concatenate[Fake, Asked], Answer]:
-    """Return a method as callers see it, who give no cloud: each call is counted, and fails where that was ordered."""
+def counted_call(
+    method: Callable[Concatenate[Fake, Cloud, Params], Result],
+) -> Callable[Concatenate[Fake, Params], Result]:
+    """Wrap a method of the provider: it gets the open `Cloud`, its calls are counted, injected errors are raised."""
 
-    def called(self: Fake, /, *args: Asked.args, **more: Asked.kwargs) -> Answer:
+    def call_counted(self: Fake, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
         with self._call(method.__name__) as cloud:
-            return method(self, cloud, *args, **more)
+            return method(self, cloud, *args, **kwargs)
 
-    called.__name__, called.__doc__ = method.__name__, method.__doc__
-    return called
+    call_counted.__name__, call_counted.__doc__ = method.__name__, method.__doc__
+    return call_counted
 
 
-def refused(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:
-    """Return the error of a call that cannot be."""
+def invalid_request(field: str, value: str, message: str, hint: str | None = None) -> InvalidRequest:
+    """Return the error for an argument that the fake cloud does not accept."""
     return InvalidRequest(message, field=field, value=value, next=hint)
 
 
-def _denied(method: str) -> AuthFailed:
+def _denied_error(method: str) -> AuthFailed:
     message = f"this credential may not call fake:{method}"
     return AuthFailed(message, field="permission", value=f"fake:{method}", next="ask for that permission")
 
 
 def no_capacity(instance_type: str, zone: str) -> NoCapacity:
-    """Return the error of a zone that was exhausted."""
+    """Return the error for a zone without capacity."""
     return NoCapacity(f"{zone} has no {instance_type} now", field="zone", value=zone, next="try another zone")
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse what a tag cannot hold, and a renew-until that is no time."""
+    """Raise InvalidRequest for a value that a tag cannot hold, and for a renew-until tag that holds no time."""
     for key, value in tags.items():
         if not TAG_VALUE.fullmatch(value):
-            raise refused(key, value, f"the tag {key} cannot hold {value!r}", "use a-z, 0-9, _ and -, 63 at most")
+            raise invalid_request(
+                key, value, f"the tag {key} cannot hold {value!r}", "use a-z, 0-9, _ and -, 63 at most"
+            )
     try:
         from_epoch(tags.get(TAG_RENEW_UNTIL, "0"))
     except ValueError as error:
-        raise refused(TAG_RENEW_UNTIL, tags[TAG_RENEW_UNTIL], f"the tag {TAG_RENEW_UNTIL} holds no time") from error
+        raise invalid_request(
+            TAG_RENEW_UNTIL, tags[TAG_RENEW_UNTIL], f"the tag {TAG_RENEW_UNTIL} holds no time"
+        ) from error

@@ -1,4 +1,4 @@
-"""What the fake cloud does with disks, volumes and images; all of it on one open `Cloud`."""
+"""Disks, volumes and images of the fake cloud, as functions on an open `Cloud`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.core.model.launch import Attempt, Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.cloud import invalid_request
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.resources import FakeResource
 from cloudgpu.testing.fake.store import Cloud
@@ -19,8 +19,8 @@ from cloudgpu.testing.fake.store import Cloud
 DEFAULT_GB = 64
 
 
-def add(cloud: Cloud, resource: FakeResource) -> FakeResource:
-    """Keep a new thing under an id of its own and return it."""
+def add_resource(cloud: Cloud, resource: FakeResource) -> FakeResource:
+    """Store a new resource under a new id, and return it with that id."""
     cloud.made += 1
     resource = replace(resource, id=f"{resource.kind}-{digest('fake', resource.kind, str(cloud.made))[:16]}")
     cloud.resources[resource.id] = resource
@@ -35,7 +35,7 @@ def add_system_disk(cloud: Cloud, machine: FakeMachine, attempt: Attempt, *, sta
     disk = FakeResource(
         "", Kind.DISK, machine.region, machine.zone, "", size, machine.tags, made, made, machine.id, stays
     )
-    add(cloud, disk)
+    add_resource(cloud, disk)
 
 
 def system_disk(cloud: Cloud, machine: str) -> FakeResource | None:
@@ -49,14 +49,14 @@ def system_disk(cloud: Cloud, machine: str) -> FakeResource | None:
 
 
 def set_system_disk(cloud: Cloud, machine: str, *, stays: bool) -> None:
-    """Let a machine's system disk go with it, or stay."""
+    """Set whether a machine's system disk stays when the machine ends."""
     disk = system_disk(cloud, machine)
     if disk is not None:
         cloud.resources[disk.id] = replace(disk, stays=stays)
 
 
 def detach_from_ended(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
-    """Detach what machines used that have ended, and delete the disks that went with them."""
+    """Detach the resources of machines that have ended, and delete those that do not stay."""
     for resource in list(cloud.resources.values()):
         if resource.attached_to is not None and has_ended(resource.attached_to):
             cloud.resources[resource.id] = replace(resource, attached_to=None)
@@ -64,28 +64,30 @@ def detach_from_ended(cloud: Cloud, has_ended: Callable[[str], bool]) -> None:
                 del cloud.resources[resource.id]
 
 
-def remove(cloud: Cloud, resource: ProviderResource) -> None:
+def remove_resource(cloud: Cloud, resource: ProviderResource) -> None:
     """Delete a resource; one that is gone is no error. Raises InvalidRequest while a machine uses it."""
     found = cloud.resources.get(resource.id)
     if found is None:
         return
     if found.attached_to is not None:
         message = f"the {found.kind} {found.id} is in use by {found.attached_to}"
-        raise refused("id", found.id, message, "end that machine first")
+        raise invalid_request("id", found.id, message, "end that machine first")
     del cloud.resources[found.id]
 
 
-def attach(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeResource:
+def attach_volume(
+    cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime
+) -> FakeResource:
     """Return the volume, made if it was not there, attached to the machine. Raises InvalidRequest."""
-    resource = _volume_near(cloud, machine, volume.name, tags.get(TAG_LEDGER))
+    resource = _nearest_volume(cloud, machine, volume.name, tags.get(TAG_LEDGER))
     if resource is None:
-        return _made(cloud, machine, volume, tags, now)
+        return _make_volume(cloud, machine, volume, tags, now)
     if resource.zone != machine.zone:
         message = f"the volume {volume.name} is in {resource.zone}, and the machine in {machine.zone}"
-        raise refused("--volume", volume.name, message, f"launch in its zone: --zone {resource.zone}")
+        raise invalid_request("--volume", volume.name, message, f"launch in its zone: --zone {resource.zone}")
     if resource.attached_to not in (None, machine.id):
         message = f"the volume {volume.name} is used by {resource.attached_to}"
-        raise refused("--volume", volume.name, message, "end that machine first, or use another volume")
+        raise invalid_request("--volume", volume.name, message, "end that machine first, or use another volume")
     cloud.resources[resource.id] = replace(resource, attached_to=machine.id)
     return cloud.resources[resource.id]
 
@@ -96,48 +98,52 @@ def volumes_named(cloud: Cloud, name: str, ledger: str | None = None) -> list[Fa
     return [resource for resource in named if ledger in (None, resource.tags.get(TAG_LEDGER))]
 
 
-def _volume_near(cloud: Cloud, machine: FakeMachine, name: str, ledger: str | None) -> FakeResource | None:
+def _nearest_volume(cloud: Cloud, machine: FakeMachine, name: str, ledger: str | None) -> FakeResource | None:
     found = volumes_named(cloud, name, ledger)
     return min(found, key=lambda resource: resource.zone != machine.zone, default=None)
 
 
-def _made(cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime) -> FakeResource:
+def _make_volume(
+    cloud: Cloud, machine: FakeMachine, volume: Volume, tags: Mapping[str, str], now: datetime
+) -> FakeResource:
     if volume.size_gb is None:
-        raise refused("--volume", volume.name, f"there is no volume {volume.name}", "give its size: NAME:GB")
+        raise invalid_request("--volume", volume.name, f"there is no volume {volume.name}", "give its size: NAME:GB")
     named = {**tags, TAG_VOLUME: volume.name}
-    where = (machine.region, machine.zone)
-    return add(cloud, FakeResource("", Kind.VOLUME, *where, "", volume.size_gb, named, now, now, machine.id))
+    region_and_zone = (machine.region, machine.zone)
+    return add_resource(
+        cloud, FakeResource("", Kind.VOLUME, *region_and_zone, "", volume.size_gb, named, now, now, machine.id)
+    )
 
 
-def go_on(cloud: Cloud, source: str, name: str, now: datetime) -> FakeResource | None:
-    """Return what there is of the image `name` in the source's region; None for nothing.
+def continue_image(cloud: Cloud, source: str, name: str, now: datetime) -> FakeResource | None:
+    """Return the image `name`, or its snapshot, in the region of `source`; None if there is neither.
 
-    A snapshot that is ready becomes a part of the image, which is there from then on.
+    A snapshot that is ready is replaced by the image.
     """
     found = cloud.machines.get(source) or cloud.resources.get(source)
     named = (resource for resource in cloud.resources.values() if resource.full_name == name)
-    there = next((resource for resource in named if found is None or resource.region == found.region), None)
-    return None if there is None else _finished(cloud, there, now)
+    image = next((resource for resource in named if found is None or resource.region == found.region), None)
+    return None if image is None else _turn_ready_snapshot_into_image(cloud, image, now)
 
 
-def begin(
+def begin_image(
     cloud: Cloud, source: FakeMachine | FakeResource, name: str, tags: Mapping[str, str], now: datetime, seconds: float
 ) -> FakeResource:
-    """Begin the image of a machine or a disk; return what there is of it."""
+    """Start making the image of a machine, or the snapshot of a disk; return it as it is now."""
     ready = now + timedelta(seconds=seconds)
     if isinstance(source, FakeResource):
         size, kind = source.size_gb, Kind.SNAPSHOT
     else:
         disk = system_disk(cloud, source.id)
         size, kind = disk.size_gb if disk else DEFAULT_GB, Kind.IMAGE
-    made = add(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready))
-    return _finished(cloud, made, now)
+    made = add_resource(cloud, FakeResource("", kind, source.region, "", name, size, dict(tags), now, ready))
+    return _turn_ready_snapshot_into_image(cloud, made, now)
 
 
-def source_of(cloud: Cloud, source: str, state: State | None) -> FakeMachine | FakeResource:
-    """Return the machine, which is in this state, or the disk of this id.
+def image_source(cloud: Cloud, source: str, state: State | None) -> FakeMachine | FakeResource:
+    """Return the machine (which is in `state`) or the disk with the id `source`.
 
-    Raises InstanceNotFound for what is not there, InvalidRequest for what no image can be made of now.
+    Raises InstanceNotFound if there is none, InvalidRequest if no image can be made of it now.
     """
     machine, resource = cloud.machines.get(source), cloud.resources.get(source)
     if machine is not None and state in (State.RUNNING, State.STOPPED):
@@ -146,20 +152,22 @@ def source_of(cloud: Cloud, source: str, state: State | None) -> FakeMachine | F
         return resource
     if resource is not None or state in (State.PENDING, State.STOPPING):
         message = f"no image can be made of {source}: it has to be a machine that runs or is stopped, or a free disk"
-        raise refused("id", source, message, "try again when it is")
+        raise invalid_request("id", source, message, "try again when it is")
     message = f"the fake cloud has no machine and no disk {source}"
     raise InstanceNotFound(message, field="id", value=source)
 
 
-def find_image(cloud: Cloud, word: str) -> FakeResource | None:
-    """Return the image that a word of the user's means: its id, its own name or its full name."""
+def find_image(cloud: Cloud, name_or_id: str) -> FakeResource | None:
+    """Return the image with this id, short name or full name."""
     images = [resource for resource in cloud.resources.values() if resource.kind is Kind.IMAGE]
-    named = (resource for resource in images if word in (resource.id, resource.tags.get(TAG_IMAGE), resource.full_name))
+    named = (
+        resource for resource in images if name_or_id in (resource.id, resource.tags.get(TAG_IMAGE), resource.full_name)
+    )
     return next(named, None)
 
 
-def _finished(cloud: Cloud, resource: FakeResource, now: datetime) -> FakeResource:
+def _turn_ready_snapshot_into_image(cloud: Cloud, resource: FakeResource, now: datetime) -> FakeResource:
     if resource.kind is not Kind.SNAPSHOT or now < resource.ready_at:
         return resource
     del cloud.resources[resource.id]
-    return add(cloud, replace(resource, kind=Kind.IMAGE, made_at=now))
+    return add_resource(cloud, replace(resource, kind=Kind.IMAGE, made_at=now))

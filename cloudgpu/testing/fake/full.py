@@ -1,4 +1,4 @@
-"""The fake cloud with every ability, those that change how control goes about its work included."""
+"""The fake cloud with every ability, including those that change how a launch or a run of the reaper proceeds."""
 
 from __future__ import annotations
 
@@ -20,91 +20,91 @@ from cloudgpu.providers.abilities import RemainingFiles, Resolved
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
-from cloudgpu.testing.fake.cloud import counted
+from cloudgpu.testing.fake.cloud import counted_call
 from cloudgpu.testing.fake.machines import FakeMachine
-from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.market import matching_offers
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.fake.settings import LACKS, read_options
 from cloudgpu.testing.fake.store import Cloud
 
-PAGE = "https://fake.example/billing"  # where credit is bought
+BILLING_PAGE = "https://fake.example/billing"  # where credit is bought
 
 
 class FullFakeProvider(ReachableFakeProvider):
-    """Says who may connect; a listing does not tell of activity; machines make their own host keys."""
+    """The fake cloud that has a firewall, reports activity only on request, and whose machines make their host keys."""
 
     end_effect = "What was put there is removed. The rest stays."
     _ssh_sources: tuple[str, ...] = ("0.0.0.0/0",)
-    _leaves: tuple[tuple[str, datetime], ...] = ()
+    _leave_times: tuple[tuple[str, datetime], ...] = ()
 
     def resolve(self, request: LaunchRequest, item: Available) -> Resolved:
-        """Look up the image, which takes no host key."""
-        found = super().resolve(request, item)
-        return replace(found, call={**found.call, "host_key": "reads"})
+        """Look up the image; a machine made from it does not take the host key of the launch."""
+        resolved = super().resolve(request, item)
+        return replace(resolved, call={**resolved.call, "host_key": "reads"})
 
     def activity(self, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
-        """Return when each was last in use by its own word (`report_activity`), a call for each."""
-        found: dict[str, datetime | CloudgpuError | None] = {}
-        for each in ids:
+        """Return when each machine last reported activity (`report_activity`), with one call for each."""
+        activity: dict[str, datetime | CloudgpuError | None] = {}
+        for machine_id in ids:
             try:
                 with self._call("activity") as cloud:
-                    found[each] = self._living(cloud, each).last_active
+                    activity[machine_id] = self._find_living_machine(cloud, machine_id).last_active
             except CloudgpuError as error:
-                found[each] = error
-        return found
+                activity[machine_id] = error
+        return activity
 
     def metered_price(self, item: Available, gpu_watts: Decimal, measured_for: timedelta) -> Price | None:
-        """Return that power at a made-up tariff; no look asks for it, for no price of this cloud is assumed."""
+        """Return the cost of that power at a made-up tariff."""
         source = f"{item.instance_type} drew {gpu_watts} W on average over {duration_text(measured_for)}"
         return Price(Money.usd(gpu_watts / 10_000), source, self.clock(), Basis.MEASURED)
 
     def shared_price(self, item: Available, share: ComputerShare) -> Price | None:  # noqa: ARG002
-        """Return nothing: each of these machines is a computer of its own."""
+        """Return None: each of these machines is a computer of its own."""
         return None
 
-    @counted
+    @counted_call
     def placement_scores(self, cloud: Cloud, items: Sequence[Available]) -> Sequence[int | None]:
-        """Return 9 for a spot item that can be had now, and 1 for one without capacity."""
-        kinds = [item.instance_type for item in items][:1]
-        meant = [item.market is Market.SPOT and item.instance_type in kinds for item in items]
+        """Return 9 for a spot offer with capacity, 1 for one without; None for others, and all types but the first."""
+        scored_types = [item.instance_type for item in items][:1]
+        has_score = [item.market is Market.SPOT and item.instance_type in scored_types for item in items]
         scores = [1 if item.zone in cloud.exhausted else 9 for item in items]
-        return [score if known else None for score, known in zip(scores, meant, strict=True)]
+        return [score if has else None for score, has in zip(scores, has_score, strict=True)]
 
-    @counted
+    @counted_call
     def host_keys(self, cloud: Cloud, id: str) -> Sequence[str]:  # noqa: A002
         """Return what the machine has said of its host keys (`say_host_key`)."""
-        machine = self._living(cloud, id)
-        runs = self._state(machine) is State.RUNNING
-        return tuple(cloud.host_keys.get(machine.id, ())) if runs else ()
+        machine = self._find_living_machine(cloud, id)
+        is_running = self._state(machine) is State.RUNNING
+        return tuple(cloud.host_keys.get(machine.id, ())) if is_running else ()
 
     def say_host_key(self, id: str, line: str) -> None:  # noqa: A002
-        """Let a machine say one of its host keys, as its image does at the first boot."""
+        """Make a machine report one of its host keys, as an image does at the first boot."""
         with self._store.open() as cloud:
-            cloud.host_keys.setdefault(self._living(cloud, id).id, []).append(line)
+            cloud.host_keys.setdefault(self._find_living_machine(cloud, id).id, []).append(line)
 
-    @counted
+    @counted_call
     def leaves_at(self, cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
-        """Return when the machine's computer leaves (`let_leave`)."""
-        return dict(self._leaves).get(self._found(cloud, id).id)
+        """Return until when the machine's computer can be used, as set with `let_leave`."""
+        return dict(self._leave_times).get(self._find_machine(cloud, id).id)
 
     def let_leave(self, id: str, at: datetime) -> None:  # noqa: A002
-        """Let the machine's computer leave at this time, as long as this value lives."""
-        self._leaves = (*self._leaves, (id, at))
+        """Set when the machine's computer stops being available; known to this provider value alone."""
+        self._leave_times = (*self._leave_times, (id, at))
 
-    @counted
+    @counted_call
     def findings(self, cloud: Cloud, region: str | None = None) -> Sequence[Finding]:
         """Return how many methods the credential may not call."""
         if region is not None:
             limits.check_region(region)
-        return (_denials(cloud),)
+        return (_denials_finding(cloud),)
 
     def ssh_sources(self) -> Sequence[str]:
-        """Return the networks that were named last; at first everybody's."""
+        """Return the networks that `narrow_ssh` was given last; at first all networks."""
         return self._ssh_sources
 
-    @counted
+    @counted_call
     def narrow_ssh(self, _cloud: Cloud, cidrs: Sequence[str]) -> None:
-        """Keep these networks in place of those before, as long as this value lives."""
+        """Replace the networks that may use SSH; known to this provider value alone."""
         self._ssh_sources = tuple(cidrs)
 
     def is_registered(self) -> bool:
@@ -112,53 +112,57 @@ class FullFakeProvider(ReachableFakeProvider):
         return True
 
     def register(self) -> AccountIdentity:
-        """Return the account; nothing is to be put there."""
+        """Return the account; nothing has to be created in it."""
         return self.identity()
 
     def writes(self, name: str, *, template: bool) -> Sequence[str]:
-        """Return what a launch of that name would write; it writes nothing."""
+        """Return sentences about what a launch of that name would write: nothing."""
         return ("writes nothing", *[f"for {name}, too"] * template)
 
     def remains(self, id: str) -> RemainingFiles | None:  # noqa: A002, ARG002
-        """Return nothing: nobody works on these machines."""
+        """Return None: these machines have no files."""
         return None
 
-    @counted
+    @counted_call
     def processes(self, cloud: Cloud, id: str) -> Sequence[Process] | None:  # noqa: A002
-        """Return nothing: these machines have none."""
-        self._living(cloud, id)
+        """Return no processes: these machines have none."""
+        self._find_living_machine(cloud, id)
         return ()
 
-    def _shown(self, machine: FakeMachine) -> Instance:
-        return replace(super()._shown(machine), last_active=None)
+    def _as_instance(self, machine: FakeMachine) -> Instance:
+        return replace(super()._as_instance(machine), last_active=None)
 
 
 class PrepaidFakeProvider(FakeProvider):
-    """Its credit is that of the setting `credit` until `set_credit`; it says what its running machines cost an hour."""
+    """A prepaid account: its credit is the setting `credit` until `set_credit` changes it; machines never reduce it."""
 
-    @counted
+    @counted_call
     def credit(self, cloud: Cloud) -> PrepaidCredit:
-        """Return what is left; nothing is taken from it as time goes by."""
-        left = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
-        return PrepaidCredit(left, self.clock(), self._spends(cloud), PAGE)
+        """Return the remaining credit, and what the running machines cost an hour."""
+        remaining = Money(cloud.credit) if cloud.credit is not None else Money.usd(str(self.options.credit))
+        return PrepaidCredit(remaining, self.clock(), self._running_cost_per_hour(cloud), BILLING_PAGE)
 
     def set_credit(self, usd: str) -> None:
-        """Let so much be left."""
+        """Set the remaining credit."""
         with self._store.open() as cloud:
             cloud.credit = Money.usd(usd).nanos
 
-    def _spends(self, cloud: Cloud) -> Money:
-        sold = {(item.instance_type, item.zone, item.market): item for item in _all(self.account)}
-        running = [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
-        prices = [self._price(cloud, sold[one.instance_type, one.zone, one.market]) for one in running]
+    def _running_cost_per_hour(self, cloud: Cloud) -> Money:
+        offers = {(item.instance_type, item.zone, item.market): item for item in _all_offers(self.account)}
+        running = [
+            machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
+        ]
+        prices = [
+            self._price_of(cloud, offers[machine.instance_type, machine.zone, machine.market]) for machine in running
+        ]
         return Money(sum(price.per_hour.nanos for price in prices if price is not None))
 
 
-def _all(account: str) -> list[Available]:
-    return list(offered(account, Requirements()))
+def _all_offers(account: str) -> list[Available]:
+    return list(matching_offers(account, Requirements()))
 
 
-def _denials(cloud: Cloud) -> Finding:
+def _denials_finding(cloud: Cloud) -> Finding:
     if not cloud.denied:
         return Finding("made-up rules", good=True, says="the fake cloud denies nothing")
     message = f"the fake cloud denies {', '.join(sorted(cloud.denied))}"
@@ -166,22 +170,22 @@ def _denials(cloud: Cloud) -> Finding:
 
 
 def make(settings: ProviderSettings) -> FakeProvider:
-    """Return a fake cloud, as `reachable`, `tells` and `lacks` of its settings say: what an entry point names."""
-    kind: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
-    kind = FullFakeProvider if settings.options.get("tells") is True else kind
+    """Return the fake cloud that the options `reachable`, `tells`, `credit` and `lacks` describe."""
+    cls: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
+    cls = FullFakeProvider if settings.options.get("tells") is True else cls
     options = read_options(settings)
     lacks = options.lacks
     if options.credit is not None:
-        kind = type(kind.__name__, (PrepaidFakeProvider, kind), {}) if kind is not FakeProvider else PrepaidFakeProvider
-    return _without(kind, lacks)(settings) if lacks else kind(settings)
+        cls = type(cls.__name__, (PrepaidFakeProvider, cls), {}) if cls is not FakeProvider else PrepaidFakeProvider
+    return _without_abilities(cls, lacks)(settings) if lacks else cls(settings)
 
 
-def _without(kind: type[FakeProvider], lacks: tuple[str, ...]) -> type[FakeProvider]:
-    """Return the fake cloud without these abilities: a method that is None is one that a provider does not have.
+def _without_abilities(cls: type[FakeProvider], lacks: tuple[str, ...]) -> type[FakeProvider]:
+    """Return the class without these abilities: a method that is None counts as missing.
 
-    A machine of one without a timer is not ended by its tag, either.
+    Without `HasTimer`, machines are not ended by their renew-until tag either.
     """
-    return type(kind.__name__, (kind,), {method: None for ability in lacks for method in LACKS[ability]})
+    return type(cls.__name__, (cls,), {method: None for ability in lacks for method in LACKS[ability]})
 
 
 def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:

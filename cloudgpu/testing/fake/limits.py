@@ -1,7 +1,7 @@
 """Sets the fake cloud's limits and the prices of its spot machines.
 
-Limits are how many GPUs an account may run, and what its credential may not do. Spot prices, now and in the past, are
-as a test tells them, else always the same.
+Limits are how many GPUs an account may run, and which methods its credential may not call. Spot prices are those that
+a test has set, each from its own time on; without them they never change.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import QuotaExceeded
-from cloudgpu.testing.fake.cloud import refused
+from cloudgpu.testing.fake.cloud import invalid_request
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
 from cloudgpu.testing.fake.store import Cloud
 
-CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
-DEFAULT = 10_000.0  # GPUs
-USES: Mapping[str, str] = {
+QUOTA_CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
+DEFAULT_QUOTA = 10_000.0  # GPUs
+METHOD_PURPOSES: Mapping[str, str] = {
     "launch": "launch machines",
     "get": "look at machines",
     "list": "list machines",
@@ -38,47 +38,49 @@ USES: Mapping[str, str] = {
     "quotas": "read quotas",
     "request_quota": "ask for a higher quota",
 }
-_NOT_NEEDED = frozenset({"attach", "quotas", "request_quota"})
+_OPTIONAL_METHODS = frozenset({"attach", "quotas", "request_quota"})
 
 
-def quotas(cloud: Cloud, account: str, region: str, living: Iterable[FakeMachine]) -> list[Quota]:
-    """Return the limits of a region; raise InvalidRequest for one that is none."""
+def quotas(cloud: Cloud, account: str, region: str, billed: Iterable[FakeMachine]) -> list[Quota]:
+    """Return the quotas of a region; raise InvalidRequest for an unknown region."""
     check_region(region)
-    machines = [machine for machine in living if machine.region == region]
+    machines = [machine for machine in billed if machine.region == region]
     return [_quota(cloud, account, region, market, machines) for market in Market]
 
 
-def check_quota(cloud: Cloud, account: str, region: str, market: Market, more: int, living: list[FakeMachine]) -> None:
-    """Raise QuotaExceeded where so many GPUs more are not allowed."""
-    if not more:
+def check_quota(cloud: Cloud, account: str, region: str, market: Market, gpus: int, billed: list[FakeMachine]) -> None:
+    """Raise QuotaExceeded if the quota does not allow so many more GPUs."""
+    if not gpus:
         return
-    quota = next(one for one in quotas(cloud, account, region, living) if one.market is market)
+    quota = next(item for item in quotas(cloud, account, region, billed) if item.market is market)
     limit, used = quota.limit or 0, quota.used or 0
-    if used + more <= limit:
+    if used + gpus <= limit:
         return
     raise QuotaExceeded(
         f"{region} allows {limit:.0f} GPUs {'on spot' if market is Market.SPOT else 'on demand'}, {used:.0f} are used, "
-        f"and this machine needs {more}",
+        f"and this machine needs {gpus}",
         field="quota",
         value=quota.code,
-        next=f"ask for more: cloudgpu quota --provider fake --region {region} --request {quota.code}={used + more:.0f}",
+        next=f"ask for more: cloudgpu quota --provider fake --region {region} --request {quota.code}={used + gpus:.0f}",
     )
 
 
-def page(region: str, code: str) -> str:
-    """Return where a person would ask for a higher limit; raise InvalidRequest for a region or a limit that is none."""
+def quota_page(region: str, code: str) -> str:
+    """Return the page for a higher quota; raise InvalidRequest for an unknown region or quota code."""
     check_region(region)
     _check_code(code)
     return f"https://fake.invalid/quotas/{region}/{code}"
 
 
-def request(cloud: Cloud, region: str, code: str, limit: float) -> str:
-    """Keep a request for a higher limit and return its id; raise InvalidRequest for what nobody could grant."""
+def request_quota(cloud: Cloud, region: str, code: str, limit: float) -> str:
+    """Store a request for a higher quota and return its id; raise InvalidRequest if it is not higher than now."""
     check_region(region)
     _check_code(code)
-    now = cloud.quotas.get(f"{region}/{code}", DEFAULT)
-    if not limit > now:
-        raise refused("--request", f"{limit:g}", f"{code} is {now:g} already in {region}", "ask for more than that")
+    current = cloud.quotas.get(f"{region}/{code}", DEFAULT_QUOTA)
+    if not limit > current:
+        raise invalid_request(
+            "--request", f"{limit:g}", f"{code} is {current:g} already in {region}", "ask for more than that"
+        )
     cloud.requests.append(f"{region}/{code}={limit:g}")
     return f"request-{len(cloud.requests)}"
 
@@ -86,61 +88,63 @@ def request(cloud: Cloud, region: str, code: str, limit: float) -> str:
 def permissions(cloud: Cloud) -> list[Permission]:
     """Return each method that acts on the cloud, and whether the credential may call it."""
     return [
-        Permission(f"fake:{method}", method not in cloud.denied, use, needed=method not in _NOT_NEEDED)
-        for method, use in USES.items()
+        Permission(f"fake:{method}", method not in cloud.denied, use, needed=method not in _OPTIONAL_METHODS)
+        for method, use in METHOD_PURPOSES.items()
     ]
 
 
 def _check_code(code: str) -> None:
-    if code not in CODES.values():
-        raise refused(
-            "--request", code, f"{code} is not a quota of the fake cloud", f"use {' or '.join(CODES.values())}"
+    if code not in QUOTA_CODES.values():
+        raise invalid_request(
+            "--request", code, f"{code} is not a quota of the fake cloud", f"use {' or '.join(QUOTA_CODES.values())}"
         )
 
 
 def check_region(region: str) -> None:
     """Raise InvalidRequest for a region that the fake cloud does not have."""
     if region not in REGIONS:
-        raise refused("--region", region, f"{region} is not a region of the fake cloud", f"use {' or '.join(REGIONS)}")
+        raise invalid_request(
+            "--region", region, f"{region} is not a region of the fake cloud", f"use {' or '.join(REGIONS)}"
+        )
 
 
 def _quota(cloud: Cloud, account: str, region: str, market: Market, machines: Iterable[FakeMachine]) -> Quota:
-    code = CODES[market]
+    code = QUOTA_CODES[market]
     used = sum(gpu.count for machine in machines if machine.market is market for gpu in machine.accelerators)
-    limit = cloud.quotas.get(f"{region}/{code}", DEFAULT)
+    limit = cloud.quotas.get(f"{region}/{code}", DEFAULT_QUOTA)
     name = f"GPUs of machines {'on spot' if market is Market.SPOT else 'on demand'}"
     return Quota("fake", account, region, code, name, market, "GPU", limit, used)
 
 
-SINCE_EVER = datetime(2020, 1, 1, tzinfo=UTC)
-_SOURCE = "the fake cloud's made-up spot prices"
+FIRST_PRICE_AT = datetime(2020, 1, 1, tzinfo=UTC)
+_PRICE_SOURCE = "the fake cloud's made-up spot prices"
 
 
-def set_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: datetime) -> None:
-    """Keep a price with the time from which it holds."""
+def set_spot_price(cloud: Cloud, instance_type: str, zone: str, usd: str, at: datetime) -> None:
+    """Set the price of a spot machine from the time `at` on."""
     cloud.spot.setdefault(f"{instance_type}/{zone}", []).append([iso(at), usd])
 
 
-def has_price(cloud: Cloud, item: Available) -> bool:
-    """Say whether a test has told what this costs."""
-    return item.market is Market.SPOT and _key(item) in cloud.spot
+def has_set_price(cloud: Cloud, item: Available) -> bool:
+    """Say whether a test has set a spot price for this offer."""
+    return item.market is Market.SPOT and _price_key(item) in cloud.spot
 
 
-def history(cloud: Cloud, item: Available, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
-    """Return all prices of a spot item until now, oldest first; none for what is no spot item, or not sold here."""
+def price_history(cloud: Cloud, item: Available, prices: Mapping[str, Decimal], now: datetime) -> list[Price]:
+    """Return all prices of a spot offer until now, oldest first; none for other offers, or an unknown machine type."""
     usual = usd_per_hour(item, prices) if item.market is Market.SPOT else None
     if usual is None:
         return []
-    told = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_key(item), ()))
-    every = [(SINCE_EVER, usual), *((at, Money.usd(usd)) for at, usd in told if at <= now)]
-    return [Price(amount, _SOURCE, at, Basis.ASKED) for at, amount in every]
+    set_prices = sorted((from_iso(at), usd) for at, usd in cloud.spot.get(_price_key(item), ()))
+    timeline = [(FIRST_PRICE_AT, usual), *((at, Money.usd(usd)) for at, usd in set_prices if at <= now)]
+    return [Price(amount, _PRICE_SOURCE, at, Basis.ASKED) for at, amount in timeline]
 
 
-def since(prices: Sequence[Price], moment: datetime) -> list[Price]:
-    """Return those from the one that held at `moment` on."""
+def prices_since(prices: Sequence[Price], moment: datetime) -> list[Price]:
+    """Return the price that held at `moment`, and all later ones."""
     before = [price for price in prices if price.as_of <= moment][-1:]
     return [*before, *(price for price in prices if price.as_of > moment)]
 
 
-def _key(item: Available) -> str:
+def _price_key(item: Available) -> str:
     return f"{item.instance_type}/{item.zone}"

@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Accelerator, Available, Market, Requireme
 from cloudgpu.core.values.money import Money
 
 REGIONS: Mapping[str, tuple[str, ...]] = {"north": ("north-a", "north-b"), "south": ("south-a", "south-b")}
-SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs beside the same machine on demand
+SPOT_SHARE = Decimal("0.3")  # made up: what a spot machine costs as a share of the same machine on demand
 
 _STOPPABLE = "keeps its disk, which costs nothing in the fake cloud"
 _SPOT = "a one-time spot machine cannot be stopped: it is ended, and its disk kept as an image"
@@ -40,46 +40,51 @@ TYPES: Mapping[str, FakeType] = {
 }
 
 
-def offered(account: str, requirements: Requirements, trust: Mapping[str, Trust] | None = None) -> list[Available]:
-    """Return all that the fake cloud has of what is wanted, whether it has capacity now or not.
+def matching_offers(
+    account: str, requirements: Requirements, trust: Mapping[str, Trust] | None = None
+) -> list[Available]:
+    """Return the offers that match the requirements, except for their trust, with or without capacity now.
 
-    Offers of less trust than is wanted are among them. `trust` says of a type or of a zone whose computers those are.
+    `trust` says, by machine type or by zone, whose computers the offers are.
     """
-    whose, anybodys = trust or {}, replace(requirements, trust=Trust.COMMUNITY)
+    trust_of, any_trust = trust or {}, replace(requirements, trust=Trust.COMMUNITY)
     everything = (
-        _available(account, region, zone, kind, market, persistent=requirements.persistent)
+        _available(account, region, zone, machine_type, market, persistent=requirements.persistent)
         for region, zones in REGIONS.items()
         for zone in zones
-        for kind in TYPES.values()
+        for machine_type in TYPES.values()
         for market in Market
     )
     found = (
-        replace(item, trust=whose.get(item.instance_type, whose.get(item.zone, item.trust))) for item in everything
+        replace(item, trust=trust_of.get(item.instance_type, trust_of.get(item.zone, item.trust)))
+        for item in everything
     )
-    return [item for item in found if fits(item, anybodys)]
+    return [item for item in found if fits(item, any_trust)]
 
 
 def usd_per_hour(item: Available, prices: Mapping[str, Decimal]) -> Money | None:
-    """Return the price of an offer, `prices` (per type, on demand) first; None for a type that is not sold here."""
-    kind = TYPES.get(item.instance_type)
-    amount = prices.get(item.instance_type, Decimal(kind.usd) if kind else None)
+    """Return the price of an offer: `prices` (by type, on demand), else the usual one; None for an unknown type."""
+    machine_type = TYPES.get(item.instance_type)
+    amount = prices.get(item.instance_type, Decimal(machine_type.usd) if machine_type else None)
     if amount is None:
         return None
     return Money.usd(amount * SPOT_SHARE if item.market is Market.SPOT else amount)
 
 
-def _available(account: str, region: str, zone: str, kind: FakeType, market: Market, *, persistent: bool) -> Available:
+def _available(
+    account: str, region: str, zone: str, machine_type: FakeType, market: Market, *, persistent: bool
+) -> Available:
     stoppable = persistent or market is Market.ON_DEMAND
     return Available(
         provider="fake",
         account=account,
         region=region,
         zone=zone,
-        instance_type=kind.name,
+        instance_type=machine_type.name,
         market=market,
-        accelerators=kind.accelerators,
-        vcpus=kind.vcpus,
-        memory_gib=kind.memory_gib,
+        accelerators=machine_type.accelerators,
+        vcpus=machine_type.vcpus,
+        memory_gib=machine_type.memory_gib,
         stoppable=stoppable,
         stop_effect=_STOPPABLE if stoppable else _SPOT,
     )

@@ -1,4 +1,4 @@
-"""A cloud that remembers, and fails when it is told to: what control's tests and a plugin author's tests run on."""
+"""The fake cloud on which tests of this package and of plugins run: it has most abilities, and can be made to fail."""
 
 from __future__ import annotations
 
@@ -18,385 +18,395 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAction
 from cloudgpu.providers.account_abilities import Login
-from cloudgpu.testing.fake import disks, limits, limits as spot, lookups as looks, lookups as orphans, timers
-from cloudgpu.testing.fake.cloud import check_tags, counted, no_capacity, refused
-from cloudgpu.testing.fake.machines import ALLOCATED, FakeMachine, timer
+from cloudgpu.testing.fake import disks, limits, lookups, timers
+from cloudgpu.testing.fake.cloud import check_tags, counted_call, invalid_request, no_capacity
+from cloudgpu.testing.fake.machines import SHUT_DOWN_INSIDE, FakeMachine, tag_timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
-from cloudgpu.testing.fake.resources import FakeResource, shown
+from cloudgpu.testing.fake.resources import FakeResource, as_provider_resource
 from cloudgpu.testing.fake.store import Cloud
 from cloudgpu.testing.fake.together import TogetherFakeProvider
 
-Of = TypeVar("Of")
+Result = TypeVar("Result")
 
 
 class FakeProvider(TogetherFakeProvider):
-    """The fake cloud with every ability but those that whoever launches or judges has to reckon with.
+    """The fake cloud with every ability that does not change how a launch or a run of the reaper proceeds.
 
-    `ReachableFakeProvider` says who may connect, `FullFakeProvider` has machines that are asked for more, too.
+    `ReachableFakeProvider` adds a firewall, `FullFakeProvider` all other abilities.
     """
 
     @property
     def guards(self) -> Safeguards:
-        """The agent, as the settings say what it can do, and the cloud's timer."""
-        lacks = "HasTimer" in self.options.lacks
-        return Safeguards(Agent(self.options.agent), Timer.NONE if lacks else Timer.CLOUD)
+        """The agent, with the abilities that the option `agent` names, and the cloud's timer."""
+        lacks_timer = "HasTimer" in self.options.lacks
+        return Safeguards(Agent(self.options.agent), Timer.NONE if lacks_timer else Timer.CLOUD)
 
-    @counted
+    @counted_call
     def terminate(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine, and its system disk with it."""
-        self._end(cloud, id, disk_stays=False)
+        self._terminate(cloud, id, disk_stays=False)
 
-    @counted
+    @counted_call
     def stop(self, cloud: Cloud, id: str) -> None:  # noqa: A002
-        """Ask to stop; a one-time spot machine cannot be stopped."""
+        """Request that the machine stops; raise InvalidRequest for a one-time spot machine."""
         self._stop(cloud, id)
 
     def stop_many(self, ids: Sequence[str]) -> Mapping[str, CloudgpuError]:
-        """Ask to stop these; return why not, for those that cannot be."""
-        return self._many("stop_many", ids, self._stop)[1]
+        """Request that these machines stop; return the errors of those that cannot, by id."""
+        return self._call_for_each("stop_many", ids, self._stop)[1]
 
     def get_many(self, ids: Sequence[str]) -> Mapping[str, Instance | CloudgpuError]:
-        """Return each machine, or why not."""
-        found, faults = self._many("get_many", ids, lambda cloud, id_: self._shown(self._found(cloud, id_)))
-        return {**found, **faults}
+        """Return each machine by its id, or its error."""
+        found, errors = self._call_for_each(
+            "get_many", ids, lambda cloud, id_: self._as_instance(self._find_machine(cloud, id_))
+        )
+        return {**found, **errors}
 
-    @counted
+    @counted_call
     def start(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to start a stopped machine."""
-        machine = self._living(cloud, id)
+        machine = self._find_living_machine(cloud, id)
         if machine.requested is State.RUNNING:
             return
         if self._state(machine) is State.STOPPING:
-            raise refused("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
-        if machine.zone in cloud.exhausted or self._left(cloud, machine.zone) < 1:
+            raise invalid_request("id", id, f"the machine {id} is still stopping", "start it when it has stopped")
+        if machine.zone in cloud.exhausted or self._remaining_capacity(cloud, machine.zone) < 1:
             raise no_capacity(machine.instance_type, machine.zone)
-        self._set(cloud, machine, requested=State.RUNNING)
+        self._update_machine(cloud, machine, requested=State.RUNNING)
         if self.options.timer == timers.FIXED:
-            timers.fix(cloud, machine, self.clock())
+            timers.set_fixed_timer(cloud, machine, self.clock())
 
-    @counted
+    @counted_call
     def tag(self, cloud: Cloud, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags and leave the others alone."""
-        machine = self._living(cloud, id)
+        machine = self._find_living_machine(cloud, id)
         check_tags(tags)
-        self._set(cloud, machine, tags={**machine.tags, **tags})
+        self._update_machine(cloud, machine, tags={**machine.tags, **tags})
 
-    @counted
+    @counted_call
     def prices(self, cloud: Cloud, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return the made-up prices."""
-        return [self._price(cloud, item) for item in offers]
+        return [self._price_of(cloud, item) for item in offers]
 
-    @counted
+    @counted_call
     def price_history(self, cloud: Cloud, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
         """Return the made-up spot prices since then."""
         prices, now = self.options.prices or {}, self.clock()
-        return [spot.since(spot.history(cloud, item, prices, now), since) for item in items]
+        return [limits.prices_since(limits.price_history(cloud, item, prices, now), since) for item in items]
 
     def set_spot_price(self, instance_type: str, zone: str, usd: str, at: datetime | None = None) -> None:
         """Let a spot machine of this type cost so many USD an hour in this zone, from `at` (now, for None) on."""
         with self._store.open() as cloud:
-            spot.set_price(cloud, instance_type, zone, usd, at or self.clock())
+            limits.set_spot_price(cloud, instance_type, zone, usd, at or self.clock())
 
-    @counted
+    @counted_call
     def timer(self, cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
         """Return when the cloud ends the machine by itself: its renew-until tag, or a timer of its own."""
-        machine = self._living(cloud, id)
-        return timer(machine) if machine.by_tag else timers.fires(cloud, id)
+        machine = self._find_living_machine(cloud, id)
+        return tag_timer(machine) if machine.by_tag else timers.fires_at(cloud, id)
 
     def why_no_timer(self) -> str:
-        """Return why there are no timers of their own, where `timer` of the settings says so."""
+        """Return why timers cannot be set, if the option `timer` is `tag`; else an empty text."""
         return "the fake cloud's timers follow the renew-until tag" if self.options.timer == timers.BY_TAG else ""
 
     def timer_limit(self, id: str) -> datetime | None:  # noqa: A002
-        """Return what was fixed at launch, where timers are."""
+        """Return when a timer that was fixed at launch fires; None if the option `timer` is not `fixed`."""
         if self.options.timer != timers.FIXED:
             return None
         with self._call("timer_limit") as cloud:
-            return timers.fires(cloud, self._living(cloud, id).id)
+            return timers.fires_at(cloud, self._find_living_machine(cloud, id).id)
 
-    @counted
+    @counted_call
     def set_timer(self, cloud: Cloud, id: str, at: datetime, *, action: TimerAction | None = None) -> bool:  # noqa: A002
-        """Set or move a timer of its own; one that was fixed at launch stays where it is."""
-        machine = self._living(cloud, id)
+        """Set or move the machine's timer and return True; one that was fixed at launch is left as it is."""
+        machine = self._find_living_machine(cloud, id)
         if self.why_no_timer():
-            raise refused("timer", id, self.why_no_timer(), "set timer = 'moves' for the account")
+            raise invalid_request("timer", id, self.why_no_timer(), "set timer = 'moves' for the account")
         if self.options.timer == timers.FIXED:
             timers.check_fixed(cloud, machine, at)
             return False
         timers.set_timer(cloud, machine, at, self.clock(), action)
         return True
 
-    @counted
+    @counted_call
     def drop_timer(self, cloud: Cloud, id: str) -> None:  # noqa: A002
-        """Take a timer away that is a thing of its own."""
+        """Delete the machine's timer, unless it was fixed at launch."""
         if self.options.timer != timers.FIXED:
             cloud.timers.pop(id, None)
 
-    @counted
+    @counted_call
     def timers(
         self, cloud: Cloud, region: str | None = None, *, ids: Collection[str] | None = None
     ) -> Mapping[str, datetime]:
         """Return when each timer fires."""
-        asked = {region} if region else set(REGIONS)
-        silent = asked & self._hidden(cloud)
+        regions = {region} if region else set(REGIONS)
+        silent = regions & self._hidden_regions(cloud)
         if silent:
             message = f"{min(silent)} did not answer: it was hidden by the test"
             raise ProviderUnavailable(message, field="provider", value=min(silent))
-        wanted = cloud.timers if ids is None else ids
-        there = {id_ for id_ in cloud.timers if id_ in wanted and cloud.machines[id_].region in asked}
-        return {id_: from_iso(cloud.timers[id_][0]) for id_ in there}
+        wanted_ids = cloud.timers if ids is None else ids
+        found_ids = {id_ for id_ in cloud.timers if id_ in wanted_ids and cloud.machines[id_].region in regions}
+        return {id_: from_iso(cloud.timers[id_][0]) for id_ in found_ids}
 
-    @counted
+    @counted_call
     def interrupt(self, cloud: Cloud, id: str) -> datetime:  # noqa: A002
         """Give a spot machine its notice; return when it is taken."""
-        machine = self._living(cloud, id)
+        machine = self._find_living_machine(cloud, id)
         if machine.market is not Market.SPOT:
-            raise refused("id", id, "only a spot machine can be interrupted")
+            raise invalid_request("id", id, "only a spot machine can be interrupted")
         at = machine.taken_at or self.clock() + timedelta(seconds=self.options.notice_s)
-        self._set(cloud, machine, taken_at=at)
+        self._update_machine(cloud, machine, taken_at=at)
         return at
 
     def host_key(self, item: Available) -> str | None:  # noqa: ARG002  (all machines of this cloud alike)
-        """Return the key that the settings give every machine; without one, machines take the launch's."""
+        """Return the option `host_key`, which all machines have; None if they take the key of the launch."""
         return self.options.host_key
 
-    @counted
+    @counted_call
     def placement_constraint(self, cloud: Cloud, setup: Setup, requirements: Requirements) -> PlacementConstraint:
-        """Return where the image or the volume of a setup lies."""
-        return looks.placement_constraint(cloud, setup, requirements, self.ledger)
+        """Return the region and zone to which the image or the volume of a setup ties a launch."""
+        return lookups.placement_constraint(cloud, setup, requirements, self.ledger)
 
-    @counted
+    @counted_call
     def resolve(self, cloud: Cloud, request: LaunchRequest, item: Available) -> Resolved:
         """Look up the image, and whether the quota allows the machine."""
         self._check_quota(cloud, item, request.cluster.nodes if request.cluster else 1)
-        return looks.resolved(cloud, request, item, self.clock())
+        return lookups.resolve(cloud, request, item, self.clock())
 
-    @counted
+    @counted_call
     def resources(self, cloud: Cloud, region: str | None = None) -> ResourceListing:
         """Return all disks, volumes, snapshots and images of the regions that answer."""
-        return self._kept(cloud, region, lambda resource: not orphans.is_one(resource))
+        return self._list_resources(cloud, region, lambda resource: not lookups.is_orphan(resource))
 
-    @counted
+    @counted_call
     def remove(self, cloud: Cloud, resource: ProviderResource) -> None:
-        """Delete a thing that no machine uses."""
-        self._let_go(cloud)
-        disks.remove(cloud, resource)
+        """Delete a resource that no machine uses."""
+        self._update_attachments(cloud)
+        disks.remove_resource(cloud, resource)
 
-    @counted
+    @counted_call
     def orphans(self, cloud: Cloud, region: str | None = None) -> ResourceListing:
-        """Return all key pairs, addresses and requests of the regions that answer."""
-        return self._kept(cloud, region, orphans.is_one)
+        """Return everything but disks, volumes, snapshots and images, in the regions that answer."""
+        return self._list_resources(cloud, region, lookups.is_orphan)
 
-    @counted
+    @counted_call
     def remove_orphan(self, cloud: Cloud, resource: ProviderResource) -> None:
-        """Delete one of these that nothing uses."""
-        self._let_go(cloud)
-        disks.remove(cloud, resource)
+        """Delete an orphan that nothing uses."""
+        self._update_attachments(cloud)
+        disks.remove_resource(cloud, resource)
 
     def leave(self, kind: Kind, region: str, tags: Mapping[str, str], *, attached_to: str | None = None) -> str:
-        """Let something of this kind be there, as a launch would have left it; return its id."""
+        """Add a resource of this kind, as a launch would have left it; return its id."""
         with self._store.open() as cloud:
-            return orphans.leave(cloud, kind, region, tags, self.clock(), attached_to).id
+            return lookups.add_orphan(cloud, kind, region, tags, self.clock(), attached_to).id
 
-    @counted
+    @counted_call
     def save_image(
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool = True
     ) -> ProviderResource:
-        """Go on making the image of this name; a running machine is restarted for it once."""
-        self._let_go(cloud)
-        image = disks.go_on(cloud, source, name, self.clock())
+        """Start or continue making the image of this name; a running machine is restarted for it once."""
+        self._update_attachments(cloud)
+        image = disks.continue_image(cloud, source, name, self.clock())
         if image is None:
             image = self._begin_image(cloud, source, name, tags, restart=restart)
-        return shown(image, self.account, self.clock())
+        return as_provider_resource(image, self.account, self.clock())
 
-    @counted
+    @counted_call
     def terminate_keeping_disk(self, cloud: Cloud, id: str) -> None:  # noqa: A002
         """Ask to end the machine while its system disk stays."""
-        self._end(cloud, id, disk_stays=True)
+        self._terminate(cloud, id, disk_stays=True)
 
-    @counted
+    @counted_call
     def attach(self, cloud: Cloud, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
-        """Make sure that the volume is there and attached to this running machine."""
-        self._let_go(cloud)
-        machine = self._living(cloud, id)
+        """Make sure that the volume exists and is attached to this running machine."""
+        self._update_attachments(cloud)
+        machine = self._find_living_machine(cloud, id)
         if self._state(machine) is not State.RUNNING:
-            raise refused("id", id, f"the machine {id} is not running", "attach the volume when it runs")
+            raise invalid_request("id", id, f"the machine {id} is not running", "attach the volume when it runs")
         check_tags({**tags, TAG_VOLUME: volume.name})
-        made = disks.attach(cloud, machine, volume, tags, self.clock())
-        return shown(made, self.account, self.clock())
+        made = disks.attach_volume(cloud, machine, volume, tags, self.clock())
+        return as_provider_resource(made, self.account, self.clock())
 
-    @counted
+    @counted_call
     def quotas(self, cloud: Cloud, region: str) -> Sequence[Quota]:
         """Return how many GPUs may run in a region, and how many do."""
-        return limits.quotas(cloud, self.account, region, self._all_living(cloud))
+        return limits.quotas(cloud, self.account, region, self._billed_machines(cloud))
 
-    @counted
+    @counted_call
     def quota_page(self, _cloud: Cloud, region: str, code: str) -> str:
-        """Return an address that is nobody's."""
-        return limits.page(region, code)
+        """Return a made-up address that cannot be opened."""
+        return limits.quota_page(region, code)
 
-    @counted
+    @counted_call
     def request_quota(self, cloud: Cloud, region: str, code: str, limit: float) -> str:
-        """Keep the request: nobody grants it but `set_quota`."""
-        return limits.request(cloud, region, code, limit)
+        """Store the request; only `set_quota` raises the quota."""
+        return limits.request_quota(cloud, region, code, limit)
 
     def set_quota(self, region: str, market: Market, limit: float) -> None:
         """Set how many GPUs may run in a region on a market."""
         with self._store.open() as cloud:
-            cloud.quotas[f"{region}/{limits.CODES[market]}"] = limit
+            cloud.quotas[f"{region}/{limits.QUOTA_CODES[market]}"] = limit
 
-    @counted
+    @counted_call
     def regions(self, _cloud: Cloud) -> Sequence[Region]:
         """Return the regions, all at the endpoint of the settings."""
         host, _, port = self.options.endpoint.rpartition(":")
         return [Region(name, host, int(port)) for name in REGIONS]
 
-    @counted
+    @counted_call
     def permissions(self, cloud: Cloud, region: str | None = None) -> Sequence[Permission]:
-        """Return what the credential may do: all that no test has denied."""
+        """Return what the credential may do: everything that no test has denied."""
         if region is not None:
             limits.check_region(region)
         return limits.permissions(cloud)
 
-    @counted
+    @counted_call
     def login(self, _cloud: Cloud) -> Login:
-        """Return that the made-up key of this account lasts."""
+        """Return a login that never expires."""
         return Login(f"the made-up key of {self.account}", None, lasts=True)
 
-    @counted
+    @counted_call
     def machine_role(self, cloud: Cloud, document: str) -> MachineRole:
-        """Return whether the role is there, with this document."""
-        there = cloud.role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", there, is_ours=True),), {})
+        """Return whether the role exists with this document."""
+        exists = cloud.role == document
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-machine", exists, is_ours=True),), {})
 
-    @counted
+    @counted_call
     def make_machine_role(self, cloud: Cloud, document: str) -> None:
-        """Make the role."""
+        """Create the role."""
         cloud.role = document
 
-    @counted
+    @counted_call
     def remove_machine_role(self, cloud: Cloud) -> None:
-        """Take the role away."""
+        """Delete the role."""
         cloud.role = None
 
-    @counted
+    @counted_call
     def timer_role(self, cloud: Cloud, document: str) -> MachineRole:
-        """Return whether the timers' role is there, with this document."""
-        there = cloud.timer_role == document
-        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", there, is_ours=True),), {})
+        """Return whether the timers' role exists with this document."""
+        exists = cloud.timer_role == document
+        return MachineRole("the fake cloud", (RolePart("role", "cloudgpu-timer", exists, is_ours=True),), {})
 
-    @counted
+    @counted_call
     def make_timer_role(self, cloud: Cloud, document: str) -> None:
-        """Make the timers' role."""
+        """Create the timers' role."""
         cloud.timer_role = document
 
-    @counted
+    @counted_call
     def remove_timer_role(self, cloud: Cloud) -> None:
-        """Take the timers' role away."""
+        """Delete the timers' role."""
         cloud.timer_role = None
 
-    @counted
+    @counted_call
     def budget_alert(self, cloud: Cloud) -> BudgetAlert | None:
-        """Return the account's own budget."""
+        """Return the budget alert of the account; None without one."""
         return None if cloud.budget is None else BudgetAlert(Money(cloud.budget[0]), cloud.budget[1])
 
-    @counted
+    @counted_call
     def set_budget_alert(self, cloud: Cloud, alert: BudgetAlert) -> None:
-        """Set it."""
+        """Set the budget alert of the account."""
         cloud.budget = (alert.per_month.nanos, alert.emails)
 
-    @counted
+    @counted_call
     def remove_budget_alert(self, cloud: Cloud) -> None:
-        """Forget it."""
+        """Delete the budget alert of the account."""
         cloud.budget = None
 
-    def _settle(self, cloud: Cloud) -> None:
-        timers.fire(cloud, self.clock())
+    def _fire_due_timers(self, cloud: Cloud) -> None:
+        timers.fire_due(cloud, self.clock())
 
     def _begin_image(
         self, cloud: Cloud, source: str, name: str, tags: Mapping[str, str], *, restart: bool
     ) -> FakeResource:
         machine = cloud.machines.get(source)
-        found = disks.source_of(cloud, source, self._state(machine) if machine else None)
-        if isinstance(found, FakeMachine) and restart and self._state(found) is State.RUNNING:
-            self._set(cloud, found, restarts=found.restarts + 1)
-        return disks.begin(cloud, found, name, tags, self.clock(), self.options.image_s)
+        image_source = disks.image_source(cloud, source, self._state(machine) if machine else None)
+        if isinstance(image_source, FakeMachine) and restart and self._state(image_source) is State.RUNNING:
+            self._update_machine(cloud, image_source, restarts=image_source.restarts + 1)
+        return disks.begin_image(cloud, image_source, name, tags, self.clock(), self.options.image_s)
 
-    def _end(self, cloud: Cloud, id: str, *, disk_stays: bool) -> None:  # noqa: A002
+    def _terminate(self, cloud: Cloud, id: str, *, disk_stays: bool) -> None:  # noqa: A002
         machine = cloud.machines.get(id)
         if machine and State.TERMINATED not in (machine.requested, self._state(machine)):
             disks.set_system_disk(cloud, id, stays=disk_stays)
-            self._set(cloud, machine, requested=State.TERMINATED)
+            self._update_machine(cloud, machine, requested=State.TERMINATED)
 
     def _stop(self, cloud: Cloud, id: str) -> None:  # noqa: A002
-        machine = self._living(cloud, id)
+        machine = self._find_living_machine(cloud, id)
         if machine.market is Market.SPOT and not machine.persistent:
-            raise refused("id", id, "a one-time spot machine cannot be stopped", "terminate it")
-        if machine.requested is not State.STOPPED or machine.reason == ALLOCATED:
-            self._set(cloud, machine, requested=State.STOPPED)
+            raise invalid_request("id", id, "a one-time spot machine cannot be stopped", "terminate it")
+        if machine.requested is not State.STOPPED or machine.reason == SHUT_DOWN_INSIDE:
+            self._update_machine(cloud, machine, requested=State.STOPPED)
 
-    def _many(
-        self, method: str, ids: Sequence[str], do: Callable[[Cloud, str], Of]
-    ) -> tuple[dict[str, Of], dict[str, CloudgpuError]]:
-        """Do it for each of them in one call; return what came of it, and the error of those that failed, by id."""
-        done: dict[str, Of] = {}
-        faults: dict[str, CloudgpuError] = {}
+    def _call_for_each(
+        self, method: str, ids: Sequence[str], action: Callable[[Cloud, str], Result]
+    ) -> tuple[dict[str, Result], dict[str, CloudgpuError]]:
+        """Run `action` for each machine in one counted call; return the results and the errors, by id."""
+        results: dict[str, Result] = {}
+        errors: dict[str, CloudgpuError] = {}
         try:
             with self._call(method) as cloud:
-                for each in ids:
+                for machine_id in ids:
                     try:
-                        done[each] = do(cloud, each)
+                        results[machine_id] = action(cloud, machine_id)
                     except CloudgpuError as error:
-                        faults[each] = error
+                        errors[machine_id] = error
         except CloudgpuError as error:
             return {}, dict.fromkeys(ids, error)
-        return done, faults
+        return results, errors
 
-    def _kept(self, cloud: Cloud, region: str | None, of: Callable[[FakeResource], bool]) -> ResourceListing:
-        self._let_go(cloud)
-        asked = {region} if region else set(REGIONS)
-        answer = asked - self._hidden(cloud)
-        seen = (resource for resource in cloud.resources.values() if resource.region in answer and of(resource))
-        silent = (gap for gap in self._silent(cloud) if gap.scope in (*asked, self.account))
-        return ResourceListing(tuple(shown(resource, self.account, self.clock()) for resource in seen), tuple(silent))
+    def _list_resources(
+        self, cloud: Cloud, region: str | None, is_listed: Callable[[FakeResource], bool]
+    ) -> ResourceListing:
+        self._update_attachments(cloud)
+        regions = {region} if region else set(REGIONS)
+        answering = regions - self._hidden_regions(cloud)
+        seen = (
+            resource for resource in cloud.resources.values() if resource.region in answering and is_listed(resource)
+        )
+        unanswered = (scope for scope in self._hidden_scopes(cloud) if scope.scope in (*regions, self.account))
+        return ResourceListing(
+            tuple(as_provider_resource(resource, self.account, self.clock()) for resource in seen), tuple(unanswered)
+        )
 
-    def _let_go(self, cloud: Cloud) -> None:
-        super()._let_go(cloud)
+    def _update_attachments(self, cloud: Cloud) -> None:
+        super()._update_attachments(cloud)
         disks.detach_from_ended(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
 
-    def _all_living(self, cloud: Cloud) -> list[FakeMachine]:
-        return [one for one in cloud.machines.values() if self._state(one) in (State.PENDING, State.RUNNING)]
+    def _billed_machines(self, cloud: Cloud) -> list[FakeMachine]:
+        return [
+            machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
+        ]
 
     def _check_quota(self, cloud: Cloud, item: Available, machines: int = 1) -> None:
-        more = machines * sum(gpu.count for gpu in item.accelerators)
-        limits.check_quota(cloud, self.account, item.region, item.market, more, self._all_living(cloud))
+        gpus = machines * sum(gpu.count for gpu in item.accelerators)
+        limits.check_quota(cloud, self.account, item.region, item.market, gpus, self._billed_machines(cloud))
 
-    def _check(self, cloud: Cloud, attempt: Attempt) -> None:
-        super()._check(cloud, attempt)
+    def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
+        super()._check_launch(cloud, attempt)
         self._check_quota(cloud, attempt.offer.available)
-        looks.check_call(cloud, attempt, self.clock())
+        lookups.check_call(cloud, attempt, self.clock())
 
-    def _check_together(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
-        super()._check_together(cloud, attempts)
+    def _check_cluster_launch(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
+        super()._check_cluster_launch(cloud, attempts)
         self._check_quota(cloud, attempts[0].offer.available, len(attempts))
 
-    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+    def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
         persistent = attempt.request.setup.persistent
         by_tag = self.options.timer == timers.BY_TAG and "HasTimer" not in self.options.lacks
-        machine = replace(super()._make(cloud, attempt), persistent=persistent, by_tag=by_tag)
+        machine = replace(super()._make_machine(cloud, attempt), persistent=persistent, by_tag=by_tag)
         if self.options.timer == timers.FIXED:
-            machine = replace(machine, run_s=timers.span_s(attempt, self.clock()))
+            machine = replace(machine, run_s=timers.allowed_run_s(attempt, self.clock()))
         cloud.machines[machine.id] = machine
         if self.options.timer == timers.FIXED:
-            timers.fix(cloud, machine, self.clock())
+            timers.set_fixed_timer(cloud, machine, self.clock())
         one_time = machine.market is Market.SPOT and not machine.persistent
-        orphans.need_key_pair(cloud, machine, attempt.tags, self.clock())
+        lookups.need_key_pair(cloud, machine, attempt.tags, self.clock())
         disks.add_system_disk(cloud, machine, attempt, stays=one_time and attempt.request.setup.keep_disk)
         return machine
 
-    def _price(self, cloud: Cloud, item: Available) -> Price | None:
-        if spot.has_price(cloud, item):
-            return spot.history(cloud, item, self.options.prices or {}, self.clock())[-1]
+    def _price_of(self, cloud: Cloud, item: Available) -> Price | None:
+        if limits.has_set_price(cloud, item):
+            return limits.price_history(cloud, item, self.options.prices or {}, self.clock())[-1]
         per_hour = usd_per_hour(item, self.options.prices or {})
         if per_hour is None:
             return None
@@ -404,26 +414,26 @@ class FakeProvider(TogetherFakeProvider):
 
 
 class ReachableFakeProvider(FakeProvider):
-    """The fake cloud that says who may connect, too, so whoever launches has to have an address."""
+    """The fake cloud with a firewall for each machine, so that a launch needs the client's address."""
 
-    @counted
+    @counted_call
     def allowed(self, cloud: Cloud, id: str) -> Mapping[str, str]:  # noqa: A002
-        """Return who may connect, by label."""
-        return dict(cloud.firewalls.get(self._living(cloud, id).id, {}))
+        """Return the CIDRs that may connect, by label."""
+        return dict(cloud.firewalls.get(self._find_living_machine(cloud, id).id, {}))
 
-    @counted
+    @counted_call
     def allow(self, cloud: Cloud, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
-        """Let this CIDR in under this label, or nobody any more."""
-        firewall = cloud.firewalls.get(self._living(cloud, id).id)
+        """Let this CIDR connect under this label; None removes the label."""
+        firewall = cloud.firewalls.get(self._find_living_machine(cloud, id).id)
         if firewall is None:
             message = f"somebody else's security group decides who may connect to {id}"
-            raise refused("--security-group", id, message, "ask whoever keeps that group")
+            raise invalid_request("--security-group", id, message, "ask whoever keeps that group")
         firewall.pop(label, None)
         if cidr is not None:
             firewall[label] = cidr
 
-    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        machine, network = super()._make(cloud, attempt), attempt.request.setup.network
+    def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+        machine, network = super()._make_machine(cloud, attempt), attempt.request.setup.network
         if network.security_group is None:
             labels = ["caller", *(f"caller-{number}" for number in range(2, len(network.ssh_from) + 1))]
             cloud.firewalls[machine.id] = dict(zip(labels, network.ssh_from, strict=False))

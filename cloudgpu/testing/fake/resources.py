@@ -1,4 +1,4 @@
-"""What the fake cloud keeps beside its machines, as values: disks, volumes, snapshots, images."""
+"""The resources of the fake cloud that are not machines: disks, volumes, snapshots, images and orphans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.core.model.instances import TAG_IMAGE, TAG_VOLUME
 from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.times import from_iso, iso
 
-_STORED_AS = {  # what is in none of these costs nothing
+_PRICED_AS = {  # the storage class by which it is priced; other kinds cost nothing
     Kind.DISK: "fake_disk",
     Kind.VOLUME: "fake_disk",
     Kind.SNAPSHOT: "fake_snapshot",
@@ -22,10 +22,10 @@ _STORED_AS = {  # what is in none of these costs nothing
 
 @dataclass(frozen=True, slots=True)
 class FakeResource:
-    """A disk, a volume, a snapshot, an image, or whatever else a launch leaves, as the fake cloud keeps it.
+    """A disk, a volume, a snapshot, an image, or an orphan, as the fake cloud stores it.
 
-    `full_name` is that of the image that it is, or is to become; empty for a disk. `ready_at` is when it can be used.
-    `attached_to` is a machine. `stays`: it is not deleted with that machine.
+    `full_name` is the name of the image that it is or will become; empty for others. `ready_at` is when it can be used.
+    `attached_to` is the id of a machine. With `stays` it is not deleted with that machine.
     """
 
     id: str
@@ -41,12 +41,12 @@ class FakeResource:
     stays: bool = True
 
 
-_NAMES = tuple(field.name for field in fields(FakeResource))  # asdict would copy each value of each
+_FIELD_NAMES = tuple(field.name for field in fields(FakeResource))  # asdict would copy each value of each
 
 
-def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
-    """Return the thing as the provider tells it at `now`."""
-    named = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
+def as_provider_resource(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
+    """Return the resource as the provider lists it at `now`."""
+    name = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
     return ProviderResource(
         provider="fake",
         account=account,
@@ -54,9 +54,9 @@ def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResour
         zone=resource.zone,
         id=resource.id,
         kind=resource.kind,
-        name=named if resource.kind in (Kind.VOLUME, Kind.IMAGE) else "",
+        name=name if resource.kind in (Kind.VOLUME, Kind.IMAGE) else "",
         size_gb=resource.size_gb,
-        stored_as=_STORED_AS.get(resource.kind, ""),
+        stored_as=_PRICED_AS.get(resource.kind, ""),
         tags=dict(resource.tags),
         made_at=resource.made_at,
         ready=now >= resource.ready_at,
@@ -65,12 +65,12 @@ def shown(resource: FakeResource, account: str, now: datetime) -> ProviderResour
 
 
 def resource_to_json(resource: FakeResource) -> dict[str, Any]:
-    """Return the thing as plain JSON values."""
+    """Return the resource as plain JSON values."""
     times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
-    return {**{name: getattr(resource, name) for name in _NAMES}, "kind": str(resource.kind), **times}
+    return {**{name: getattr(resource, name) for name in _FIELD_NAMES}, "kind": str(resource.kind), **times}
 
 
 def resource_from_json(data: Mapping[str, Any]) -> FakeResource:
-    """Return the thing that `resource_to_json` wrote."""
+    """Return the resource that `resource_to_json` wrote."""
     times = {name: from_iso(data[name]) for name in ("made_at", "ready_at")}
     return FakeResource(**{**data, "kind": Kind(data["kind"]), **times})

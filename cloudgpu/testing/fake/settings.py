@@ -17,7 +17,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake.machines import Pace
 
 TIMERS = ("tag", "moves", "fixed")
-LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made without -> the methods that go with it
+LACKS: Mapping[str, tuple[str, ...]] = {  # ability that an account can do without -> its methods
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "terminate_keeping_disk"),
     "Taggable": ("tag",),
@@ -29,17 +29,19 @@ LACKS: Mapping[str, tuple[str, ...]] = {  # what a fake cloud can be made withou
 
 @dataclass(frozen=True, slots=True)
 class FakeOptions:
-    """The table `[accounts.NAME]` of a fake account: all seconds of its clock, prices in USD per hour on demand."""
+    """The table `[accounts.NAME]` of a fake account: seconds of its own clock, prices in USD per hour on demand."""
 
     boot_s: float = 0.0
     stop_s: float = 0.0
     keep_s: float = 3600.0
     lag_s: float = 0.0  # how long a fresh machine is missing from listings
-    notice_s: float = 120.0  # how long before it is taken a spot machine is told
+    notice_s: float = 120.0  # how long before an interruption a spot machine gets notice
     image_s: float = 0.0  # how long an image takes until it can be used
     token_s: float = 86400.0  # how long a token is remembered
     prices: Mapping[str, Decimal] | None = None
-    trust: Mapping[str, Trust] | None = None  # whose computers those of a type, or in a zone, are; None: its own
+    trust: Mapping[str, Trust] | None = (
+        None  # by machine type or zone: whose computers those are; None: the cloud's own
+    )
     traffic: TrafficPrices | None = None  # USD for a GB that a machine sends and receives; None: nothing
     host: str | None = None  # where every running machine says its SSH server answers; None: no address
     port: int = 22
@@ -47,7 +49,7 @@ class FakeOptions:
     endpoint: str = "127.0.0.1:9"  # the public endpoint of every region, HOST:PORT
     reachable: bool = False  # the provider says who may connect
     tells: bool = False  # machines are asked for their activity and host keys, and the provider says who may connect
-    timer: str = "tag"  # tag: follows renew-until by itself; moves: a thing of its own; fixed: at the launch, for life
+    timer: str = "tag"  # tag: follows renew-until by itself; moves: a separate timer; fixed: set at launch for good
     agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
     credit: Decimal | None = None  # USD that were paid in; None: the account is not paid in advance
     lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in LACKS
@@ -59,19 +61,21 @@ class FakeOptions:
         return Pace(self.boot_s, self.stop_s, self.keep_s)
 
 
-_KNOWN = tuple(item.name for item in fields(FakeOptions))
+_OPTION_NAMES = tuple(item.name for item in fields(FakeOptions))
 
 
 def read_options(settings: ProviderSettings) -> FakeOptions:
-    """Return the options of an account; raise InvalidRequest naming the key that cannot be."""
-    read = {key: _read(settings, key, value) for key, value in settings.options.items()}
-    return FakeOptions(**read)
+    """Return the options of an account; raise InvalidRequest naming the wrong key."""
+    options = {key: _read(settings, key, value) for key, value in settings.options.items()}
+    return FakeOptions(**options)
 
 
 def _read(settings: ProviderSettings, key: str, value: Any) -> Any:
     field = f"accounts.{settings.account}.{key}"
-    if key not in _KNOWN:
-        raise unknown_word(f"{field} is not a setting of the fake provider", key, _KNOWN, field=field, value=str(value))
+    if key not in _OPTION_NAMES:
+        raise unknown_word(
+            f"{field} is not a setting of the fake provider", key, _OPTION_NAMES, field=field, value=str(value)
+        )
     reader: Callable[[Any], Any] = _READERS.get(key, _seconds)
     try:
         return reader(value)
@@ -104,7 +108,7 @@ def _dollars(value: Any) -> Decimal:
 
 
 def _trust(value: Any) -> Mapping[str, Trust]:
-    return {name: Trust(whose) for name, whose in value.items()}
+    return {name: Trust(trust) for name, trust in value.items()}
 
 
 def _traffic(value: Any) -> TrafficPrices:

@@ -1,4 +1,4 @@
-"""Where the fake cloud keeps itself: in memory, or in one JSON file that several processes share."""
+"""Where the fake cloud keeps its state: in memory, or in one JSON file that several processes share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudgpu.testing.fake.resources import FakeResource, resource_from_json, re
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error that waits for the next calls of `method`; `after`: the thing is done first, only the reply is lost."""
+    """An error for the next calls of `method`; with `after` the call is done first, and only its reply is lost."""
 
     method: str
     after: bool
@@ -28,23 +28,23 @@ class Fault:
     times: int = 1  # a count, not copies: the state file is written at every call
 
     @classmethod
-    def of(cls, method: str, error: CloudgpuError, *, times: int, after: bool = False) -> Fault:
-        """Return the fault that raises an error like this one at the next `times` calls."""
+    def from_error(cls, method: str, error: CloudgpuError, *, times: int, after: bool = False) -> Fault:
+        """Return the fault that raises a copy of this error at the next `times` calls."""
         return cls(method, after, error.as_dict(), getattr(error, "retry_after", None), times)
 
     def error(self) -> CloudgpuError:
         """Return the error to raise."""
-        words = {"field": self.body["field"], "value": self.body["value"], "next": self.body["next"]}
+        details = {"field": self.body["field"], "value": self.body["value"], "next": self.body["next"]}
         message = self.body["message"] or ""
-        kind = _kinds()[self.body["kind"] or ""]
-        if kind is RateLimited:
-            return RateLimited(message, retry_after=self.retry_after, **words)
-        return kind(message, **words)
+        error_class = _error_classes()[self.body["kind"] or ""]
+        if error_class is RateLimited:
+            return RateLimited(message, retry_after=self.retry_after, **details)
+        return error_class(message, **details)
 
 
 @dataclass(slots=True)
 class Cloud:
-    """All that the fake cloud knows, and the faults that were ordered."""
+    """The whole state of the fake cloud, and the faults that tests have injected."""
 
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
@@ -66,15 +66,15 @@ class Cloud:
     timer_role: str | None = None  # the document of the timers' role
     host_keys: dict[str, list[str]] = field(default_factory=dict)  # per machine: what it has said of its own
 
-    def take(self, method: str) -> Fault | None:
-        """Return the next fault of this method and count it."""
-        place = next((place for place, fault in enumerate(self.faults) if fault.method == method), None)
-        if place is None:
+    def take_fault(self, method: str) -> Fault | None:
+        """Return the next fault of this method, and reduce its `times` by one."""
+        index = next((index for index, fault in enumerate(self.faults) if fault.method == method), None)
+        if index is None:
             return None
-        found = self.faults.pop(place)
-        if found.times > 1:
-            self.faults.insert(place, replace(found, times=found.times - 1))
-        return found
+        fault = self.faults.pop(index)
+        if fault.times > 1:
+            self.faults.insert(index, replace(fault, times=fault.times - 1))
+        return fault
 
 
 class Store(Protocol):
@@ -126,22 +126,22 @@ class FileStore:
         last, self._last = self._last, None  # from now on it changes; what cannot be written is not kept either
         if not self._path.exists():
             return Cloud()
-        said = self._path.read_bytes()
-        if last is not None and last[0] == said:
+        stored = self._path.read_bytes()
+        if last is not None and last[0] == stored:
             return last[1]
         try:
-            return _from_json(json.loads(said))
+            return _from_json(json.loads(stored))
         except (ValueError, KeyError, TypeError) as error:
             message = f"the fake cloud's state file {self._path} cannot be read: {error}"
             raise ProviderUnavailable(message, field="state_file", value=str(self._path)) from error
 
     def _write(self, cloud: Cloud) -> None:
-        fresh = self._path.with_name(self._path.name + ".new")
-        fresh.touch(mode=0o600)
-        says = json.dumps(_to_json(cloud)).encode()
-        fresh.write_bytes(says)
-        fresh.replace(self._path)
-        self._last = says, cloud
+        new_file = self._path.with_name(self._path.name + ".new")
+        new_file.touch(mode=0o600)
+        encoded = json.dumps(_to_json(cloud)).encode()
+        new_file.write_bytes(encoded)
+        new_file.replace(self._path)
+        self._last = encoded, cloud
 
 
 def _to_json(cloud: Cloud) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _from_json(data: Mapping[str, Any]) -> Cloud:
     )
 
 
-def _kinds() -> dict[str, type[CloudgpuError]]:
-    """Return the classes of the tree by their kinds; a plugin's own subclass bears the kind of its parent."""
-    tree = (value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, CloudgpuError))
-    return {kind.kind: kind for kind in tree}
+def _error_classes() -> dict[str, type[CloudgpuError]]:
+    """Return the error classes by their `kind`; a plugin's own subclass has the kind of its parent."""
+    classes = (value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, CloudgpuError))
+    return {error_class.kind: error_class for error_class in classes}

@@ -1,6 +1,6 @@
-"""The fake cloud that launches the nodes of a cluster in one call: all of them, or none where a zone has too few.
+"""The fake cloud that launches the nodes of a cluster in one call: all of them, or none if the zone lacks capacity.
 
-However they are launched, they share a placement group, which stays until it is asked to go and no machine uses it.
+The nodes share a placement group. It stays until `clear_shared` is called while no machine uses it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.testing.fake.cloud import counted, no_capacity
-from cloudgpu.testing.fake.disks import add
+from cloudgpu.testing.fake.cloud import counted_call, no_capacity
+from cloudgpu.testing.fake.disks import add_resource
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.minimal import MinimalFakeProvider, fingerprint
 from cloudgpu.testing.fake.resources import FakeResource
@@ -26,69 +26,69 @@ from cloudgpu.testing.fake.store import Cloud
 class TogetherFakeProvider(MinimalFakeProvider):
     """The fake cloud with what every provider can do, and one call for the nodes of a cluster."""
 
-    @counted
+    @counted_call
     def launch_together(self, cloud: Cloud, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:  # noqa: ARG002
-        """Make all machines, or return those that the first one's token has made."""
-        made = self._all_made_before(cloud, attempts)
+        """Make all machines, or return those that were made with the token of the first attempt."""
+        made = self._machines_of_token(cloud, attempts)
         if not made:
-            self._check_together(cloud, attempts)
+            self._check_cluster_launch(cloud, attempts)
             made = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
-        return [self._shown(machine) for machine in made]
+        return [self._as_instance(machine) for machine in made]
 
-    @counted
+    @counted_call
     def clear_shared(self, cloud: Cloud, cluster: str, region: str) -> bool:
-        """Take the cluster's placement group away, unless a machine uses it; say whether there was none."""
-        found = [one for one in _groups(cloud) if one.tags.get(TAG_ID) == node_name(cluster, 0)]
-        for one in found:
-            if one.region == region and not self._users(cloud, one):
-                del cloud.resources[one.id]
-        return not found
+        """Delete the cluster's placement group unless a machine uses it; return True if there was none."""
+        groups = [group for group in _groups(cloud) if group.tags.get(TAG_ID) == node_name(cluster, 0)]
+        for group in groups:
+            if group.region == region and not self._machines_using(cloud, group):
+                del cloud.resources[group.id]
+        return not groups
 
     def share(self, attempt: Attempt) -> None:
-        """Let a launch have made what the nodes of this attempt's cluster share, and no machine: it broke off there."""
+        """Create the cluster's placement group, but no machine, like a launch that failed in between."""
         item, node, now = attempt.offer.available, node_of_tags(attempt.tags), self.clock()
         if node is not None:
             with self._store.open() as cloud:
                 _need_group(cloud, attempt, node_name(node.id, 0), item.region, now)
 
-    def _let_go(self, cloud: Cloud) -> None:
-        """Say of each placement group which machine uses it."""
-        for one in _groups(cloud):
-            users = self._users(cloud, one)
-            cloud.resources[one.id] = replace(one, attached_to=users[0] if users else None)
+    def _update_attachments(self, cloud: Cloud) -> None:
+        """Update which machine uses each placement group."""
+        for group in _groups(cloud):
+            users = self._machines_using(cloud, group)
+            cloud.resources[group.id] = replace(group, attached_to=users[0] if users else None)
 
-    def _users(self, cloud: Cloud, group: FakeResource) -> list[str]:
+    def _machines_using(self, cloud: Cloud, group: FakeResource) -> list[str]:
         cluster = group.tags[TAG_ID].removesuffix("-0")
-        nodes = [one for one in cloud.machines.values() if TAG_CLUSTER in one.tags]
-        mine = [one for one in nodes if one.tags[TAG_ID].rpartition("-")[0] == cluster]
-        return [one.id for one in mine if one.region == group.region and self._state(one) is not State.TERMINATED]
+        nodes = [machine for machine in cloud.machines.values() if TAG_CLUSTER in machine.tags]
+        own = [node for node in nodes if node.tags[TAG_ID].rpartition("-")[0] == cluster]
+        return [node.id for node in own if node.region == group.region and self._state(node) is not State.TERMINATED]
 
-    def _make(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
-        machine, node = super()._make(cloud, attempt), node_of_tags(attempt.tags)
+    def _make_machine(self, cloud: Cloud, attempt: Attempt) -> FakeMachine:
+        machine, node = super()._make_machine(cloud, attempt), node_of_tags(attempt.tags)
         if node is not None and node.nodes > 1:
             _need_group(cloud, attempt, node_name(node.id, 0), machine.region, self.clock())
         return machine
 
-    def _check_together(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
-        """Raise where one of these cannot be made, or not so many."""
+    def _check_cluster_launch(self, cloud: Cloud, attempts: Sequence[Attempt]) -> None:
+        """Raise if one of these cannot be made, or if the zone lacks capacity for all."""
         for attempt in attempts:
-            self._check(cloud, attempt)
+            self._check_launch(cloud, attempt)
         item = attempts[0].offer.available
-        if self._left(cloud, item.zone) < len(attempts):
+        if self._remaining_capacity(cloud, item.zone) < len(attempts):
             raise no_capacity(f"{len(attempts)} x {item.instance_type}", item.zone)
 
-    def _all_made_before(self, cloud: Cloud, attempts: Sequence[Attempt]) -> list[FakeMachine]:
+    def _machines_of_token(self, cloud: Cloud, attempts: Sequence[Attempt]) -> list[FakeMachine]:
         oldest = self.clock() - self.token_rule.lifetime
         token = attempts[0].token
-        made = [one for one in cloud.machines.values() if one.token == token and one.made_at > oldest]
+        made = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest]
         if made and made[0].call != _fingerprint(attempts):
             message = f"the token {token} was used for another call"
             raise InvalidRequest(message, field="token", value=token, next="send the saved call unchanged")
         return made
 
     def _make_node(self, cloud: Cloud, attempts: Sequence[Attempt], node: int) -> FakeMachine:
-        """Make one machine; the token of all is that of the call."""
-        machine = self._make(cloud, replace(attempts[node], token=attempts[0].token))
+        """Make one machine; all nodes have the token of the first attempt."""
+        machine = self._make_machine(cloud, replace(attempts[node], token=attempts[0].token))
         cloud.machines[machine.id] = replace(cloud.machines[machine.id], call=_fingerprint(attempts))
         return cloud.machines[machine.id]
 
@@ -98,11 +98,11 @@ def _fingerprint(attempts: Sequence[Attempt]) -> str:
 
 
 def _groups(cloud: Cloud) -> list[FakeResource]:
-    return [one for one in cloud.resources.values() if one.kind is Kind.PLACEMENT_GROUP and TAG_CLUSTER in one.tags]
+    return [item for item in cloud.resources.values() if item.kind is Kind.PLACEMENT_GROUP and TAG_CLUSTER in item.tags]
 
 
-def _need_group(cloud: Cloud, attempt: Attempt, first: str, region: str, now: datetime) -> None:
-    """Make the placement group of a cluster, which bears the id of its node 0, where it is not."""
-    if not any(one.tags[TAG_ID] == first and one.region == region for one in _groups(cloud)):
-        tags = {TAG_ID: first} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
-        add(cloud, FakeResource("", Kind.PLACEMENT_GROUP, region, "", "", 0, tags, now, now))
+def _need_group(cloud: Cloud, attempt: Attempt, group_id: str, region: str, now: datetime) -> None:
+    """Create the placement group of a cluster, tagged with the id of its node 0, unless it exists."""
+    if not any(group.tags[TAG_ID] == group_id and group.region == region for group in _groups(cloud)):
+        tags = {TAG_ID: group_id} | {key: attempt.tags[key] for key in (TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+        add_resource(cloud, FakeResource("", Kind.PLACEMENT_GROUP, region, "", "", 0, tags, now, now))

@@ -22,7 +22,7 @@ from cloudgpu.core.policies.guards import Agent, Safeguards
 from cloudgpu.core.policies.policy import Origin, Policy
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
-from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.market import matching_offers
 from cloudgpu.views.plans import plan_value
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
@@ -33,7 +33,7 @@ VOLUME = AddedCost("volume data (200 GB)", None, kept=True, source="no price in 
 
 
 def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_by=(Origin.POLICY, Origin.POLICY)):
-    offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
+    offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), want=want or Requirements(market=market))
     said = {"extras": extras, "remarks": remarks, "said_by": said_by}
@@ -77,7 +77,7 @@ def test_what_stop_keeps_is_said_with_its_price_a_month():
 
 
 def pick_stop_means():
-    return pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT).stop_effect
+    return pick(matching_offers("lab", Requirements(market=Market.SPOT)), Market.SPOT).stop_effect
 
 
 def test_what_costs_only_while_it_is_parked_is_said_there_alone():
@@ -150,7 +150,7 @@ POLICY = Policy("default", timedelta(hours=8), timedelta(days=3))
 def at_a_glance(*, show=brief_plan_text, **more):
     said = {"left_out": (), "guards": ("an agent",), "now": NOW, "policy": POLICY} | more
     setup, market = said.pop("setup", Setup()), said.pop("market", Market.SPOT)
-    offer = make_offer(pick(offered("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
+    offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     changed = {name: said.pop(name) for name in ("provider", "stop_effect") if name in said}
     found = launch_plan(replace(request, setup=setup), [offer, *said.pop("others", ())], **said)
@@ -220,7 +220,7 @@ def test_what_a_stop_erases_has_a_label_of_its_own():
 
 
 def test_the_highest_price_of_the_other_offers_is_told():
-    dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
+    dear = make_offer(pick(matching_offers("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
     assert "; other offers up to $2.5000" in " ".join(at_a_glance(others=(dear,)).split())
     assert "other offers" not in at_a_glance()
 
@@ -235,7 +235,7 @@ def test_what_a_plug_in_says_of_a_stop_is_always_shown(show):
 
 
 def test_the_highest_price_of_the_other_offers_is_told_in_one_line_too():
-    dear = make_offer(pick(offered("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
+    dear = make_offer(pick(matching_offers("lab", Requirements(market=Market.SPOT)), Market.SPOT), usd="2.5", now=NOW)
     assert "$1.0100/h; other offers up to $2.5000, ends" in at_a_glance(show=plan_line, others=(dear,))
 
 
@@ -259,7 +259,7 @@ def test_one_line_that_is_too_long_for_the_terminal_breaks_between_words(monkeyp
 
 
 def test_the_document_has_it_all():
-    offer = make_offer(pick(offered("lab", Requirements()), Market.ON_DEMAND), usd="1.01", now=NOW)
+    offer = make_offer(pick(matching_offers("lab", Requirements()), Market.ON_DEMAND), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     setup = Setup("trained", 100, Volume("data", 200), persistent=False, network=Network(("10.0.0.0/8",)))
     found = launch_plan(
@@ -285,7 +285,7 @@ def test_the_document_has_it_all():
 
 def test_of_all_accounts_the_plan_says_which_and_what_each_asks():
     cheap, dear = (
-        make_offer(pick(offered(account, Requirements()), Market.ON_DEMAND), usd=usd, now=NOW)
+        make_offer(pick(matching_offers(account, Requirements()), Market.ON_DEMAND), usd=usd, now=NOW)
         for account, usd in (("cheap", "1.01"), ("dear", "2.5"))
     )
     request = make_attempt(cheap.available, host_key=HOST_KEY, now=NOW).request

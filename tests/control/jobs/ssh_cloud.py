@@ -23,7 +23,7 @@ from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import NoCapacity
-from cloudgpu.testing.fake.full import _without
+from cloudgpu.testing.fake.full import _without_abilities
 from cloudgpu.testing.fake.machines import Pace, from_json, phase
 from cloudgpu.testing.fake.provider import FakeProvider
 from cloudgpu.testing.fake.settings import read_options
@@ -80,7 +80,7 @@ class SshCloud(FakeProvider):
 def make(settings):
     """Return the cloud, without the abilities that its settings say it lacks: what the entry point names."""
     lacks = read_options(settings).lacks
-    return _without(SshCloud, lacks)(settings) if lacks else SshCloud(settings)
+    return _without_abilities(SshCloud, lacks)(settings) if lacks else SshCloud(settings)
 
 
 def host_of(machine):

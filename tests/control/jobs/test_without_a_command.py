@@ -138,7 +138,9 @@ def test_a_computer_without_the_files_launches_nothing_for_an_attempt_that_anoth
 def test_a_taken_machine_that_cannot_be_started_again_is_given_up_for_another_one(desk):
     lab = desk("")
     job, machine = running(lab, up={"spot": True, "setup": Setup(persistent=True)})
-    lab.cloud._change(machine.provider_id, requested=Phase.STOPPED, reason="interrupted")  # as AWS does with such a one
+    lab.cloud._change_machine(
+        machine.provider_id, requested=Phase.STOPPED, reason="interrupted"
+    )  # as AWS does with such a one
     lab.later(minutes=10)
     for zone in ZONES:
         lab.cloud.exhaust(zone)

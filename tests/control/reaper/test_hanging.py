@@ -160,7 +160,7 @@ def test_an_end_that_is_not_taken_while_the_machine_is_seen_says_both(lab):
 
 def test_an_end_that_was_done_and_not_answered_is_proved(lab):
     lab.up(name="fox")
-    lab.cloud._order(Fault.of("terminate", SILENT, times=9999, after=True))
+    lab.cloud._add_fault(Fault.from_error("terminate", SILENT, times=9999, after=True))
     row = lifecycle.terminate_one(lab.session, lab.rows()[0], why="a test")
     assert (bool(row.terminated_at), lab.machines()) == (True, [])
 

@@ -12,7 +12,7 @@ from cloudgpu.core.model.launch import Attempt, BootPart
 from cloudgpu.core.model.offers import Basis, Market, Price, Requirements, price_from_json, price_to_json
 from cloudgpu.core.values.money import Money
 from cloudgpu.testing import make_attempt, new_host_key
-from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.market import matching_offers
 
 HOST_KEY = new_host_key()
 texts = st.text(max_size=30)
@@ -24,7 +24,7 @@ prices = st.builds(Price, st.integers(0, 10**15).map(Money), texts, times, st.sa
 def attempts(draw: st.DrawFn) -> Attempt:
     market = draw(st.sampled_from(Market))
     return make_attempt(
-        draw(st.sampled_from(offered("lab", Requirements(market=market)))),
+        draw(st.sampled_from(matching_offers("lab", Requirements(market=market)))),
         key=draw(texts),
         number=draw(st.integers(1, 99)),
         tags=draw(st.dictionaries(texts, texts, max_size=3)),
@@ -52,7 +52,7 @@ def test_a_price_comes_back_as_it_went_in(price: Price) -> None:
 
 def saved() -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(
-        json.dumps(attempt_to_json(make_attempt(offered("lab", Requirements())[0], host_key=HOST_KEY)))
+        json.dumps(attempt_to_json(make_attempt(matching_offers("lab", Requirements())[0], host_key=HOST_KEY)))
     )
     return plain
 
@@ -75,7 +75,9 @@ def test_a_call_with_a_damaged_part_is_refused(part: str, value: object) -> None
 
 
 def test_a_repr_holds_no_key_and_no_source() -> None:
-    attempt = make_attempt(offered("lab", Requirements())[0], host_key=HOST_KEY, agent_source="the-agents-source")
+    attempt = make_attempt(
+        matching_offers("lab", Requirements())[0], host_key=HOST_KEY, agent_source="the-agents-source"
+    )
     for value in (attempt, attempt.boot):
         assert "PRIVATE KEY" not in repr(value)
         assert "the-agents-source" not in repr(value)

@@ -10,7 +10,7 @@ from cloudgpu.core.model.offers import Market, Offer, Requirements
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_epoch
 from cloudgpu.testing import make_attempt, make_offer, new_host_key, pick
-from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.market import matching_offers
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 HOST_KEY = new_host_key()
@@ -19,7 +19,7 @@ spans = st.timedeltas(timedelta(seconds=1), timedelta(days=365))
 
 
 def offer(market: Market = Market.ON_DEMAND, usd: str = "3.00") -> Offer:
-    return make_offer(pick(offered("lab", Requirements(market=market)), market), usd=usd, now=NOW)
+    return make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd=usd, now=NOW)
 
 
 def test_a_plan_says_what_it_costs_to_the_end_of_the_lease() -> None:

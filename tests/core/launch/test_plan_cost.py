@@ -11,7 +11,7 @@ from cloudgpu.core.model.offers import Basis, Market, Offer, Requirements
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.testing import make_offer, pick
-from cloudgpu.testing.fake.market import offered
+from cloudgpu.testing.fake.market import matching_offers
 
 NOW = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 def offer(provider: str) -> Offer:
     found = make_offer(
-        pick(offered("lab", Requirements(market=Market.ON_DEMAND)), Market.ON_DEMAND), usd="3.00", now=NOW
+        pick(matching_offers("lab", Requirements(market=Market.ON_DEMAND)), Market.ON_DEMAND), usd="3.00", now=NOW
     )
     return replace(found, available=replace(found.available, provider=provider))
 

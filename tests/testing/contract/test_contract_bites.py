@@ -89,11 +89,11 @@ FAULTS = {
         "test_the_host_of_what_is_unknown_leaves_at_no_time",
     ),
     "makes a part of a cluster where there is no room for all": (
-        "def _left(self, cloud, zone): return 99",
+        "def _remaining_capacity(self, cloud, zone): return 99",
         "test_none_is_made_where_there_is_room_for_all_but_one",
     ),
     "makes a cluster twice": (
-        "def _all_made_before(self, cloud, attempts): return []",
+        "def _machines_of_token(self, cloud, attempts): return []",
         "test_the_same_call_again_gives_the_same_machines",
     ),
     "gives all nodes the tags of the first": (
@@ -104,17 +104,17 @@ FAULTS = {
         "test_all_nodes_come_in_order_and_each_bears_its_own_tags",
     ),
     "takes away what running nodes share": (
-        "def _users(self, cloud, group): return []",
+        "def _machines_using(self, cloud, group): return []",
         "test_nodes_end_one_by_one_and_what_they_share_after_the_last",
     ),
     "forgets the token": (
-        "def _made_before(self, cloud, attempt): return None",
+        "def _machine_of_token(self, cloud, attempt): return None",
         "test_the_same_token_never_makes_a_second_machine",
     ),
     "makes a second machine after a lost reply": (
         (
-            "def _made_before(self, cloud, attempt):\n"
-            "        return None if 'lost-reply' in attempt.request.key else super()._made_before(cloud, attempt)"
+            "def _machine_of_token(self, cloud, attempt):\n"
+            "        return None if 'lost-reply' in attempt.request.key else super()._machine_of_token(cloud, attempt)"
         ),
         "test_a_lost_reply_makes_no_second_machine",
     ),
@@ -127,7 +127,7 @@ FAULTS = {
         "test_sold_out_is_a_word_of_its_own",
     ),
     "takes another offer's token for its own": (
-        "def _made_before(self, cloud, attempt): return next(iter(cloud.machines.values()), None)",
+        "def _machine_of_token(self, cloud, attempt): return next(iter(cloud.machines.values()), None)",
         "test_another_token_makes_another_machine",
     ),
     "loses a tag": (
@@ -147,11 +147,11 @@ FAULTS = {
         "test_a_terminated_machine_is_gone_and_not_billed",
     ),
     "says that a stopped machine is billed": (
-        "def _shown(self, m): return replace(super()._shown(m), billed=True)",
+        "def _as_instance(self, m): return replace(super()._as_instance(m), billed=True)",
         "test_a_stopped_machine_is_not_billed",
     ),
     "gives times without a zone": (
-        "def _shown(self, m): i = super()._shown(m); return replace(i, since=i.since.replace(tzinfo=None))",
+        "def _as_instance(self, m): i = super()._as_instance(m); return replace(i, since=i.since.replace(tzinfo=None))",
         "test_times_are_aware_utc",
     ),
     "replaces all tags by the new ones": (
@@ -168,7 +168,7 @@ FAULTS = {
         "test_a_replayed_launch_does_not_start_a_stopped_machine",
     ),
     "has a timer that does not fire": (
-        "def _settle(self, cloud): pass",
+        "def _fire_due_timers(self, cloud): pass",
         "test_the_timer_ends_the_machine_by_itself",
     ),
     "sets a timer once and never moves it": (
@@ -282,7 +282,7 @@ FAULTS = {
     "fails to end what has ended": (
         (
             "def terminate_keeping_disk(self, id): "
-            "self._living(self._store._cloud, id); super().terminate_keeping_disk(id)"
+            "self._find_living_machine(self._store._cloud, id); super().terminate_keeping_disk(id)"
         ),
         "test_ending_with_the_disk_retained_is_fine_again",
     ),
@@ -315,7 +315,10 @@ FAULTS = {
         "test_an_image_that_was_removed_is_gone_with_all_of_it",
     ),
     "has images from which nothing can be launched": (
-        "def _check(self, cloud, attempt): raise ProviderUnavailable('no') if attempt.call.get('image') else None",
+        (
+            "def _check_launch(self, cloud, attempt):\n"
+            "        raise ProviderUnavailable('no') if attempt.call.get('image') else None"
+        ),
         "test_a_machine_comes_back_from_its_image",
     ),
     "stops the machine that it saves": (

@@ -205,8 +205,8 @@ class TestBareFake(OnManualClock):
 class TellsNoTimes(MinimalFakeProvider):
     """A poor cloud: it says neither when a machine was made nor since when it is in its state."""
 
-    def _shown(self, machine: FakeMachine) -> Instance:
-        return replace(super()._shown(machine), launched_at=None, since=None)
+    def _as_instance(self, machine: FakeMachine) -> Instance:
+        return replace(super()._as_instance(machine), launched_at=None, since=None)
 
 
 class TestFakeThatTellsNoTimes(OnManualClock):
