@@ -160,7 +160,7 @@ def deadline_facts(planned: PlannedRun, now: datetime) -> Iterator[tuple[str, st
     )
     yield (
         "latest",
-        f"on demand begins {minute(iso(deadline.latest))} at the latest; {start} are kept for a start ({how})",
+        f"on demand begins {minute(iso(deadline.on_demand_from))} at the latest; {start} are kept for a start ({how})",
     )
     yield "watch", "the deadline holds while somebody watches, on demand can be had, and --work is right"
 
@@ -264,11 +264,11 @@ def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
 
 
 def _notes(planned: PlannedRun) -> Iterator[tuple[str, str]]:
-    from cloudgpu.control.jobs.inputs.command import is_unknown, proposed_setup
+    from cloudgpu.control.jobs.inputs.command import is_unknown_program, proposed_setup
 
     request = planned.request
     if request.setup is None:
-        if is_unknown(request.argv[0]):
+        if is_unknown_program(request.argv[0]):
             yield "note", f"{request.argv[0]} is not on this computer: if the machine lacks it, too, the job fails"
         setup = proposed_setup(request.workdir)
         if setup is not None:

@@ -86,11 +86,11 @@ def command(
     begun, as for every verb: 3 if a budget does not allow it. 130 after Ctrl-C, if the job keeps running.
     """
     from cloudgpu.control.jobs.inputs.request import parse_run
-    from cloudgpu.control.jobs.listing import attached
+    from cloudgpu.control.jobs.listing import find_same_living_job
 
     request = parse_run(**asked, **_typed_options(name, argv or []), detach=detach)
     session = open_session()
-    job = None if dry_run else attached(session, request)
+    job = None if dry_run else find_same_living_job(session, request)
     if job is None:
         planned = _planned(session, request, dry_run=dry_run, verbose=verbose, yes=yes)
         if dry_run:
@@ -190,11 +190,11 @@ def _run_in_foreground(session: Session, job: Job) -> int:
 
 
 def _has_begun(session: Session, job: Job) -> bool:
-    from cloudgpu.control.jobs.store import the_job
+    from cloudgpu.control.jobs.store import job_by_id
     from cloudgpu.views.jobs import first_began
 
     try:
-        return first_began(the_job(session, job.id)) is not None
+        return first_began(job_by_id(session, job.id)) is not None
     except LedgerUnavailable:
         return True  # it is not known
 
@@ -242,9 +242,9 @@ def _asks_to_cancel(job: Job) -> bool:
 def tell_how_to_follow(session: Session, job: Job) -> None:
     """Print how to follow a job that continues without this process, and what has to run for it."""
     from cloudgpu.control.jobs.listing import job_value
-    from cloudgpu.control.jobs.store import the_job
+    from cloudgpu.control.jobs.store import job_by_id
 
-    text = detached_text(job_value(session, the_job(session, job.id)))
+    text = detached_text(job_value(session, job_by_id(session, job.id)))
     sys.stderr.write(f"{colour_for(text, sys.stderr)}\n")
 
 

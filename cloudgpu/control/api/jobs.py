@@ -53,11 +53,11 @@ class Jobs(Capability):
         Stores a snapshot of the workdir in the home; launches nothing. Raises as `run` before it begins, except
         BudgetRefused: `plan["launch"]["budgets"]` says what fits.
         """
-        from cloudgpu.control.jobs.listing import attached
+        from cloudgpu.control.jobs.listing import find_same_living_job
         from cloudgpu.control.jobs.plan import plan_run
 
         session, request = self._session, self._request(argv, options)
-        job = attached(session, request)
+        job = find_same_living_job(session, request)
         if job is not None:
             return {"plan": None, "existing": self._job(job)}
         return {"plan": _plan_value(session, plan_run(session, request, self._opened.environ)), "existing": None}
@@ -102,14 +102,14 @@ class Jobs(Capability):
         InstanceNotFound for an unknown job, before anything is done, and LedgerUnavailable.
         """
         from cloudgpu.control.inputs.launch_request import duration
-        from cloudgpu.control.jobs.store import the_job
+        from cloudgpu.control.jobs.store import job_by_id
         from cloudgpu.control.jobs.watch import living, reconcile_to_end
 
         session, max_wait = self._session, duration(timeout, "timeout")
         until = None if max_wait is None else session.clock() + max_wait
         jobs = [self._find(name) for name in names] if names else living(session)
         reconcile_to_end(session, jobs, self._opened.environ, until=until)
-        return [self._job(the_job(session, job.id)) for job in jobs]
+        return [self._job(job_by_id(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
         """Return the living jobs (with `ended` all), as last recorded; with `mine` those of the settings' owner."""
@@ -174,12 +174,12 @@ class Jobs(Capability):
 
     def _find_or_request(self, argv: Sequence[str], options: JobOptions) -> Job:
         """Return the living job of this request, or record a new one."""
-        from cloudgpu.control.jobs.listing import attached
+        from cloudgpu.control.jobs.listing import find_same_living_job
         from cloudgpu.control.jobs.plan import plan_run, record_request
         from cloudgpu.control.launch.budget_preview import check_budgets
 
         session, request = self._session, self._request(argv, options)
-        job = attached(session, request)
+        job = find_same_living_job(session, request)
         if job is not None:
             return job
         planned = plan_run(session, request, self._opened.environ)
@@ -203,10 +203,10 @@ class Jobs(Capability):
     def _close_refused(self, job: Job) -> None:
         """Close a job that got no machine, so that its name is free. Raises nothing: its error was raised already."""
         from cloudgpu.control.jobs.reconcile import JobReconciler
-        from cloudgpu.control.jobs.store import the_job
+        from cloudgpu.control.jobs.store import job_by_id
 
         with suppress(CloudgpuError):
-            if the_job(self._session, job.id).outcome is not None:
+            if job_by_id(self._session, job.id).outcome is not None:
                 with JobReconciler(self._session, job.id, self._opened.environ) as reconciler:
                     reconciler.reconcile()
 

@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
-from cloudgpu.control.jobs.slurm.place import submission
+from cloudgpu.control.jobs.slurm.submission import submission
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare

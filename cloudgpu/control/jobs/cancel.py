@@ -55,7 +55,7 @@ def request_cancel(session: Session, job: Job) -> None:
 
 def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
     """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
-    until, last_reason = session.clock() + CANCEL_TIMEOUT, ""
+    give_up_at, last_reason = session.clock() + CANCEL_TIMEOUT, ""
     with JobReconciler(session, job.id, environ) as reconciler:
         while True:
             result = reconciler.reconcile()
@@ -65,6 +65,6 @@ def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tup
             if why != last_reason:
                 session.report(f"{job.name}: {why}")
                 last_reason = why
-            if result.error is not None or session.clock() >= until:
+            if result.error is not None or session.clock() >= give_up_at:
                 return result.job, why
             session.pause(min(MAX_PAUSE_S, result.wait.total_seconds()))

@@ -23,20 +23,22 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 DAY_S = 86_400.0  # a snapshot that is younger may be of a job that is not in the ledger yet
 
 
-def not_fetched(session: Session, job: Job, why: str) -> Draft:
+def results_not_fetched_event(session: Session, job: Job, why: str) -> Draft:
     """Return the line that a job's results could not be fetched, and why."""
     directory, host = str(directory_of(session, job) / "results"), hostname()
     return lines.job_results_fetched(job.id, 0, 0, directory, host, session.clock(), whole=False, why=why)
 
 
-def not_taken(session: Session, job: Job, error: CloudgpuError) -> list[Draft]:
+def cannot_store_results_events(session: Session, job: Job, error: CloudgpuError) -> list[Draft]:
     """Return the line that this computer cannot take a job's results, with the way out; none where that was written."""
     why = " ".join(filter(None, (error.message, error.next)))
     is_reported = job.fetched is not None and job.fetched.why == why
-    return [not_fetched(session, job, why)] if isinstance(error, InvalidRequest) and not is_reported else []
+    return (
+        [results_not_fetched_event(session, job, why)] if isinstance(error, InvalidRequest) and not is_reported else []
+    )
 
 
-def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
+def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
     """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
@@ -45,10 +47,10 @@ def fetch(session: Session, job: Job, machine: Machine, remote: Callable[[], Rem
     if stores_remotely(job):
         return remote_results_fetched(session, job, remote())
     try:
-        copied = sync(remote(), directory_of(session, job), session.clock().timestamp())
-        if not copied.is_complete:
-            raise Unreachable(f"The results of {job.name} are not whole: {copied.why}.", field="name", value=job.name)
-        target, files, size = deliver(session, job, [one.path for one in copied.files])
+        fetched = sync(remote(), directory_of(session, job), session.clock().timestamp())
+        if not fetched.is_complete:
+            raise Unreachable(f"The results of {job.name} are not whole: {fetched.why}.", field="name", value=job.name)
+        target, files, size = deliver(session, job, [one.path for one in fetched.files])
     except InvalidRequest as error:
         _stop(session, job, machine, error)
         raise

@@ -18,7 +18,7 @@ from cloudgpu.core.jobs.reconcile_result import ReconcileResult
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
-_BEFORE = (State.PENDING, State.STARTING, State.QUEUED)
+_STATES_BEFORE_START = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
 RETRY_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
@@ -40,8 +40,12 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             if result.is_over:
                 return result.job
             if result.why and result.why != last_reason:
-                fault = result.error if isinstance(result.error, InvalidRequest) else None  # others pass by waiting
-                session.report(f"{job.name}: {result.why}{f' {fault.next}' if fault and fault.next else ''}")
+                input_error = (
+                    result.error if isinstance(result.error, InvalidRequest) else None
+                )  # others pass by waiting
+                session.report(
+                    f"{job.name}: {result.why}{f' {input_error.next}' if input_error and input_error.next else ''}"
+                )
             last_reason = result.why
             printer.wait(min(result.wait.total_seconds(), MAX_PAUSE_S))
 
@@ -52,7 +56,7 @@ class _Printer:
     def __init__(self, session: Session, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         self._session, self._files = session, (stdout, stderr)
         self._offsets: dict[int, tuple[int, int]] = {}
-        self._live: _Live | None = None
+        self._live: _LiveOutput | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +98,7 @@ class _Printer:
         except CloudgpuError:  # the next sync says what is wrong
             reconciler.close()
             return
-        self._live = _Live(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
+        self._live = _LiveOutput(remote, self._files, self._offsets.get(attempt.number, (0, 0)))
 
     def _finish(self, number: int | None = None) -> None:
         """Wait for what is followed of this attempt, of any without a number, and note how far that came."""
@@ -106,15 +110,15 @@ class _Printer:
                 raise live.fault
 
 
-class _Live:
+class _LiveOutput:
     """A thread that prints what an attempt writes until that has ended, or its connection."""
 
-    def __init__(self, remote: RemoteJob, files: tuple[IO[bytes], IO[bytes]], begin: tuple[int, int]) -> None:
+    def __init__(self, remote: RemoteJob, files: tuple[IO[bytes], IO[bytes]], offsets: tuple[int, int]) -> None:
         self.attempt, self.is_cut = remote.attempt, False
         self.over = threading.Event()
         self.fault: Exception | None = None
         self._remote, self._stopped = remote, threading.Event()
-        self._out, self._err = (_Stream(*one, self._stopped) for one in zip(files, begin, strict=True))
+        self._out, self._err = (_Stream(*one, self._stopped) for one in zip(files, offsets, strict=True))
         threading.Thread(target=self._follow, name=f"follow-{remote.job}", daemon=True).start()
 
     @property
@@ -129,9 +133,9 @@ class _Live:
         self.over.wait()
 
     def _follow(self) -> None:
-        begin = self.offsets
+        offsets = self.offsets
         try:
-            self._remote.tail(self._out.file, self._err.file, out_from=begin[0], err_from=begin[1], follow=True)
+            self._remote.tail(self._out.file, self._err.file, out_from=offsets[0], err_from=offsets[1], follow=True)
         except CloudgpuError:  # the next sync says what is wrong
             self.is_cut = True
         except _StopPrinting:
@@ -153,19 +157,19 @@ class _Stream:
         self._file, self.count, self._stopped = file, count, stopped
         self._poll: select.poll | None = None
         with suppress(OSError, AttributeError):  # a file in memory
-            number = file.fileno()
+            descriptor = file.fileno()
             self._poll = select.poll()
-            self._poll.register(number, select.POLLOUT)
+            self._poll.register(descriptor, select.POLLOUT)
         self.file = cast("IO[bytes]", self)  # it is only ever written to
 
     def write(self, data: Any) -> int:
-        """Write all of it, in pieces that a pipe takes at once. Raises _Stop, OSError."""
-        rest = memoryview(data)
-        while rest:
+        """Write all of it, in pieces that a pipe takes at once. Raises _StopPrinting, OSError."""
+        remaining = memoryview(data)
+        while remaining:
             self._wait()
-            written = self._file.write(rest[: select.PIPE_BUF] if self._poll else rest)
+            written = self._file.write(remaining[: select.PIPE_BUF] if self._poll else remaining)
             self.count += written
-            rest = rest[written:]
+            remaining = remaining[written:]
         return len(data)
 
     def flush(self) -> None:
@@ -184,12 +188,12 @@ def _copy_output(
 ) -> tuple[int, int]:
     directory = directory_of(session, job)
     ends = []
-    for stream, file, begin in zip(("out", "err"), files, offsets, strict=True):
+    for stream, file, start in zip(("out", "err"), files, offsets, strict=True):
         path = log_file(directory, attempt, stream)
-        end = begin
+        end = start
         if path.exists():
             with path.open("rb") as source:
-                source.seek(begin)
+                source.seek(start)
                 while data := source.read(1 << 16):
                     file.write(data)
                     end += len(data)
@@ -208,7 +212,7 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
     with JobReconciler(session, job.id, environ) as reconciler:
         while True:
             result = reconciler.reconcile()
-            if result.job.state not in _BEFORE or result.job.slurm_id is not None:
+            if result.job.state not in _STATES_BEFORE_START or result.job.slurm_id is not None:
                 return result.job
             if result.why and result.why != last_reason:
                 session.report(f"{job.name}: {result.why}")

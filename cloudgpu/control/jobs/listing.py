@@ -29,9 +29,9 @@ def find(session: Session, name: str) -> Job:
     Raises InstanceNotFound for one that there is not, with the name that was probably meant.
     """
     jobs, wanted = list(all_jobs(session).values()), name.removeprefix(PREFIX)
-    found = [job for job in jobs if wanted in (job.name, job.key, job.id)]
-    if found:
-        return next((job for job in found if job.is_living), found[-1])
+    matching = [job for job in jobs if wanted in (job.name, job.key, job.id)]
+    if matching:
+        return next((job for job in matching if job.is_living), matching[-1])
     known = dict.fromkeys(job.name for job in reversed(jobs))
     raise InstanceNotFound(
         f"No job is called {wanted!r}" + did_you_mean(closest_match(wanted, known), "."),
@@ -46,16 +46,16 @@ def is_known(session: Session, name: str) -> bool:
     return any(name in (job.name, job.key, job.id) for job in all_jobs(session).values())
 
 
-def attached(session: Session, request: RunRequest) -> Job | None:
+def find_same_living_job(session: Session, request: RunRequest) -> Job | None:
     """Return the living job that this request means by its name or key; None where it is a new one.
 
     Raises InvalidRequest where that job has another command, or name and key are those of two jobs.
     """
-    living = [job for job in all_jobs(session).values() if job.is_living]
-    by_key = next((job for job in living if request.key is not None and job.key == request.key), None)
-    by_name = next((job for job in living if request.named and job.name == request.name), None)
+    living_jobs = [job for job in all_jobs(session).values() if job.is_living]
+    by_key = next((job for job in living_jobs if request.key is not None and job.key == request.key), None)
+    by_name = next((job for job in living_jobs if request.is_named and job.name == request.name), None)
     job = by_key or by_name
-    if by_key is not None and request.named and by_key.name != request.name:
+    if by_key is not None and request.is_named and by_key.name != request.name:
         message = f"--key {request.key} is that of the job {by_key.name}, not of {request.name}."
         raise InvalidRequest(message, field="--key", value=request.key, next=f"Leave NAME out, or name {by_key.name}.")
     if job is not None and tuple(job.spec["argv"]) != request.argv:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, cast
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote_attempt import output_sizes_at
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.jobs.store import directory_of, log_file, the_job, times_file
+from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, times_file
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
@@ -36,18 +36,18 @@ def logs(
     Raises InstanceNotFound where this computer has no copy.
     """
     if follow and job.outcome is None:
-        return _Following(session, job, out, err, since).to_the_end()
-    found = _on_machine(session, job)
-    if found is None:
+        return _LogFollower(session, job, out, err, since).run()
+    location = _on_machine(session, job)
+    if location is None:
         print_copies(session, job, out, err, since=since)
         return job
-    print_copies(session, job, out, err, since=since, before=found[0].number, needed=False)
+    print_copies(session, job, out, err, since=since, before=location[0].number, is_required=False)
     try:
-        with _connect(session, job, found) as remote:
+        with _connect(session, job, location) as remote:
             remote.tail(out, err, since=None if since is None else since.timestamp())
-    except Unreachable as fault:
-        session.report(f"{fault.message} This is the copy that was last fetched.")
-        _print_attempt(session, job, found[0].number, out, err, since=since)
+    except Unreachable as error:
+        session.report(f"{error.message} This is the copy that was last fetched.")
+        _print_attempt(session, job, location[0].number, out, err, since=since)
     return job
 
 
@@ -59,11 +59,11 @@ def print_copies(
     *,
     since: datetime | None = None,
     before: int | None = None,
-    needed: bool = True,
+    is_required: bool = True,
 ) -> None:
     """Write the copies in this home, of attempts below `before`; of those that were over by `since`, nothing.
 
-    Raises InstanceNotFound where there is none, if one is `needed`.
+    Raises InstanceNotFound where there is none, if one is `is_required`.
     """
     directory, any_copy = directory_of(session, job), False
     for attempt in job.attempts:
@@ -73,7 +73,7 @@ def print_copies(
         is_over = is_over and not times_file(directory, attempt.number).exists()  # which knows it better
         if has_copy and not is_over and (before is None or attempt.number < before):
             _print_attempt(session, job, attempt.number, out, err, since=since)
-    if needed and not any_copy:
+    if is_required and not any_copy:
         raise _no_copy_error(job)
 
 
@@ -96,14 +96,14 @@ def _print_attempt(
         times = times_file(directory, number)
         if not times.exists() and log_file(directory, number, "out").exists():
             session.report("This copy does not say when each line was written: all of it is shown.")
-        out_by, err_by = output_sizes_at(times, since.timestamp())
-        starts = max(starts[0], out_by), max(starts[1], err_by)
-    for stream, to, start in zip(("out", "err"), (out, err), starts, strict=True):
+        out_start, err_start = output_sizes_at(times, since.timestamp())
+        starts = max(starts[0], out_start), max(starts[1], err_start)
+    for stream, target, start in zip(("out", "err"), (out, err), starts, strict=True):
         with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
             file.seek(start)
             while data := file.read(CHUNK):
-                to.write(data)
-            to.flush()
+                target.write(data)
+            target.flush()
 
 
 def _no_copy_error(job: Job) -> InstanceNotFound:
@@ -130,51 +130,51 @@ def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
 
 
 @contextmanager
-def _connect(session: Session, job: Job, at: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
+def _connect(session: Session, job: Job, location: tuple[Attempt, Machine]) -> Iterator[RemoteJob]:
     from cloudgpu.access.jobs.remote import RemoteJob
 
-    attempt, machine = at
+    attempt, machine = location
     with reached(session, machine) as connection:
         yield RemoteJob(connection, job.id, attempt.number)
 
 
-class _Following:
+class _LogFollower:
     """Follows a job over lost connections and further attempts, each byte once."""
 
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
-        self._out, self._err = _Counted(out), _Counted(err)
+        self._out, self._err = _CountingStream(out), _CountingStream(err)
         self._attempt, self._last_reported = 0, ""
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
-    def to_the_end(self) -> Job:
+    def run(self) -> Job:
         """Write the output until the command ends; return the job's state then."""
         while True:
-            job = the_job(self._session, self._id)
-            found = _on_machine(self._session, job)
+            job = job_by_id(self._session, self._id)
+            location = _on_machine(self._session, job)
             if job.outcome is not None:
                 self._print_rest(job)
                 return job
-            if found is None:
+            if location is None:
                 self._report(f"{job.name} is {job.state}")
-            elif self._tail(job, found) in ENDED_PHASES:
+            elif self._tail(job, location) in ENDED_PHASES:
                 return self._report_over()
             self._session.pause(POLL_EVERY_S)
 
-    def _tail(self, job: Job, found: tuple[Attempt, Machine]) -> Phase | None:
+    def _tail(self, job: Job, location: tuple[Attempt, Machine]) -> Phase | None:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
-        self._catch_up(job, found[0].number)
+        self._catch_up(job, location[0].number)
         try:
-            return self._tail_live(job, found)
+            return self._tail_live(job, location)
         except (WrongHostKey, LedgerUnavailable):
             raise
-        except (Unreachable, InstanceNotFound, ProviderUnavailable) as fault:
-            self._report(fault.message)
+        except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
+            self._report(error.message)
             return None
 
-    def _tail_live(self, job: Job, found: tuple[Attempt, Machine]) -> Phase:
+    def _tail_live(self, job: Job, location: tuple[Attempt, Machine]) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
-        with _connect(self._session, job, found) as remote:
+        with _connect(self._session, job, location) as remote:
             if self._since is not None and not self._skipped:
                 self._out.count, self._err.count = remote.offsets_at(self._since.timestamp())
                 self._skipped = True
@@ -187,15 +187,15 @@ class _Following:
         if number == self._attempt:
             return
         out, err = self._out.file, self._err.file
-        for one in range(max(1, self._attempt), number):
-            starts = (self._out.count, self._err.count) if one == self._attempt else (0, 0)
-            since = None if one == self._attempt and self._skipped else self._since
-            _print_attempt(self._session, job, one, out, err, starts=starts, since=since)
+        for earlier in range(max(1, self._attempt), number):
+            starts = (self._out.count, self._err.count) if earlier == self._attempt else (0, 0)
+            since = None if earlier == self._attempt and self._skipped else self._since
+            _print_attempt(self._session, job, earlier, out, err, starts=starts, since=since)
         self._attempt, self._out.count, self._err.count, self._skipped = number, 0, 0, False
 
     def _report_over(self) -> Job:
         """Return a job whose command is over on its machine: whoever watches writes that down."""
-        job = the_job(self._session, self._id)
+        job = job_by_id(self._session, self._id)
         if job.outcome is None:
             self._report(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
         return job
@@ -211,7 +211,7 @@ class _Following:
             self._last_reported = sentence
 
 
-class _Counted:
+class _CountingStream:
     """A stream that counts what was written to it: where to go on after a connection was lost."""
 
     def __init__(self, stream: IO[bytes]) -> None:

@@ -30,7 +30,7 @@ MAX_LENGTH = 500  # characters of a notice
 _SCRIPT = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
 
 
-def note_stall(
+def update_stall_alert(
     session: Session,
     job: Job,
     last_output_at: datetime | None,
@@ -43,20 +43,20 @@ def note_stall(
     `watch` does that.
     """
     now = session.clock()
-    moved = progress is not None and (job.progress is None or job.progress[:2] != progress)
-    seen = now if moved else last_output_at
-    since = stalled_since(job, seen)
-    silent = since is not None and stalled(job, seen, now)
-    finding = stalled_finding(job, since, now) if silent and since is not None else None
+    has_progressed = progress is not None and (job.progress is None or job.progress[:2] != progress)
+    last_activity_at = now if has_progressed else last_output_at
+    since = stalled_since(job, last_activity_at)
+    is_stalled = since is not None and stalled(job, last_activity_at, now)
+    finding = stalled_finding(job, since, now) if is_stalled and since is not None else None
     return record_finding(session, waits_key(job, "stalled"), finding)
 
 
-def note_secrets(session: Session, job: Job, missing: Sequence[str]) -> bool:
+def update_secret_alert(session: Session, job: Job, missing: Sequence[str]) -> bool:
     """Raise the alert that a job waits for secrets of these names, or clear it where there are none."""
     return record_finding(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
 
 
-def note_machine(session: Session, job: Job, why: str | None) -> bool:
+def update_machine_alert(session: Session, job: Job, why: str | None) -> bool:
     """Raise the alert that a job waits for a machine, or clear it where it has one (`why` is None)."""
     finding = None if why is None else machine_finding(job, why, waits_until(job, session.clock()))
     return record_finding(session, waits_key(job, "machine"), finding)
@@ -82,10 +82,10 @@ def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = Fa
     if command is None:
         return False
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return False
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def _command(title: str, text: str, environ: Mapping[str, str], *, urgent: bool) -> list[str] | None:

@@ -19,9 +19,9 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
 from cloudgpu.control.jobs.buckets.results import job_bucket
-from cloudgpu.control.jobs.deadline.choice import choice_of, noting_work
+from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
+from cloudgpu.control.jobs.slurm.events import foreign_job_events, read_record, slurm_state_event
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
-from cloudgpu.control.jobs.slurm.lines import in_slurm, read_record, recorded
 from cloudgpu.control.jobs.store import append, directory_of
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.clusters.layout import engine_files
@@ -30,12 +30,14 @@ from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import Choice, stored_work
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.remote_state import RemoteState
+from cloudgpu.core.jobs.steps import Step
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 NODE_QUERY_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
+PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 LOST_AFTER = timedelta(minutes=3)  # that a node which does not answer is held for lost, if it is
 
 
@@ -54,7 +56,9 @@ class JobObserver:
     ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     has_files: bool = False  # whether this computer could begin the job on another machine
-    noted_upload_at: float | None = None  # the last upload of which the ledger knows the work, by the machine's clock
+    recorded_upload_at: float | None = (
+        None  # the last upload of which the ledger knows the work, by the machine's clock
+    )
     deleted_ids: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
     nodes_queried_at: datetime | None = None  # when the other nodes of a gang were asked about
     node_silent_since: datetime | None = None  # since when the command is over, and one of them does not answer
@@ -96,7 +100,7 @@ class JobObserver:
         Their provider is asked now and then, and whenever the command does not run well: that may be why.
         """
         attempt = job.attempts[-1] if job.attempts else None
-        ids = () if attempt is None or machine is None else (one for one in attempt.members if one != machine.id)
+        ids = () if attempt is None or machine is None else (id_ for id_ in attempt.members if id_ != machine.id)
         nodes = tuple(filter(None, map(self.session.ledger.machine, ids)))
         now, remote = self.session.clock(), self.remote
         if not nodes or job.outcome is not None or job.attempt is None:
@@ -111,7 +115,7 @@ class JobObserver:
             return nodes, None
         return nodes, f"its command failed, and {silent_name} does not answer: it may be lost"
 
-    def _living_machine(self, job: Job) -> Machine:
+    def _require_machine(self, job: Job) -> Machine:
         """Return the machine of a step that is only taken where there is one."""
         machine = self._machine(job)
         if machine is None:
@@ -121,8 +125,8 @@ class JobObserver:
     def _refresh_machine(self, job: Job, machine: Machine) -> Machine:
         """Return a machine as its provider has it now; one whose launch was interrupted is settled first."""
         try:
-            found = settle_launch(self.session, job, machine)
-            return refresh(self.session, found) if found.provider_id and found.terminated_at is None else found
+            settled = settle_launch(self.session, job, machine)
+            return refresh(self.session, settled) if settled.provider_id and settled.terminated_at is None else settled
         except LedgerUnavailable:
             raise
         except CloudgpuError:
@@ -159,9 +163,9 @@ class JobObserver:
             line = lines.job_work_saved(job.id, job.attempts[-1].number, checkpoint, work_s, self.session.clock())
             self._append(line)
 
-        return noting_work(job, state, directory_of(self.session, job), write)
+        return recording_saved_work(job, state, directory_of(self.session, job), write)
 
-    def _note_stored_work(self, job: Job) -> None:
+    def _record_stored_work(self, job: Job) -> None:
         """Write how much of its work the bucket of a job with a deadline holds, where that is more than was known.
 
         Nothing where the bucket cannot be read: then less counts as done than is.
@@ -179,22 +183,44 @@ class JobObserver:
         if work is not None and work[1] > (0.0 if job.saved is None else job.saved.work_s):
             self._append(lines.job_work_saved(job.id, len(job.attempts), *work))
 
-    def _note_upload(self, job: Job, state: RemoteState) -> None:
+    def _record_upload(self, job: Job, state: RemoteState) -> None:
         """Note what an upload has brought that was not there at the last sync."""
         uploaded_at = None if state.storing is None else state.storing.at
-        if uploaded_at is not None and uploaded_at != self.noted_upload_at:
-            self._note_stored_work(job)
-            self.noted_upload_at = uploaded_at
+        if uploaded_at is not None and uploaded_at != self.recorded_upload_at:
+            self._record_stored_work(job)
+            self.recorded_upload_at = uploaded_at
 
-    def _note_engine(self, job: Job, state: RemoteState) -> None:
+    def _record_slurm_state(self, job: Job, state: RemoteState) -> None:
         """Write where a job is in Slurm, where that is not known."""
         slurm = job.in_slurm
         if slurm is None or state.engine is None or not job.attempts:
             return
         nodes = filter(None, map(self.session.ledger.machine, slurm["members"]))
-        line = in_slurm(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
+        line = slurm_state_event(job, state.engine, {one.name: one.id for one in nodes}, self.session.clock())
         if line is not None:
             self._append(line)
+
+    def _record_progress(self, job: Job, remote: RemoteState) -> None:
+        """Write the progress that a command reports, if it is new and the last line of it is old enough."""
+        progress, now = remote.progress, self.session.clock()
+        if progress is None or (job.progress is not None and job.progress[:2] == progress):
+            return
+        if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
+            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *progress, now))
+
+    def _end_event(self, job: Job, step: Step) -> Draft:
+        """Return the line that a job is over, with the outcome of this step and the exit of its command."""
+        exit_seen, number = step.exit, len(job.attempts)
+        remote = self.remote
+        ended_at = (
+            self.session.clock() if exit_seen is None else remote_results.not_after_now(self.session, exit_seen.ended)
+        )
+        if exit_seen is not None and remote is not None:
+            ended_at = self._at(remote, exit_seen.ended)
+        outcome = (step.outcome or State.FAILED).value
+        status, signal = (None, None) if exit_seen is None else (exit_seen.status, exit_seen.signal)
+        exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
+        return lines.job_ended(job.id, number, outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _record_foreign_jobs(self, job: Job) -> None:
         """Write what people gave to the cluster's Slurm themselves, by the record on node 0."""
@@ -202,8 +228,8 @@ class JobObserver:
             one for one in map(self.session.ledger.machine, job.in_slurm["members"] if job.in_slurm else ()) if one
         ]
         if nodes and self.connection is not None:
-            found = recorded(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
-            self.session.ledger.append(list(found))
+            drafts = foreign_job_events(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
+            self.session.ledger.append(list(drafts))
 
     def _dequeue_from_slurm(self, job: Job) -> None:
         """Take a job out of the queue that is given up while Slurm has it still."""

@@ -21,8 +21,8 @@ from cloudgpu.control.jobs.deadline.plan import PlannedDeadline, plan_deadline
 from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, host_visible_options
 from cloudgpu.control.jobs.remote_results import check_volume_attached
-from cloudgpu.control.jobs.slurm.place import slurm_of, slurm_of_gang
-from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, read_measured, snapshots, the_job
+from cloudgpu.control.jobs.slurm.submission import gang_slurm_record, slurm_record
+from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, job_by_id, read_measured, snapshots
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session, all_jobs
@@ -124,8 +124,8 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
 def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
     """Return what is asked of the Slurm of a machine that is there, or of the machines that are launched as one."""
     if machine is not None:
-        return slurm_of(session, machine, request)
-    return slurm_of_gang(request) if request.slurm.nodes > 1 else None
+        return slurm_record(session, machine, request)
+    return gang_slurm_record(request) if request.slurm.nodes > 1 else None
 
 
 def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
@@ -143,8 +143,8 @@ def _traffic_prices(
     What goes to a bucket is priced apart (`_results_traffic`): there the catalogue's price depends on where that is.
     """
     if prepared is not None:
-        item = prepared.plan.offer.available
-        traffic_prices, provider, region = item.traffic, item.provider, item.region
+        available = prepared.plan.offer.available
+        traffic_prices, provider, region = available.traffic, available.provider, available.region
     elif machine is not None:
         traffic_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
         provider, region = machine.provider, machine.region
@@ -174,17 +174,17 @@ def _results_traffic(session: Session, spec: JobSpec, location: tuple[str, str])
 
 def _notice_fit(session: Session, request: RunRequest, prepared: Prepared | None) -> SpotNoticeFit | None:
     """Return what fits the notice of a spot machine, by what earlier jobs copied from its type to this computer."""
-    item = None if prepared is None else prepared.plan.offer.available
-    if item is None or item.market is not Market.SPOT:
+    available = None if prepared is None else prepared.plan.offer.available
+    if available is None or available.market is not Market.SPOT:
         return None
     rate = last_checkpoint = None
     for job in islice(reversed(all_jobs(session).values()), MAX_COMPARED):
         measured = read_measured(directory_of(session, job))
-        if rate is None and measured.bytes_per_s is not None and _ran_on(session, job, item):
+        if rate is None and measured.bytes_per_s is not None and _ran_on(session, job, available):
             rate = measured.bytes_per_s
         if last_checkpoint is None and (job.name == request.name or tuple(job.spec["argv"]) == request.argv):
             last_checkpoint = None if measured.checkpoint_bytes is None else (measured.checkpoint_bytes, job.name)
-    return fit_of(item.provider, rate, item.instance_type, *(last_checkpoint or (None, "")))
+    return fit_of(available.provider, rate, available.instance_type, *(last_checkpoint or (None, "")))
 
 
 def _ran_on(session: Session, job: Job, item: Available) -> bool:
@@ -225,15 +225,19 @@ def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOption
     if max_cost is None or cost.nanos <= max_cost.nanos:
         return prepared, launch
     minutes = plan.request.renew_s * max_cost.nanos // cost.nanos // 60
-    span = timedelta(minutes=max(1, minutes)) + COST_GRACE
+    longest = timedelta(minutes=max(1, minutes)) + COST_GRACE
     lease = timedelta(seconds=plan.request.lease_s)
-    bounded: UpOptions = {**launch, "renew_until": _duration_text(span), "lease": _duration_text(min(lease, span))}
+    bounded: UpOptions = {
+        **launch,
+        "renew_until": _duration_text(longest),
+        "lease": _duration_text(min(lease, longest)),
+    }
     return prepare(session, parse_request(**bounded)), bounded
 
 
-def _duration_text(span: timedelta) -> str:
+def _duration_text(duration: timedelta) -> str:
     """Return a span as somebody types it."""
-    return f"{span // timedelta(seconds=1)}s"
+    return f"{duration // timedelta(seconds=1)}s"
 
 
 def _spec(
@@ -352,7 +356,7 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
             check_free(planned.machine, jobs)
         line = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
         append(session, id_, [line])
-    job = the_job(session, id_)
+    job = job_by_id(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job
 

@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -54,15 +54,15 @@ class ForwardedPorts:
                     self._ended.wait(RETRY_S)
                 self._ended.wait(POLL_S)
 
-    def _forward(self, session: Session, machine: str) -> None:
+    def _forward(self, session: Session, machine_id: str) -> None:
         """Forward all ports to one machine until the job runs there no more."""
-        row = session.ledger.machine(machine)
-        if row is None:
+        machine = session.ledger.machine(machine_id)
+        if machine is None:
             return
         with ExitStack() as tunnels:
-            for port, own in open_ports(session.target(row), self._ports, tunnels):
-                self._session.report(f"port {port} of the job: http://127.0.0.1:{own}")
-            while not self._ended.wait(POLL_S) and _runs_on(session, self._id) == machine:
+            for port, local_port in open_ports(session.target(machine), self._ports, tunnels):
+                self._session.report(f"port {port} of the job: http://127.0.0.1:{local_port}")
+            while not self._ended.wait(POLL_S) and _runs_on(session, self._id) == machine_id:
                 pass
 
 
@@ -73,13 +73,13 @@ def open_ports(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list
     """
     from cloudgpu.access.tunnel.tunnel import Tunnel
 
-    made = [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port))) for port in ports]
-    return [(port, tunnel.port) for port, tunnel in made]
+    opened = [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port))) for port in ports]
+    return [(port, tunnel.port) for port, tunnel in opened]
 
 
 def _runs_on(session: Session, id_: str) -> str | None:
     """Return the id of the machine on which a job's command runs; None where it does not."""
-    job = the_job(session, id_)
+    job = job_by_id(session, id_)
     attempt = job.attempt
-    runs = attempt is not None and attempt.began_at is not None and job.outcome is None
-    return attempt.machine if attempt is not None and runs else None
+    is_running = attempt is not None and attempt.began_at is not None and job.outcome is None
+    return attempt.machine if attempt is not None and is_running else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.access.computer import hostname
-from cloudgpu.control.jobs import remote_results
+from cloudgpu.control.jobs import ending, remote_results
 from cloudgpu.control.jobs.attempt import (
     check_files,
     launch_attempt,
@@ -26,20 +26,18 @@ from cloudgpu.control.jobs.attempt import (
     start,
 )
 from cloudgpu.control.jobs.deadline.choice import noticed_at
-from cloudgpu.control.jobs.ending import close_job, fetch, not_fetched, not_taken, resume, stop, terminate
 from cloudgpu.control.jobs.inputs.env_file import secret_values
-from cloudgpu.control.jobs.notices import note_machine, note_secrets, note_stall, show_end
+from cloudgpu.control.jobs.notices import show_end, update_machine_alert, update_secret_alert, update_stall_alert
 from cloudgpu.control.jobs.observer import JobObserver
 from cloudgpu.control.jobs.slurm.gang import ended_nodes, is_living, machine_assigned_events, nodes_of, terminate_gang
-from cloudgpu.control.jobs.store import directory_of, restore_missing_events, the_job
+from cloudgpu.control.jobs.store import directory_of, job_by_id, restore_missing_events
 from cloudgpu.control.lifecycle.lease import set_hold
 from cloudgpu.control.session.guarding import NO_GUARD_OPTION
 from cloudgpu.control.spot.history import record_interruption
 from cloudgpu.core.events import job_lines as lines
-from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, REQUEUE_SOON, ReconcileResult, waiting_text
-from cloudgpu.core.jobs.remote_state import Phase, RemoteState
+from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.core.jobs.steps import JobAction, ObservedState, Step, next_step, no_machine
 from cloudgpu.core.jobs.waiting import gives_up
 from cloudgpu.core.model.machine import Machine
@@ -55,7 +53,6 @@ from cloudgpu.errors import (
     Unreachable,
 )
 
-PROGRESS_EVERY = timedelta(minutes=10)  # how often progress is a line of the ledger
 GRACE_S, SLURM_GRACE_S = 10.0, 120.0  # that a command has to end, and that Slurm has to end a job
 MAX_STEPS = 50  # in one go: more would be a circle
 
@@ -74,10 +71,10 @@ class JobReconciler(JobObserver):
                 return self._reconcile()
         except LedgerUnavailable:
             raise
-        except ProviderUnavailable as other:
-            if other.field != "lock":
+        except ProviderUnavailable as error:
+            if error.field != "lock":
                 raise
-            return ReconcileResult(the_job(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
+            return ReconcileResult(job_by_id(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:
         self.remote, self.unfetched, self.sold_out = None, False, False
@@ -85,7 +82,7 @@ class JobReconciler(JobObserver):
             restore_missing_events(self.session, self.id)
             self.ledger_completed = True
         for _ in range(MAX_STEPS):
-            job = the_job(self.session, self.id)
+            job = job_by_id(self.session, self.id)
             step = next_step(job, self._observed_state(job), self.session.clock())
             result = self._execute(job, step)
             if result is not None:
@@ -134,7 +131,7 @@ class JobReconciler(JobObserver):
         try:
             if step.kept_until is not None:
                 return self._hold_machine(job, step, step.kept_until)
-            action: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_{step.do}")
+            action: Callable[[Job, Step], ReconcileResult | None] = getattr(self, f"_execute_{step.do}")
             return action(job, step)
         except LedgerUnavailable:
             raise
@@ -150,25 +147,35 @@ class JobReconciler(JobObserver):
 
     def _hold_machine(self, job: Job, step: Step, until: datetime) -> ReconcileResult:
         """Hold the machine of a failed job, so that no idle time ends it before somebody looks."""
-        machine = self._living_machine(job)
+        machine = self._require_machine(job)
         if machine.hold_until is None or from_iso(machine.hold_until) < until.replace(microsecond=0):
             set_hold(self.session, machine, until, is_by_user=False)  # it asks for no more than the job had agreed to
         return ReconcileResult(job, step.why, REQUEUE_LATER, self.remote, kept_until=until)
 
-    def _schedule(self, job: Job, step: Step) -> None:
+    def _execute_schedule(self, job: Job, step: Step) -> None:
+        """Record the next attempt: with a new launch key, or on the machine of the last one where that can go on."""
         snapshot_of(self.session, job)  # who cannot begin it launches nothing for it
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
-        number, last = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
+        number, last_attempt = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
         machine = job.spec["machine"]
         key = None if machine is not None else f"{job.id}-{number}"
-        old = None if last is None or last.machine is None else self.session.ledger.machine(last.machine)
-        if last is not None and old is not None and old.terminated_at is None and not _is_stopped(old):
-            machine, key = old.id, last.key  # it is tried again where it was
-        elif old is not None and key is not None:
-            self._terminate_interrupted(job, old)
-        market = market_of(step) if machine is None else retry_market(job, old)
+        last_machine = (
+            None
+            if last_attempt is None or last_attempt.machine is None
+            else self.session.ledger.machine(last_attempt.machine)
+        )
+        if (
+            last_attempt is not None
+            and last_machine is not None
+            and last_machine.terminated_at is None
+            and not _is_stopped(last_machine)
+        ):
+            machine, key = last_machine.id, last_attempt.key  # it is tried again where it was
+        elif last_machine is not None and key is not None:
+            self._terminate_interrupted(job, last_machine)
+        market = market_of(step) if machine is None else retry_market(job, last_machine)
         self._append(lines.job_placed(job.id, number, self.session.clock(), key=key, machine=machine, market=market))
         self.remote = None  # what was seen was another attempt
 
@@ -184,10 +191,11 @@ class JobReconciler(JobObserver):
             self.session.report(f"{job.name}: {error.message}")
 
     def _terminate_gang(self, job: Job, machine: Machine) -> None:
-        terminate(self.session, job, machine)
+        ending.terminate(self.session, job, machine)
         self.deleted_ids.update(one.id for one in nodes_of(self.session, machine))
 
-    def _launch(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_launch(self, job: Job, _step: Step) -> ReconcileResult | None:
+        """Launch the machine of the open attempt, and record it."""
         attempt = job.attempts[-1]
         try:
             check_files(self.session, job, attempt)  # whoever placed it has died, and may have been another computer
@@ -200,7 +208,7 @@ class JobReconciler(JobObserver):
         else:
             self._append(*machine_assigned_events(self.session, job, attempt, machine, self.session.clock()))
         if job.waits is not None or job.deadline is not None or any(one.nothing_made for one in job.attempts):
-            note_machine(self.session, job, None)
+            update_machine_alert(self.session, job, None)
         return None
 
     def _handle_launch_error(self, job: Job, error: CloudgpuError) -> ReconcileResult:
@@ -219,25 +227,21 @@ class JobReconciler(JobObserver):
             self._append(*machine_assigned_events(self.session, job, attempt, machine, now))
             if machine.gang is not None and isinstance(error, InvalidRequest):  # no other gang would have Slurm
                 self._append(self._end_event(job, Step(JobAction.END, error.message, State.NOT_LAUNCHED)))
-            note_machine(self.session, job, None)
+            update_machine_alert(self.session, job, None)
         elif job.deadline is not None and isinstance(error, (NoCapacity, QuotaExceeded)) and not is_given_up:
             return self._requeue_sold_out(job, attempt, error)
         elif attempt.number == 1 and is_final:
-            given_up = is_given_up and job.deadline is not None
-            end_step = (
-                no_machine(job, error.message, now)
-                if given_up
-                else Step(JobAction.END, error.message, State.NOT_LAUNCHED)
-            )
+            not_launched = Step(JobAction.END, error.message, State.NOT_LAUNCHED)
+            end_step = no_machine(job, error.message, now) if is_given_up and job.deadline is not None else not_launched
             self._append(self._end_event(job, end_step))
-            self._append(*close_job(self.session, the_job(self.session, self.id), None, error.message))
+            self._append(*ending.close_job(self.session, job_by_id(self.session, self.id), None, error.message))
             raise error
         elif is_given_up or (isinstance(error, (BudgetRefused, InvalidRequest)) and error.field != NO_GUARD_OPTION):
             self._append(self._end_event(job, no_machine(job, error.message, now)))
         else:
             self._append(lines.job_waits(job.id, attempt.number, error.message, now))
-            note_machine(self.session, the_job(self.session, self.id), error.message)
-        return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
+            update_machine_alert(self.session, job_by_id(self.session, self.id), error.message)
+        return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
     def _requeue_sold_out(self, job: Job, attempt: Attempt, error: CloudgpuError) -> ReconcileResult:
         """Return that a job with a deadline chooses anew at the next run; people hear of it if on demand is gone."""
@@ -245,57 +249,57 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_SOON, None, error)
         if attempt.waits is None:
             self._append(lines.job_waits(job.id, attempt.number, error.message, self.session.clock()))
-        note_machine(self.session, job, error.message)
-        return ReconcileResult(the_job(self.session, self.id), error.message, REQUEUE_LATER, None, error)
+        update_machine_alert(self.session, job, error.message)
+        return ReconcileResult(job_by_id(self.session, self.id), error.message, REQUEUE_LATER, None, error)
 
-    def _start(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_start(self, job: Job, _step: Step) -> ReconcileResult | None:
         try:
             values = secret_values(job.spec, self.environ)
         except InvalidRequest as error:
             missing = [name for name in job.spec["secrets"] if name not in self.environ]
-            note_secrets(self.session, job, missing)
+            update_secret_alert(self.session, job, missing)
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
-            note_secrets(self.session, job, ())
-        self.remote = start(self.session, job, self.at(job, self._living_machine(job)), values, self._append)
+            update_secret_alert(self.session, job, ())
+        self.remote = start(self.session, job, self.at(job, self._require_machine(job)), values, self._append)
         return None
 
-    def _watch(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:
+        """Record what the running command does, and copy what it wrote where that is due."""
         remote, attempt = self.remote, job.attempts[-1]
         if remote is None:
             return None
         if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
-            at = self._at(remote, remote.started)
-            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
-        self._note_engine(job, remote)
-        self._note_progress(job, remote)
+            began_at = self._at(remote, remote.started)
+            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
+        self._record_slurm_state(job, remote)
+        self._record_progress(job, remote)
         if job.spec["stall_s"] is not None:
-            last = remote.last_output
-            note_stall(self.session, job, None if last is None else datetime.fromtimestamp(last, UTC), remote.progress)
+            last_output = remote.last_output
+            update_stall_alert(
+                self.session,
+                job,
+                None if last_output is None else datetime.fromtimestamp(last_output, UTC),
+                remote.progress,
+            )
         machine = self._machine(job)
         if machine is not None:
             with self._recording_work(job, remote):
                 remote_results.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
-            self._note_upload(job, remote)
-        return ReconcileResult(the_job(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
+            self._record_upload(job, remote)
+        return ReconcileResult(job_by_id(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
-    def _note_progress(self, job: Job, remote: RemoteState) -> None:
-        progress, now = remote.progress, self.session.clock()
-        if progress is None or (job.progress is not None and job.progress[:2] == progress):
-            return
-        if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
-            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *progress, now))
-
-    def _cancel(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult | None:
+        """Record that the job is to end, and have its command killed."""
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
-        machine = self._living_machine(job)
+        machine = self._require_machine(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
         self.at(job, machine).cancel(outcome, grace_s=grace)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
-    def _move(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_move(self, job: Job, step: Step) -> ReconcileResult | None:
         """End the machine under the command: first the command, then a last copy, then the machine, proved."""
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
@@ -305,7 +309,7 @@ class JobReconciler(JobObserver):
             return None
         if not attempt.move.interrupted:
             snapshot_of(self.session, job)  # who cannot begin it elsewhere does not end it here
-        machine = self._living_machine(job)
+        machine = self._require_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
                 if request_end_before_move(self.at(job, machine), self.remote, now - attempt.move.at):
@@ -320,13 +324,14 @@ class JobReconciler(JobObserver):
         self.remote = None
         return None
 
-    def _retry(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_retry(self, job: Job, step: Step) -> ReconcileResult | None:
+        """Copy what the attempt wrote and record that it is over; the next step is another attempt."""
         machine, now = self._machine(job), self.session.clock()
         if machine is not None and machine.state == "running" and self.remote is not None:
             wait_reason = self._last_copy(job, machine, self.remote)
             if wait_reason is not None:
                 return ReconcileResult(job, wait_reason, timedelta(seconds=1), self.remote)
-        self._note_stored_work(job)
+        self._record_stored_work(job)
         attempt, status = job.attempts[-1], None if step.exit is None else step.exit.status
         if machine is not None and step.interrupted:
             for one in nodes_of(self.session, machine):
@@ -334,68 +339,63 @@ class JobReconciler(JobObserver):
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
         moved: lines.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
-        also, of = "nothing_made" if step.nothing_made else moved, (job.id, attempt.number, now)
-        self._append(lines.job_try_ended(*of, interrupted=step.interrupted, status=status, why=step.why, also=also))
+        end_kind, attempt_args = "nothing_made" if step.nothing_made else moved, (job.id, attempt.number, now)
+        self._append(
+            lines.job_try_ended(*attempt_args, interrupted=step.interrupted, status=status, why=step.why, also=end_kind)
+        )
         if step.nothing_made and len(job.attempts) > 1 and job.attempts[-2].nothing_made:
-            note_machine(self.session, the_job(self.session, job.id), f"{step.why[0].upper()}{step.why[1:]}.")
+            update_machine_alert(self.session, job_by_id(self.session, job.id), f"{step.why[0].upper()}{step.why[1:]}.")
         self.remote = None
         return None
 
-    def _end(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_end(self, job: Job, step: Step) -> ReconcileResult | None:
+        """Record that the job is over, with its outcome."""
         remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
-            at = self._at(remote, remote.started)
-            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, at))
+            began_at = self._at(remote, remote.started)
+            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
         elif remote is None and self.results is not None:
             self._append(*remote_results.started_events(self.session, job, self.results))
         if remote is not None:
-            self._note_engine(job, remote)
-        recorded = None if job.progress is None else job.progress[:2]
-        if remote is not None and remote.progress is not None and remote.progress != recorded:
+            self._record_slurm_state(job, remote)
+        recorded_progress = None if job.progress is None else job.progress[:2]
+        if remote is not None and remote.progress is not None and remote.progress != recorded_progress:
             self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
         self._append(self._end_event(job, step))
         return None
 
-    def _end_event(self, job: Job, step: Step) -> Draft:
-        exit_seen, number = step.exit, len(job.attempts)
-        remote = self.remote
-        at = self.session.clock() if exit_seen is None else remote_results.not_after_now(self.session, exit_seen.ended)
-        if exit_seen is not None and remote is not None:
-            at = self._at(remote, exit_seen.ended)
-        outcome = (step.outcome or State.FAILED).value
-        status, signal = (None, None) if exit_seen is None else (exit_seen.status, exit_seen.signal)
-        exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
-        return lines.job_ended(job.id, number, outcome, at, **exit_, why=step.why)  # type: ignore[arg-type]
-
-    def _fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
-        machine = self._living_machine(job)
+    def _execute_fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
+        """Bring the results of the ended command here, or see to it that they reach their bucket."""
+        machine = self._require_machine(job)
         try:
-            line = fetch(self.session, job, machine, lambda: self.at(job, machine))
+            line = ending.fetch_results(self.session, job, machine, lambda: self.at(job, machine))
             if line is None:
                 return ReconcileResult(job, "its results are being uploaded", timedelta(seconds=1))
             self._append(line)
         except LedgerUnavailable:
             raise
         except CloudgpuError as error:
-            self._append(*not_taken(self.session, job, error))
+            self._append(*ending.cannot_store_results_events(self.session, job, error))
             self.unfetched = True
             if next_step(job, self._observed_state(job), self.session.clock()).do is not JobAction.STOP:
                 raise
         return None
 
-    def _record_stored(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_record_stored(self, job: Job, _step: Step) -> ReconcileResult | None:
+        """Record that the results are whole in their bucket."""
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
-        remote = (lambda: self.at(job, self._living_machine(job))) if runs else None
+        remote = (lambda: self.at(job, self._require_machine(job))) if runs else None
         if self.results is not None:
             self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
         return None
 
-    def _resume(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine, now = self._living_machine(job), self.session.clock()
+    def _execute_resume(self, job: Job, step: Step) -> ReconcileResult | None:
+        """Start the stopped machine again, to fetch the results that are on it."""
+        machine, now = self._require_machine(job), self.session.clock()
         line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
         try:
-            resume(self.session, job, machine)
+            ending.resume(self.session, job, machine)
         except (NoCapacity, QuotaExceeded):  # nothing was started, so it does not count
             self.sold_out = True
             if next_step(job, self._observed_state(job), now).do is JobAction.RESUME:
@@ -408,19 +408,20 @@ class JobReconciler(JobObserver):
         self._append(line)
         return None
 
-    def _stop(self, job: Job, step: Step) -> ReconcileResult | None:
-        machine = self._living_machine(job)
+    def _execute_stop(self, job: Job, step: Step) -> ReconcileResult | None:
+        machine = self._require_machine(job)
         self.close()
-        stop(self.session, job, machine, step.why)
-        self._append(not_fetched(self.session, job, step.why))
+        ending.stop(self.session, job, machine, step.why)
+        self._append(ending.results_not_fetched_event(self.session, job, step.why))
         return None
 
-    def _terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
         self.close()
-        self._terminate_gang(job, self._living_machine(job))
+        self._terminate_gang(job, self._require_machine(job))
         return None
 
-    def _close(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_close(self, job: Job, step: Step) -> ReconcileResult | None:
+        """Clean up after the job and write its last line."""
         machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
@@ -431,11 +432,11 @@ class JobReconciler(JobObserver):
                 remote = self.at(job, machine)
                 self._dequeue_from_slurm(job)
                 self._record_foreign_jobs(job)
-        self._append(*close_job(self.session, job, remote, step.why))
-        show_end(self.session, the_job(self.session, self.id), self.environ)
+        self._append(*ending.close_job(self.session, job, remote, step.why))
+        show_end(self.session, job_by_id(self.session, self.id), self.environ)
         return None
 
-    def _observe(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_observe(self, job: Job, _step: Step) -> ReconcileResult | None:
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 

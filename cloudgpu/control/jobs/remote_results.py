@@ -31,7 +31,7 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable, Un
 
 NOTICED_EVERY_S = 20.0  # between two copies from a machine that is about to be taken
 NO_HOST = ""  # the host of results that are on no computer
-_RUNS = ("pending", "running", "stopping", "unknown")
+_MAYBE_RUNNING_STATES = ("pending", "running", "stopping", "unknown")
 
 
 def stores_remotely(job: Job) -> bool:
@@ -44,7 +44,9 @@ def find_stored_results(session: Session, job: Job, machine: Machine | None) -> 
 
     Asked only where that decides something: the command is over, or its machine does not run.
     """
-    is_needed = job.attempts and (job.outcome is not None or (machine is not None and machine.state not in _RUNS))
+    is_needed = job.attempts and (
+        job.outcome is not None or (machine is not None and machine.state not in _MAYBE_RUNNING_STATES)
+    )
     if not is_needed or job.closed_at is not None or (job.fetched is not None and job.fetched.whole):
         return None, None
     try:
@@ -56,33 +58,33 @@ def find_stored_results(session: Session, job: Job, machine: Machine | None) -> 
         return None, f"Cannot read the job's results in {job.spec['results_to']}: {error.message}"
 
 
-def keep_storing(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> None:
+def keep_storing(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> None:
     """Have the machine upload: with a form, where it has none that is good for long, or nobody uploads.
 
     Raises Unreachable, and what keeps a form from being signed.
     """
-    storing = seen.storing
+    storing = state.storing
     is_done = storing is not None and storing.final
-    is_valid = storing is not None and storing.is_good(seen.now, RENEWED_S)
+    is_valid = storing is not None and storing.is_good(state.now, RENEWED_S)
     bucket = None if is_done or is_valid else job_bucket(session, job)
     if bucket is not None:
         send_presigned_post(bucket, job, remote)
 
 
-def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], seen: RemoteState) -> None:
+def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], state: RemoteState) -> None:
     """Copy what a running job has written, where it is time to: `--every`, and often once its machine is to be taken.
 
     Where results go elsewhere, see to their uploads, and copy the output alone. Raises Unreachable, InvalidRequest.
     """
     directory, now = directory_of(session, job), session.clock().timestamp()
-    last, began = last_sync(directory), job.attempts[-1].began_at
-    elapsed_from = last if last is not None else (began.timestamp() if began else now)
-    due = now - elapsed_from >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if seen.notice else job.spec["every_s"])
+    last, began_at = last_sync(directory), job.attempts[-1].began_at
+    elapsed_from = last if last is not None else (began_at.timestamp() if began_at else now)
+    is_due = now - elapsed_from >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if state.notice else job.spec["every_s"])
     if stores_remotely(job):
-        keep_storing(session, job, remote(), seen)
-    if due and not stores_remotely(job):
+        keep_storing(session, job, remote(), state)
+    if is_due and not stores_remotely(job):
         sync(remote(), directory, now)
-    elif due or (last is None and stores_remotely(job)):
+    elif is_due or (last is None and stores_remotely(job)):
         fetch_output(remote(), directory)
         record_sync(directory, now)
         bucket = job_bucket(session, job)
@@ -90,7 +92,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], see
             prune_replaced(bucket, len(job.attempts))
 
 
-def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) -> str | None:
+def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> str | None:
     """Copy what this attempt wrote, before the next one. Return what the next attempt must wait for, or None.
 
     For uploads to a bucket no longer than `--results-wait` after the end of the command; with a deadline, no longer
@@ -100,13 +102,13 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, seen: RemoteState) 
         sync(remote, directory_of(session, job), session.clock().timestamp())
         return None
     fetch_output(remote, directory_of(session, job))
-    exit_seen = seen.exit
+    exit_seen = state.exit
     if lists.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
         return None
-    is_late = seen.now - exit_seen.ended > last_upload_s(job)
-    if is_late or (seen.storing is not None and seen.storing.final):
+    is_late = state.now - exit_seen.ended > last_upload_s(job)
+    if is_late or (state.storing is not None and state.storing.final):
         return None
-    keep_storing(session, job, remote, seen)
+    keep_storing(session, job, remote, state)
     return "what it wrote is being uploaded"
 
 
@@ -119,16 +121,16 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     if lists.bucket_of(job.spec["results_to"]) is None:
         result = remote.call("sync_results")
         return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
-    seen = remote.state()
-    keep_storing(session, job, remote, seen)
-    if seen.storing is not None and seen.storing.error:
-        message = f"The results of {job.name} do not reach {job.spec['results_to']}: {seen.storing.error}."
+    state = remote.state()
+    keep_storing(session, job, remote, state)
+    if state.storing is not None and state.storing.error:
+        message = f"The results of {job.name} do not reach {job.spec['results_to']}: {state.storing.error}."
         raise Unreachable(message, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
     return None
 
 
 def bucket_results_fetched(
-    session: Session, job: Job, found: StoredResults, remote: Callable[[], RemoteJob] | None
+    session: Session, job: Job, stored_results: StoredResults, remote: Callable[[], RemoteJob] | None
 ) -> list[Draft]:
     """Return the line that results are whole in their bucket; what is there beside them is removed.
 
@@ -141,18 +143,18 @@ def bucket_results_fetched(
             fetch_output(remote(), directory)
     if bucket is not None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fetch_stored_output(bucket, found, lambda stream: log_file(directory, found.attempt, stream))
-        clear(bucket, found, session.report)
-    return [_fetched_event(session, job, len(found.results.files), found.bytes, whole=True)]
+        fetch_stored_output(bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream))
+        clear(bucket, stored_results, session.report)
+    return [_fetched_event(session, job, len(stored_results.results.files), stored_results.bytes, whole=True)]
 
 
-def started_events(session: Session, job: Job, found: StoredResults) -> list[Draft]:
+def started_events(session: Session, job: Job, stored_results: StoredResults) -> list[Draft]:
     """Return the line that a command began, where only its bucket says so."""
     attempt = job.attempts[-1]
-    if attempt.began_at is not None or found.started is None:
+    if attempt.began_at is not None or stored_results.started is None:
         return []
-    at = not_after_now(session, found.started)
-    return [lines.job_began(job.id, attempt.number, found.setup_s, at)]
+    at = not_after_now(session, stored_results.started)
+    return [lines.job_began(job.id, attempt.number, stored_results.setup_s, at)]
 
 
 def not_after_now(session: Session, moment: float) -> datetime:
@@ -190,10 +192,10 @@ def _fetched_event(session: Session, job: Job, files: int, size: int, *, whole: 
     return lines.job_results_fetched(job.id, files, size, location, NO_HOST, now, whole=whole, why=why)
 
 
-def check_volume_attached(machine: Machine, named: Mapping[str, str | None]) -> None:
-    """Raise InvalidRequest for a volume that a machine which is there does not have; `named` has places by option."""
+def check_volume_attached(machine: Machine, sources_by_option: Mapping[str, str | None]) -> None:
+    """Raise InvalidRequest for a volume that is not attached to an existing machine; each option names its source."""
     attached = machine.setup.volume if machine.setup is not None else None
-    for option, source in named.items():
+    for option, source in sources_by_option.items():
         volume = lists.volume_of(source)
         if volume is not None and (attached is None or attached.name != volume):
             raise InvalidRequest(

@@ -117,8 +117,8 @@ def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
     if not source.is_dir() and not (job_directory / "place").exists():
         return None
     target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _files(source)])
-    found = list(_files(target))
-    return target, len(found), sum(one.lstat().st_size for one in found)
+    delivered = list(_files(target))
+    return target, len(delivered), sum(one.lstat().st_size for one in delivered)
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -131,7 +131,7 @@ def _move(path: Path, target: Path) -> None:
     try:
         path.replace(target)
     except OSError:
-        part = target.with_name(f".{target.name}.part")
-        shutil.copy2(path, part, follow_symlinks=False)
-        part.replace(target)
+        partial = target.with_name(f".{target.name}.part")
+        shutil.copy2(path, partial, follow_symlinks=False)
+        partial.replace(target)
         path.unlink()

@@ -22,36 +22,38 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 PREFIX = "job-"  # of the id of every job
 
 
-def the_job(session: Session, job: str) -> Job:
+def job_by_id(session: Session, job_id: str) -> Job:
     """Return the job with this id; raise InstanceNotFound where the ledger has none such."""
-    found = all_jobs(session).get(job)
+    found = all_jobs(session).get(job_id)
     if found is None:
-        raise InstanceNotFound(f"No job has the id {job}.", field="NAME", value=job, next="See: cloudgpu jobs --all")
+        raise InstanceNotFound(
+            f"No job has the id {job_id}.", field="NAME", value=job_id, next="See: cloudgpu jobs --all"
+        )
     return found
 
 
-def append(session: Session, job: str, drafts: Sequence[Draft]) -> None:
+def append(session: Session, job_id: str, drafts: Sequence[Draft]) -> None:
     """Write lines of the job with this id: into the ledger, then into the copy in its own directory."""
     session.ledger.append(drafts)
-    append_to_journal(_journal(session, job), session.ledger.id, drafts)
+    append_to_journal(_journal(session, job_id), session.ledger.id, drafts)
 
 
-def restore_missing_events(session: Session, job: str) -> bool:
+def restore_missing_events(session: Session, job_id: str) -> bool:
     """Write the lines of a job that this computer has and the ledger lacks; say whether there were any.
 
     A ledger that was put back from a backup may lack the end of a job, and its command would be run once more.
     """
-    drafts = read_journal(_journal(session, job), session.ledger.id)
+    drafts = read_journal(_journal(session, job_id), session.ledger.id)
     recorded = {line.dedupe for line in session.ledger.events(SUBJECT)} if drafts else set()
     missing = [one for one in drafts if one.dedupe not in recorded]
     if missing:
         session.ledger.append(missing)
-        session.report(f"{job}: the ledger lacked {len(missing)} of its lines; this computer had them")
+        session.report(f"{job_id}: the ledger lacked {len(missing)} of its lines; this computer had them")
     return bool(missing)
 
 
-def _journal(session: Session, job: str) -> Path:
-    return session.home.jobs / job / "ledger.jsonl"
+def _journal(session: Session, job_id: str) -> Path:
+    return session.home.jobs / job_id / "ledger.jsonl"
 
 
 def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
@@ -109,9 +111,9 @@ def read_measured(directory: Path) -> Measured:
 def record_measured(directory: Path, measured: Measured) -> None:
     """Record the state of a job's copies, if it is new."""
     known = read_measured(directory)
-    found = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
+    merged = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
     with suppress(OSError):  # it is told in plans alone
-        write_atomically(directory / "measured.json", json.dumps(found).encode())
+        write_atomically(directory / "measured.json", json.dumps(merged).encode())
 
 
 def delete_copies(directory: Path) -> None:

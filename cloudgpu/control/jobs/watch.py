@@ -36,10 +36,10 @@ def living(session: Session) -> list[Job]:
 
 def restore_unknown_jobs(session: Session) -> None:
     """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
-    here = session.home.jobs
-    ids = {path.name for path in here.iterdir() if path.name.startswith(PREFIX)} if here.is_dir() else set()
-    for job in sorted(ids - set(all_jobs(session)) if ids else ids):
-        restore_missing_events(session, job)
+    directory = session.home.jobs
+    ids = {path.name for path in directory.iterdir() if path.name.startswith(PREFIX)} if directory.is_dir() else set()
+    for job_id in sorted(ids - set(all_jobs(session)) if ids else ids):
+        restore_missing_events(session, job_id)
 
 
 def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
@@ -101,28 +101,28 @@ def reconcile_to_end(
 class _JobShare:
     """The jobs that one thread carries on, each with its open connection: looked at often at first, then less."""
 
-    def __init__(self, session: Session, left: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:
-        self._session, self._left, self._until = session, left, until
-        self._began, self._said = session.clock(), dict[str, str]()
+    def __init__(self, session: Session, pending: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:
+        self._session, self._pending, self._until = session, pending, until
+        self._began, self._last_sentences = session.clock(), dict[str, str]()
 
     def reconcile_all_to_end(self) -> None:
         """Carry them on until none is left, the time has come, or nobody waits for this thread."""
-        while self._left and not is_abandoned():
+        while self._pending and not is_abandoned():
             now = self._session.clock()
             if self._until is not None and now >= self._until:
                 return
-            results = [(reconciler, job, _reconcile_reported(reconciler, job)) for reconciler, job in self._left]
+            results = [(reconciler, job, _reconcile_reported(reconciler, job)) for reconciler, job in self._pending]
             for _, job, result in results:
                 self._report_changes(job, result)
-            self._left = [(reconciler, result.job) for reconciler, _, result in results if not result.is_over]
-            if self._left:
+            self._pending = [(reconciler, result.job) for reconciler, _, result in results if not result.is_over]
+            if self._pending:
                 self._pause([result for *_, result in results if not result.is_over], now)
 
     def _report_changes(self, before: Job, result: ReconcileResult) -> None:
         for sentence in sentences([(before, result)]):
-            if self._said.get(before.id) != sentence:
+            if self._last_sentences.get(before.id) != sentence:
                 self._session.report(sentence)
-                self._said[before.id] = sentence
+                self._last_sentences[before.id] = sentence
 
     def _pause(self, results: Sequence[ReconcileResult], now: datetime) -> None:
         longest = min(MAX_PAUSE, *(one.wait for one in results))

@@ -10,7 +10,7 @@ from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.core.events import job_lines as lines
@@ -41,10 +41,10 @@ def carry(lab, job):
 
 def launch_for(lab, job, market):
     """Launch the next machine of a job as a watcher does that dies before it has written which one it is."""
-    number = len(the_job(lab.session, job.id).attempts) + 1
+    number = len(job_by_id(lab.session, job.id).attempts) + 1
     key = f"{job.id}-{number}"
     lab.session.ledger.append([lines.job_placed(job.id, number, lab.clock(), key=key, machine=None, market=market)])
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     words = launch_options_of(job, job.attempts[-1], lab.clock())
     request = parse_request(**words, name=job.name, key=key)
     return launch(lab.session, prepare(lab.session, request), wait=False).machine
@@ -152,5 +152,5 @@ def test_of_two_jobs_each_sees_what_the_other_relies_on(lab, asked):
     first, second = asked(spot_policy="greedy"), asked(spot_policy="greedy", name="owl")
     with pytest.raises(BudgetRefused):
         carry(lab, first)
-    assert not the_job(lab.session, first.id).is_living
+    assert not job_by_id(lab.session, first.id).is_living
     assert launch_for(lab, second, "spot").name == "owl"

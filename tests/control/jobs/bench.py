@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.follow import follow
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.lifecycle.lifecycle import terminate_with_resources
 from cloudgpu.control.outage.opening import open_session
 
@@ -109,7 +109,7 @@ class Bench:
         return self.carried(job, lambda found: found.job.attempt is not None and found.job.attempt.began_at is not None)
 
     def now(self, job):
-        return the_job(self.session, job.id)
+        return job_by_id(self.session, job.id)
 
     def steps(self, job):
         """The steps that were done, by attempt, by the copies of the output."""

@@ -15,7 +15,7 @@ from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import RENEWED_S, clear, job_bucket
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState, Uploads
 from cloudgpu.core.jobs.steps import JobAction, Step
@@ -59,7 +59,7 @@ def test_copies_that_a_newer_one_has_replaced_are_removed_while_the_command_runs
     lab.later(minutes=11)
     now = lab.clock().timestamp()
     seen = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
-    sync_if_due(lab.session, the_job(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
+    sync_if_due(lab.session, job_by_id(lab.session, job.id), lambda: RemoteJob(connection, job.id, 1), seen)
     assert [one for one in in_bucket(s3, job) if one in (*old, newest)] == [newest]
 
 
@@ -80,7 +80,7 @@ def test_the_next_attempt_begins_with_what_the_one_before_it_has_in_the_bucket(l
     state(s3, job, 1, 1, checkpoint="7")
     ended = lines.job_try_ended(job.id, 1, lab.clock(), interrupted=True, status=None, why="it was taken")
     lab.session.ledger.append([ended, lines.job_placed(job.id, 2, lab.clock(), key="k", machine=None)])
-    restored, brought = _restore(lab.session, the_job(lab.session, job.id), None)
+    restored, brought = _restore(lab.session, job_by_id(lab.session, job.id), None)
     assert [one.path for one in restored.checkpoint] == ["7/a"]
     assert len(brought.downloads) == 1
 
@@ -111,7 +111,7 @@ def test_the_work_that_the_bucket_of_a_taken_machine_holds_is_noted(lab, s3):
     shutil.rmtree(lab.home / "jobs" / "snapshots")  # no other machine is launched here
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.reconcile()
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     assert (job.saved.checkpoint, job.saved.work_s) == ("19", 60.0)
     assert job.attempts[0].ended_at - job.attempts[0].began_at >= timedelta(minutes=20)
 
@@ -125,6 +125,6 @@ def test_what_was_uploaded_while_the_command_runs_is_noted(lab, s3, connection):
     now = lab.clock().timestamp()
     with Reached(connection, lab, job) as carrier:
         carrier.remote = RemoteState(Phase.RUNNING, now, storing=Uploads(True, now + RENEWED_S + 1, now, False, ""))
-        carrier._watch(the_job(lab.session, job.id), Step(JobAction.WATCH))
-    saved = the_job(lab.session, job.id).saved
+        carrier._execute_watch(job_by_id(lab.session, job.id), Step(JobAction.WATCH))
+    saved = job_by_id(lab.session, job.id).saved
     assert (saved.checkpoint, saved.work_s) == ("19", 60.0)

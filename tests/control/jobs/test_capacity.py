@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value, list_jobs
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import record_measured, the_job
+from cloudgpu.control.jobs.store import job_by_id, record_measured
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.core.jobs.notice import NOTICES, Measured, SpotNotice
@@ -104,7 +104,7 @@ def test_after_a_day_of_waiting_the_job_is_lost_and_nothing_is_launched_for_it_a
     for zone in ZONES:
         lab.cloud.refill(zone)
     carry(lab, interrupted)
-    assert (the_job(lab.session, interrupted.id).is_living, lab.machines()) == (False, [])
+    assert (job_by_id(lab.session, interrupted.id).is_living, lab.machines()) == (False, [])
 
 
 def test_who_comes_back_after_days_tries_once_more_before_the_job_is_lost(lab, interrupted):
@@ -147,7 +147,10 @@ def test_without_capacity_the_first_machine_is_not_waited_for(lab, job):
         lab.cloud.exhaust(zone)
     with pytest.raises(NoCapacity):
         carry(lab, job)
-    assert (the_job(lab.session, job.id).state, the_job(lab.session, job.id).is_living) == (State.NOT_LAUNCHED, False)
+    assert (job_by_id(lab.session, job.id).state, job_by_id(lab.session, job.id).is_living) == (
+        State.NOT_LAUNCHED,
+        False,
+    )
 
 
 def test_a_cloud_that_is_away_is_waited_for_a_day_too(lab, job):
@@ -156,4 +159,4 @@ def test_a_cloud_that_is_away_is_waited_for_a_day_too(lab, job):
     lab.later(hours=24)
     with pytest.raises(ProviderUnavailable):
         carry(lab, job)
-    assert (the_job(lab.session, job.id).state, lab.machines()) == (State.NOT_LAUNCHED, [])
+    assert (job_by_id(lab.session, job.id).state, lab.machines()) == (State.NOT_LAUNCHED, [])

@@ -8,7 +8,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
 from cloudgpu.errors import NoCapacity
@@ -65,7 +65,7 @@ def test_a_day_after_the_deadline_it_is_given_up_with_a_clear_sentence(lab, job)
     lab.later(minutes=2)
     with pytest.raises(NoCapacity):
         carry(lab, job)
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     assert (job.state, job.is_living) == (State.NOT_LAUNCHED, False)
     says = "it got no machine for 1d after its deadline, 2026-11-20 19:00 UTC, and is given up: "
     assert job.why.startswith(says)
@@ -99,4 +99,4 @@ def test_a_job_that_lost_its_machine_after_the_deadline_has_a_day_from_then(lab,
     assert found.job.state is State.LOST
     assert found.job.why.startswith("it got no machine for 1d after its last machine ended and is given up: ")
     carry(lab, job)
-    assert (the_job(lab.session, job.id).is_living, lab.machines()) == (False, [])
+    assert (job_by_id(lab.session, job.id).is_living, lab.machines()) == (False, [])

@@ -10,7 +10,7 @@ from cloudgpu.control.jobs.deadline.choice import choice_of
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.errors import NoCapacity
@@ -62,7 +62,7 @@ def asked(lab, job, monkeypatch):
 
     def choose(directory):
         seen = RemoteState(Phase.RUNNING, lab.clock().timestamp(), started=at.timestamp())
-        choice_of(lab.session, the_job(lab.session, job.id), machine, seen, directory)
+        choice_of(lab.session, job_by_id(lab.session, job.id), machine, seen, directory)
         return len(asked)
 
     return choose

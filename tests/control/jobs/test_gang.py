@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.listing import job_value
 from cloudgpu.control.jobs.observer import NODE_QUERY_EVERY
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.billing.charges import spent_until_now
@@ -86,7 +86,7 @@ def test_cancelling_it_leaves_no_part_of_a_gang(lab, monkeypatch, node):
     cancel(lab.session, "fox", {})
     carried(lab, job)
     assert (lab.machines(), lab.rows()) == ([], [])
-    assert the_job(lab.session, job.id).closed_at is not None
+    assert job_by_id(lab.session, job.id).closed_at is not None
 
 
 def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
@@ -94,7 +94,7 @@ def test_a_watcher_asks_for_the_other_nodes_first_and_then_now_and_then(lab):
     nodes = [lab.up(name=f"node-{number}").machine for number in range(3)]
     line = job_machine(job.id, 1, nodes[0].id, lab.clock(), cluster="fox", members=[one.id for one in nodes])
     lab.session.ledger.append([job_placed(job.id, 1, lab.clock(), key="fox", machine=None), line])
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     with JobReconciler(lab.session, job.id, {}) as carrier:
 
         def ended():
@@ -116,7 +116,7 @@ def test_a_gang_that_is_refused_in_part_was_never_there(lab):
     with pytest.raises(QuotaExceeded):
         carried(lab, job)
     assert (lab.machines(), lab.rows()) == ([], [])
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     assert job.state == "not_launched"
     (ended,) = (row for row in lab.session.ledger.machines() if row.launch_status == "made")
     assert (job.attempts[0].machine, job.attempts[0].refused) == (None, (ended.id,))
@@ -141,7 +141,7 @@ def test_a_gang_whose_guard_fell_silent_in_its_launch_ends_whole_before_the_job_
     with pytest.raises(InvalidRequest) as refused:
         carried(lab, job)
     assert refused.value.field == "--no-guard"
-    job, rows = the_job(lab.session, job.id), lab.session.ledger.machines()
+    job, rows = job_by_id(lab.session, job.id), lab.session.ledger.machines()
     assert (lab.machines(), lab.rows()) == ([], [])
     assert (job.state, job.why) == ("not_launched", refused.value.message)
     assert [row.launch_status for row in rows] == ["made"] * node + ["void"] * (3 - node)

@@ -13,7 +13,7 @@ from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.core.billing.charges import spent_until_now as bill_spent
 from cloudgpu.core.events.job_lines import job_began, job_machine, job_placed
@@ -47,7 +47,7 @@ def cut_off(lab, tmp_path, monkeypatch, request):
         patched.setattr(lab.cloud, "launch", dies)
         with JobReconciler(lab.session, job.id, {}) as carrier, pytest.raises(KeyboardInterrupt):
             carrier.reconcile()
-    assert the_job(lab.session, job.id).attempts[0].machine is None
+    assert job_by_id(lab.session, job.id).attempts[0].machine is None
     return job
 
 
@@ -94,7 +94,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.reconcile()
         lab.later(minutes=6)
-        spent = carrier._spent(the_job(lab.session, job.id))
+        spent = carrier._spent(job_by_id(lab.session, job.id))
     (row,) = lab.session.ledger.machines()
     assert bill_spent(row, lab.clock()) > Money.usd(10)
     assert Money(0) < spent < Money.usd(1)
@@ -155,9 +155,9 @@ def test_a_computer_that_has_not_the_files_of_a_job_leaves_the_last_copy_before_
     shutil.rmtree(lab.home / "jobs" / "snapshots")
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.remote = RemoteState(Phase.LOST, lab.clock().timestamp())
-        found = carrier._execute(the_job(lab.session, job.id), Step(JobAction.RETRY, "it failed"))
+        found = carrier._execute(job_by_id(lab.session, job.id), Step(JobAction.RETRY, "it failed"))
     assert found.why == "The files of fox are not on this computer, so it cannot be started from here."
-    assert the_job(lab.session, job.id).attempt is not None
+    assert job_by_id(lab.session, job.id).attempt is not None
 
 
 def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_on(lab, tmp_path, monkeypatch):
@@ -171,7 +171,7 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
         for number in (1, 2):
             key = f"{job.id}-{number}"
             lab.session.ledger.append([job_placed(job.id, number, lab.clock(), key=key, machine=None)])
-            carrier._execute(the_job(lab.session, job.id), void)
+            carrier._execute(job_by_id(lab.session, job.id), void)
             told.append([line.kind for line in lab.session.ledger.events("alerts")])
         assert told == [[], ["alert_raised"]]
         assert "2 launches in a row made no machine" in carrier.reconcile().why
@@ -183,5 +183,5 @@ def test_launches_in_a_row_that_made_no_machine_are_waited_between_and_alerted_o
 
 
 def test_every_action_of_a_job_has_a_method():
-    missing = [one for one in JobAction if one is not JobAction.WAIT and not hasattr(JobReconciler, f"_{one}")]
+    missing = [one for one in JobAction if one is not JobAction.WAIT and not hasattr(JobReconciler, f"_execute_{one}")]
     assert missing == []

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.cli.jobs.jobs import SEEN, table_text
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
-from cloudgpu.control.jobs.listing import attached, find, is_known, job_names, job_value, list_jobs
+from cloudgpu.control.jobs.listing import find, find_same_living_job, is_known, job_names, job_value, list_jobs
 from cloudgpu.control.jobs.logs import logs
 from cloudgpu.control.jobs.store import directory_of, log_file
 from cloudgpu.core.billing.charges import spent_until_now
@@ -82,28 +82,28 @@ def request(tmp_path, *argv, **more):
 
 def test_the_same_name_or_key_attaches_to_the_job_that_lives(lab, tmp_path):
     lab.asked("job-1", "fox", key="seed")
-    assert attached(lab.session, request(tmp_path, name="fox")).id == "job-1"
-    assert attached(lab.session, request(tmp_path, key="seed")).id == "job-1"
-    assert attached(lab.session, request(tmp_path, name="wolf")) is None
-    assert attached(lab.session, request(tmp_path)) is None
+    assert find_same_living_job(lab.session, request(tmp_path, name="fox")).id == "job-1"
+    assert find_same_living_job(lab.session, request(tmp_path, key="seed")).id == "job-1"
+    assert find_same_living_job(lab.session, request(tmp_path, name="wolf")) is None
+    assert find_same_living_job(lab.session, request(tmp_path)) is None
     lab.over("job-1")
-    assert attached(lab.session, request(tmp_path, name="fox")) is None
+    assert find_same_living_job(lab.session, request(tmp_path, name="fox")) is None
 
 
 def test_a_name_that_was_made_up_attaches_to_nothing(lab, tmp_path):
     asked = request(tmp_path)
     lab.asked("job-1", asked.name)
-    assert attached(lab.session, asked) is None
+    assert find_same_living_job(lab.session, asked) is None
 
 
 def test_another_command_under_a_living_name_is_refused(lab, tmp_path):
     lab.asked("job-1", "fox", key="seed")
     for words, field in ({"name": "fox"}, "NAME"), ({"key": "seed"}, "--key"):
         with pytest.raises(InvalidRequest, match="The job fox is pending with another command") as refused:
-            attached(lab.session, request(tmp_path, "false", **words))
+            find_same_living_job(lab.session, request(tmp_path, "false", **words))
         assert refused.value.field == field
     with pytest.raises(InvalidRequest, match="--key seed is that of the job fox, not of wolf"):
-        attached(lab.session, request(tmp_path, name="wolf", key="seed"))
+        find_same_living_job(lab.session, request(tmp_path, name="wolf", key="seed"))
 
 
 def test_living_jobs_are_listed_and_with_ended_all_of_them(lab):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cloudgpu.control.alerts.alerts import deliver
-from cloudgpu.control.jobs.notices import note_secrets, note_stall, show, show_end
+from cloudgpu.control.jobs.notices import show, show_end, update_secret_alert, update_stall_alert
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.events.job_lines import (
     job_began,
@@ -92,41 +92,41 @@ def test_a_failed_job_names_its_cost(told):
 def test_a_stalled_job_is_told_once_and_again_only_after_it_went_on(told):
     begun(told, stall_s=600)
     told.later(minutes=11)
-    assert note_stall(told.session, job_of(told), None)
-    assert not note_stall(told.session, job_of(told), None)
-    assert not note_stall(told.opened(), job_of(told), None)
+    assert update_stall_alert(told.session, job_of(told), None)
+    assert not update_stall_alert(told.session, job_of(told), None)
+    assert not update_stall_alert(told.opened(), job_of(told), None)
     assert len(deliver(told.session, []).outcomes) == 1
     assert deliver(told.session, []).cleared == ()  # a pass that did not look at the machine says nothing of it
-    assert note_stall(told.session, job_of(told), told.clock())
+    assert update_stall_alert(told.session, job_of(told), told.clock())
     told.later(minutes=11)
-    assert note_stall(told.session, job_of(told), None)
+    assert update_stall_alert(told.session, job_of(told), None)
     assert [kind for kind, _ in kinds(told)].count("alert_raised") == 2
 
 
 def test_progress_that_is_in_no_line_yet_is_a_sign_of_life(told):
     begun(told, stall_s=600)
     told.later(minutes=11)
-    assert not note_stall(told.session, job_of(told), None, (3.0, 10.0))
+    assert not update_stall_alert(told.session, job_of(told), None, (3.0, 10.0))
     told.session.ledger.append([job_progressed(JOB, 1, 3.0, 10.0, told.clock())])
     told.later(minutes=9)
-    assert not note_stall(told.session, job_of(told), None, (3.0, 10.0))
+    assert not update_stall_alert(told.session, job_of(told), None, (3.0, 10.0))
     told.later(minutes=2)
-    assert note_stall(told.session, job_of(told), None, (3.0, 10.0))
+    assert update_stall_alert(told.session, job_of(told), None, (3.0, 10.0))
 
 
 def test_a_stall_is_over_with_its_job(told):
     begun(told, stall_s=600)
     told.later(minutes=11)
-    note_stall(told.session, job_of(told), None)
+    update_stall_alert(told.session, job_of(told), None)
     over(told)
     assert deliver(told.session, []).cleared == (f"job-waits:{JOB}:stalled",)
 
 
 def test_a_job_that_waits_for_a_secret_names_it_until_it_has_it(told):
     begun(told)
-    assert note_secrets(told.session, job_of(told), ["HF_TOKEN"])
+    assert update_secret_alert(told.session, job_of(told), ["HF_TOKEN"])
     assert deliver(told.session, []).active == ("Job train waits for HF_TOKEN",)
-    assert note_secrets(told.session, job_of(told), [])
+    assert update_secret_alert(told.session, job_of(told), [])
     assert deliver(told.session, []).active == ()
 
 

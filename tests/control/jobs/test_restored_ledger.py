@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.jobs.watch import living, reconcile_all
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events import job_lines as lines
@@ -56,9 +56,9 @@ def test_a_job_that_was_over_is_over_and_gets_no_machine(tmp_path, monkeypatch, 
     session = past.restored()
     if not requested:
         with pytest.raises(InstanceNotFound):
-            the_job(session, past.job.id)
+            job_by_id(session, past.job.id)
     reconcile_all(session, {})
-    found = the_job(session, past.job.id)
+    found = job_by_id(session, past.job.id)
     assert (found.state, found.is_living, past.lab.machines(), living(session)) == (State.NOT_LAUNCHED, False, [], [])
     assert any("of its lines; this computer had them" in one for one in past.lab.said)
     count = session.ledger.last("jobs")

@@ -14,7 +14,7 @@ from cloudgpu.control.jobs.deadline.choice import _offers
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import the_job
+from cloudgpu.control.jobs.store import job_by_id
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
 from cloudgpu.core.events import job_lines as lines
@@ -178,7 +178,7 @@ def test_a_job_that_names_its_zone_is_offered_no_other_one_to_move_to(desk):
     lab = desk("")
 
     job, machine = running(lab, market="spot", up={"spot": True, "zone": "north-b"}, zone="north-b", **LATE)
-    job = the_job(lab.session, job.id)
+    job = job_by_id(lab.session, job.id)
     assert {one.available.zone for one in _offers(lab.session, job, job.attempt, machine)} == {"north-b"}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.control.jobs.slurm.lines import in_slurm as line_of
+from cloudgpu.control.jobs.slurm.events import slurm_state_event as line_of
 from cloudgpu.core.clusters.queue import waits_text
 from cloudgpu.core.events.job_lines import job_began, job_in_slurm, job_placed, job_requested, slurm_job_recorded
 from cloudgpu.core.events.log import Draft

@@ -28,7 +28,7 @@ PRESIGNED_URL_TTL_S = 12 * 3600  # how long a machine may fetch with the address
 MAX_OBJECTS = 50_000  # an address each: more would be too much for one request
 GB, CENT = 10**9, 10**7  # bytes, nano-dollars
 
-Listed = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
+ListedObjects = list[tuple[str, BucketObject]]  # the path below the destination, empty for the destination itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,52 +63,56 @@ def bucket_data(
     Raises InvalidRequest for a bucket or prefix with nothing in it, MissingExtra for an SDK that is not installed,
     AuthFailed, ProviderUnavailable.
     """
-    found = []
+    planned = []
     for one in data:
         address = bucket_address(one["source"])
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, launch))
             listed = list_objects(bucket, address)
-            size, region = sum(each.size for _, each in listed), bucket.region()
+            size, region = sum(item.size for _, item in listed), bucket.region()
             traffic = traffic_text(address.cloud, region, size, location)
-            found.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
-    return tuple(found)
+            planned.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
+    return tuple(planned)
 
 
 def transfers(session: Session, job: Job) -> Transfers:
     """Return what an attempt fetches of its data, listed and signed now. Raises as `bucket_data`."""
-    downloads, shown, ends = list[Download](), list[ShownData](), list[datetime]()
+    downloads, shown, expiries = list[Download](), list[ShownData](), list[datetime]()
     for one in job.spec["data"]:
         address = bucket_address(one["source"])
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
             listed = list_objects(bucket, address)
-            ends.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
-            downloads += [_download(bucket, address, each) for _, each in listed]
-            shown.append(ShownData(one["target"], tuple((path, _name(address, each)) for path, each in listed)))
-    return Transfers(tuple(downloads), tuple(shown), min(ends, default=None))
+            expiries.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
+            downloads += [_download(bucket, address, item) for _, item in listed]
+            shown.append(ShownData(one["target"], tuple((path, _content_name(address, item)) for path, item in listed)))
+    return Transfers(tuple(downloads), tuple(shown), min(expiries, default=None))
 
 
-def list_objects(bucket: Bucket, address: BucketAddress) -> Listed:
+def list_objects(bucket: Bucket, address: BucketAddress) -> ListedObjects:
     """Return the objects that an address means, each with its path below it. Raises as `bucket_data`.
 
     Those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for directories are
     left out.
     """
-    prefix, below, itself = address.prefix, f"{address.prefix}/" if address.prefix else "", Listed()
-    found = Listed()
+    prefix, directory_prefix, exact_match = (
+        address.prefix,
+        f"{address.prefix}/" if address.prefix else "",
+        ListedObjects(),
+    )
+    found = ListedObjects()
     for one in bucket.objects(prefix):
         if one.key == prefix:
-            itself = [("", one)]
-        elif one.key.startswith(below) and not (one.key.endswith("/") and one.size == 0):
-            found.append((one.key.removeprefix(below), one))
+            exact_match = [("", one)]
+        elif one.key.startswith(directory_prefix) and not (one.key.endswith("/") and one.size == 0):
+            found.append((one.key.removeprefix(directory_prefix), one))
         if len(found) > MAX_OBJECTS:
-            says = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
-            raise _request_error(says, address, "Pack them into fewer, larger ones, or name a longer prefix.")
-    if not found and not itself:
+            message = f"{address.text} holds more than {MAX_OBJECTS:,} objects."
+            raise _request_error(message, address, "Pack them into fewer, larger ones, or name a longer prefix.")
+    if not found and not exact_match:
         raise _request_error(f"{address.text} holds nothing.", address, "Correct the bucket or the prefix.")
     _check_paths([path for path, _ in found], address)
-    return found or itself
+    return found or exact_match
 
 
 def _check_paths(paths: Sequence[str], address: BucketAddress) -> None:
@@ -116,24 +120,24 @@ def _check_paths(paths: Sequence[str], address: BucketAddress) -> None:
     names = set(paths)
     for path in paths:
         parts = path.split("/")
-        above = {"/".join(parts[:count]) for count in range(1, len(parts))}
-        if "\0" in path or any(part in ("", ".", "..") for part in parts) or above & names:
-            says = f"{address.text} has an object {path[:100]!r}, which cannot be a file's path."
-            raise _request_error(says, address, "Rename it, or name a prefix that does not have it.")
+        parents = {"/".join(parts[:count]) for count in range(1, len(parts))}
+        if "\0" in path or any(part in ("", ".", "..") for part in parts) or parents & names:
+            message = f"{address.text} has an object {path[:100]!r}, which cannot be a file's path."
+            raise _request_error(message, address, "Rename it, or name a prefix that does not have it.")
 
 
-def _request_error(says: str, address: BucketAddress, way_out: str) -> InvalidRequest:
-    return InvalidRequest(says, field="--data", value=address.text, next=way_out)
+def _request_error(message: str, address: BucketAddress, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field="--data", value=address.text, next=remedy)
 
 
 def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
     label = f"{address.scheme}://{address.bucket}/{item.key}"
     parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
     etag = item.etag if address.scheme == "s3" else None  # what others call by that name may be none
-    return Download("data", _name(address, item), label, item.size, parts, etag)
+    return Download("data", _content_name(address, item), label, item.size, parts, etag)
 
 
-def _name(address: BucketAddress, item: BucketObject) -> str:
+def _content_name(address: BucketAddress, item: BucketObject) -> str:
     """Return what a machine calls an object: another content has another name."""
     identity = "\0".join((address.scheme, address.bucket, item.key, item.etag, str(item.size)))
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
@@ -145,14 +149,14 @@ def traffic_text(cloud: str, region: str | None, size: int, location: tuple[str,
     `location` is the provider and region of the other end.
     """
     provider, machine_region = location
-    name = CLOUD_NAMES.get(cloud, cloud)
+    cloud_name = CLOUD_NAMES.get(cloud, cloud)
     if provider == cloud and region is not None and region == machine_region:
         return ""
     if provider == cloud:
         between = f"between {region} and {machine_region}" if region else "between regions"
-        return f"{name} charges for traffic {between}; its price is not in the catalogue"
+        return f"{cloud_name} charges for traffic {between}; its price is not in the catalogue"
     rate = None if is_owned(cloud) else egress_rate(cloud, region or "", size)
     if rate is None or rate.price is None:
         return ""
     amount = Money(int(rate.price.nanos * Decimal(size) / GB))
-    return f"{name} charges at most {amount.text(2)} for what leaves it" if amount.nanos >= CENT else ""
+    return f"{cloud_name} charges at most {amount.text(2)} for what leaves it" if amount.nanos >= CENT else ""

@@ -30,7 +30,7 @@ class JobBucket:
     """The place of one job in a bucket, asked with the user's SDK."""
 
     address: BucketAddress
-    bucket: ResultsBucket
+    client: ResultsBucket
 
     @property
     def prefix(self) -> str:
@@ -43,17 +43,17 @@ class JobBucket:
         The list of them is written last. That each object has its size is looked at all the same. Raises AuthFailed,
         ProviderUnavailable.
         """
-        text = self.bucket.read(self.prefix + lists.LIST)
+        text = self.client.read(self.prefix + lists.LIST)
         found = None if text is None else lists.read_results(text)
         if found is None or found.attempt != attempt:
             return None
-        gone = lists.missing_objects(found.results.files, self._sizes(lists.RESULTS))
-        return None if gone else found
+        missing = lists.missing_objects(found.results.files, self._sizes(lists.RESULTS))
+        return None if missing else found
 
     def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
         """Return the newest list of what the attempts up to this number have written, as it is, and as text."""
         for number in range(attempts, 0, -1):
-            text = self.bucket.read(f"{self.prefix}{lists.STATE}{number}.json")
+            text = self.client.read(f"{self.prefix}{lists.STATE}{number}.json")
             found = None if text is None else lists.read_state(text)
             if found is not None and text is not None:
                 return found, text
@@ -62,30 +62,30 @@ class JobBucket:
     def download(self, file: StoredFile) -> Download:
         """Return how a machine brings a file of a list: by its sha256, which it compares."""
         parts = tuple(
-            (self.bucket.presigned_url(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts
+            (self.client.presigned_url(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts
         )
         return Download("blobs", file.sha256, f"{self.address.text}/{file.parts[0][0]}", file.size, parts)
 
-    def copy(self, file: StoredFile, to: BinaryIO) -> None:
+    def copy(self, file: StoredFile, target: BinaryIO) -> None:
         """Write a file of a list to one that is open."""
         for key, _ in file.parts:
-            self.bucket.copy(self.prefix + key, to)
+            self.client.copy(self.prefix + key, target)
 
     def remove_others(self, results: StoredResults) -> None:
         """Remove all that the list of the results does not name: copies on the way there, and what was torn."""
-        named = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
-        keys = [one.key for one in self.bucket.objects(self.prefix)]
-        self.bucket.remove([key for key in keys if key.removeprefix(self.prefix) not in {*named, lists.LIST}])
+        listed_keys = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
+        keys = [one.key for one in self.client.objects(self.prefix)]
+        self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, lists.LIST}])
 
     def prune(self, state: StoredState) -> None:
         """Remove what earlier copies have and the newest list does not name."""
         newest = lists.newest_copy(state)
         if newest is not None:
             keys = self._sizes(lists.STATE)
-            self.bucket.remove([self.prefix + key for key in lists.unneeded_objects(state, newest, keys)])
+            self.client.remove([self.prefix + key for key in lists.unneeded_objects(state, newest, keys)])
 
-    def _sizes(self, start: str) -> dict[str, int]:
-        return {one.key.removeprefix(self.prefix): one.size for one in self.bucket.objects(self.prefix + start)}
+    def _sizes(self, key_prefix: str) -> dict[str, int]:
+        return {one.key.removeprefix(self.prefix): one.size for one in self.client.objects(self.prefix + key_prefix)}
 
 
 def job_bucket(session: Session, job: Job) -> JobBucket | None:
@@ -97,29 +97,29 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
     if address is None:
         return None
     settings = settings_of(session, address, job.spec["launch"])
-    own = address.joined(lists.folder(job.name, job.id))
-    return JobBucket(own, open_results_bucket(own, settings))
+    job_address = address.joined(lists.folder(job.name, job.id))
+    return JobBucket(job_address, open_results_bucket(job_address, settings))
 
 
-def send_presigned_post(there: JobBucket, job: Job, remote: RemoteJob) -> None:
+def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
     """Let the machine upload for some hours more, with a form that travels on standard input and is stored nowhere.
 
     Raises Unreachable, AuthFailed, ProviderUnavailable.
     """
-    found = there.state(remote.attempt)
-    known = {} if found is None else json.loads(found[1])
-    form = there.bucket.presigned_post(there.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
+    newest = bucket.state(remote.attempt)
+    known = {} if newest is None else json.loads(newest[1])
+    form = bucket.client.presigned_post(bucket.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
     form_json = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
-    every, until = job.spec["every_s"], form.until.timestamp()
-    remote.call("store", form=form_json, until=until, every=every, part=lists.PART_BYTES, known=known)
+    every_s, until = job.spec["every_s"], form.until.timestamp()
+    remote.call("store", form=form_json, until=until, every=every_s, part=lists.PART_BYTES, known=known)
 
 
-def restore_plan(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
+def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
     """Return what an attempt begins with that follows so many, and how its machine brings that; None for nothing."""
-    found = there.state(attempts)
-    if found is None:
+    newest = bucket.state(attempts)
+    if newest is None:
         return None
-    state = found[0]
+    state = newest[0]
     files = {one.sha256: one for one in state.files}
     checkpoints = {one.name: one for one in state.checkpoints}.values()
     restored = Restored(
@@ -128,15 +128,15 @@ def restore_plan(there: JobBucket, attempts: int) -> tuple[Restored, Transfers] 
         tuple(each for one in checkpoints for each in _copied_files(one)),
         tuple(link for one in checkpoints for link in one.links),
     )
-    downloads = tuple(there.download(one) for one in files.values())
-    return restored, Transfers(downloads, until=there.bucket.url_expires_at(PRESIGNED_URL_TTL_S))
+    downloads = tuple(bucket.download(one) for one in files.values())
+    return restored, Transfers(downloads, until=bucket.client.url_expires_at(PRESIGNED_URL_TTL_S))
 
 
-def _copied_files(some: StoredFiles) -> tuple[CopiedFile, ...]:
-    return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in some.files)
+def _copied_files(stored_files: StoredFiles) -> tuple[CopiedFile, ...]:
+    return tuple(CopiedFile(one.path, one.size, one.mode, one.sha256) for one in stored_files.files)
 
 
-def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
+def fetch_stored_output(bucket: JobBucket, results: StoredResults, file_of: Callable[[str], Path]) -> None:
     """Complete the local copies of the output of a lost machine; `file_of` returns a stream's file.
 
     Raises as every look at a bucket.
@@ -144,25 +144,25 @@ def fetch_stored_output(there: JobBucket, results: StoredResults, file_of: Calla
     for one in results.output:
         path = file_of(one.path)
         if not path.exists() or path.stat().st_size < one.size:
-            _write(there, one, path)
+            _write(bucket, one, path)
 
 
-def fetch_state(there: JobBucket, attempts: int, into: Path) -> None:
+def fetch_state(bucket: JobBucket, attempts: int, into: Path) -> None:
     """Copy the results that a job had written when its last machine went away into a directory here."""
-    found = there.state(attempts)
-    for one in () if found is None else found[0].results.files:
-        _write(there, one, into / one.path)
+    newest = bucket.state(attempts)
+    for one in () if newest is None else newest[0].results.files:
+        _write(bucket, one, into / one.path)
 
 
-def _write(there: JobBucket, file: StoredFile, path: Path) -> None:
-    part = path.with_name(f".{path.name}.part")
+def _write(bucket: JobBucket, file: StoredFile, path: Path) -> None:
+    partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as to:
-            there.copy(file, to)
-        part.replace(path)
+        with partial.open("wb") as target:
+            bucket.copy(file, target)
+        partial.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise InvalidRequest(
             f"{path} cannot be written: {error.strerror}.",
             field="home",
@@ -171,17 +171,17 @@ def _write(there: JobBucket, file: StoredFile, path: Path) -> None:
         ) from error
 
 
-def clear(there: JobBucket, results: StoredResults, tell: Callable[[str], object]) -> None:
+def clear(bucket: JobBucket, results: StoredResults, report: Callable[[str], object]) -> None:
     """Remove stored files other than the results; if that fails, report it: they cost a little."""
     try:
-        there.remove_others(results)
+        bucket.remove_others(results)
     except CloudgpuError as error:
-        tell(f"{there.address.text}/{lists.STATE} could not be removed: {error.message}")
+        report(f"{bucket.address.text}/{lists.STATE} could not be removed: {error.message}")
 
 
-def prune_replaced(there: JobBucket, attempts: int) -> None:
+def prune_replaced(bucket: JobBucket, attempts: int) -> None:
     """Remove copies that newer ones have replaced; the next time does what cannot be done now."""
     with suppress(CloudgpuError):
-        found = there.state(attempts)
-        if found is not None:
-            there.prune(found[0])
+        newest = bucket.state(attempts)
+        if newest is not None:
+            bucket.prune(newest[0])

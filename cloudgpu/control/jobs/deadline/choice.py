@@ -51,7 +51,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
 
-MAX_ROUNDS = 100  # whose lengths are kept
+MAX_GAPS = 100  # between runs: how many lengths are kept
 SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
@@ -62,7 +62,7 @@ class WatchRecord:
     """How a job was watched on this computer. Times are seconds since 1970.
 
     `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
-    the seconds between passes. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
+    the seconds between runs. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
     prices of other places were last asked for.
     """
 
@@ -81,18 +81,18 @@ def read_watch_record(directory: Path) -> WatchRecord:
     return WatchRecord()
 
 
-def note_round(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
+def record_observation(directory: Path, job: Job, remote: RemoteState | None, now: datetime) -> WatchRecord:
     """Record that a job was observed now, with its command's state; return the updated record."""
     before, at = read_watch_record(directory), now.timestamp()
     gaps = before.gaps if before.last is None else [*before.gaps, max(0.0, at - before.last)]
     number = len(job.attempts)
-    same = before.attempt == number
-    runs = remote is not None and remote.phase in _RUNNING_PHASES
-    noticed = before.noticed if same else None
+    is_same_attempt = before.attempt == number
+    is_running = remote is not None and remote.phase in _RUNNING_PHASES
+    noticed = before.noticed if is_same_attempt else None
     if remote is not None and remote.notice and noticed is None:
         noticed = at
-    alive = at if runs else before.alive if same else None
-    record = WatchRecord(at, alive, number, noticed, gaps[-MAX_ROUNDS:], before.priced)
+    alive = at if is_running else before.alive if is_same_attempt else None
+    record = WatchRecord(at, alive, number, noticed, gaps[-MAX_GAPS:], before.priced)
     _write_record(directory, record)
     return record
 
@@ -116,13 +116,13 @@ def choice_of(
 ) -> Choice:
     """Return where a job with a deadline is to run now; raise, or clear, the alert that it does not fit any more."""
     now = session.clock()
-    record = note_round(directory, job, remote, now)
+    record = record_observation(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
     job_position = position(job, machine, remote, record, margins, now)
     record_finding(
         session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
     )
-    choice = choose(job, policy_of(job), spot_seen(session, job), margins, now, job_position)
+    choice = choose(job, policy_of(job), observed_spot_history(session, job), margins, now, job_position)
     if machine is None or not may_move(job, margins, job_position, choice) or not _is_due(record, now):
         return choice
     if not (_has_room(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
@@ -178,57 +178,59 @@ def measured_margins(
 
     Measured with this provider, or with that of the job.
     """
-    machines = {one.id: one for one in session.ledger.machines()}
+    machines = {attempt.id: attempt for attempt in session.ledger.machines()}
     jobs = all_jobs(session)
-    named = provider or _provider(job, machines)
-    starts = [seconds for one in jobs.values() for seconds in _starts(one, machines, named)]
+    provider_name = provider or _provider(job, machines)
+    starts = [seconds for attempt in jobs.values() for seconds in _start_durations(attempt, machines, provider_name)]
     ends = [
-        (one.ended_at - one.move.at).total_seconds()
+        (attempt.ended_at - attempt.move.at).total_seconds()
         for other in jobs.values()
-        for one in other.attempts
-        if one.move is not None and one.ended_at is not None and one.moved
+        for attempt in other.attempts
+        if attempt.move is not None and attempt.ended_at is not None and attempt.moved
     ]
-    found = margins_of(starts, ends, list(gaps))
+    margins = margins_of(starts, ends, list(gaps))
     uploads = job is not None and bucket_of(job.spec["results_to"]) is not None
-    return replace(found, end_s=max(found.end_s, END_S)) if uploads else found  # as long as a last upload may take
+    return (
+        replace(margins, end_s=max(margins.end_s, END_S)) if uploads else margins
+    )  # as long as a last upload may take
 
 
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
-    used = () if job is None else job.machines
-    return next((machines[one].provider for one in reversed(used) if one in machines), None)
+    machine_ids = () if job is None else job.machines
+    return next((machines[one].provider for one in reversed(machine_ids) if one in machines), None)
 
 
-def _starts(job: Job, machines: dict[str, Machine], provider: str | None) -> Iterator[float]:
+def _start_durations(job: Job, machines: dict[str, Machine], provider: str | None) -> Iterator[float]:
     """Yield how long launches for a job took, from the call until its command began, in seconds."""
-    seen = set[str]()
-    for one in job.attempts:
-        machine = machines.get(one.machine or "")
-        fresh = machine is not None and one.key is not None and machine.id not in seen
-        if machine is None or not fresh or one.began_at is None or (provider and machine.provider != provider):
+    counted_ids = set[str]()
+    for attempt in job.attempts:
+        machine = machines.get(attempt.machine or "")
+        is_new = machine is not None and attempt.key is not None and machine.id not in counted_ids
+        if machine is None or not is_new or attempt.began_at is None or (provider and machine.provider != provider):
             continue
-        seen.add(machine.id)
-        yield max(0.0, (one.began_at - from_iso(machine.intended_at)).total_seconds())
+        counted_ids.add(machine.id)
+        yield max(0.0, (attempt.began_at - from_iso(machine.intended_at)).total_seconds())
 
 
-def spot_seen(session: Session, job: Job) -> SpotHistory:
+def observed_spot_history(session: Session, job: Job) -> SpotHistory:
     """Return what this job has seen of spot: by its launches, and by the machines that it lost."""
-    found: list[tuple[datetime, SpotEvent]] = []
+    launches: list[tuple[datetime, SpotEvent]] = []
     for machine in session.ledger.machines():
         if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
             at = from_iso(machine.terminated_at or machine.intended_at)
-            refused = machine.launch_status == "refused"
-            found.append((at, "refused") if refused else (from_iso(machine.intended_at), "had"))
-    lost = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
-    return SpotHistory(tuple(_by_launch(sorted([*found, *((at, "lost") for at in lost)]))))
+            is_refused = machine.launch_status == "refused"
+            launches.append((at, "refused") if is_refused else (from_iso(machine.intended_at), "had"))
+    lost_at = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
+    return SpotHistory(tuple(_merge_refusals(sorted([*launches, *((at, "lost") for at in lost_at)]))))
 
 
-def _by_launch(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:
+def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tuple[datetime, SpotEvent]]:
     """Yield these events, those that one launch was refused in several zones as one."""
     last: tuple[datetime, SpotEvent] | None = None
-    for one in events:
-        if last is None or (last[1], one[1]) != ("refused", "refused") or one[0] - last[0] > SAME_LAUNCH_GAP:
-            yield one
-        last = one
+    for event in events:
+        if last is None or (last[1], event[1]) != ("refused", "refused") or event[0] - last[0] > SAME_LAUNCH_GAP:
+            yield event
+        last = event
 
 
 def newest_copy(directory: Path) -> StoredCheckpoint | None:
@@ -237,7 +239,9 @@ def newest_copy(directory: Path) -> StoredCheckpoint | None:
 
 
 @contextmanager
-def noting_work(job: Job, remote: RemoteState, directory: Path, write: Callable[[str, float], None]) -> Iterator[None]:
+def recording_saved_work(
+    job: Job, remote: RemoteState, directory: Path, write: Callable[[str, float], None]
+) -> Iterator[None]:
     """Write, after a copy that is made within, how much of the work of a job with a deadline the newest one holds.
 
     `remote` is what was seen before that copy, and `directory` has the copies. `write` takes the checkpoint's name and
@@ -264,8 +268,8 @@ def _copied_work_s(
     """
     if remote.checkpointed is None or remote.started is None:
         return None
-    fresh = before is None or after.number > before.number
-    if after.name != remote.checkpoints[0] and not (fresh and after.name not in remote.checkpoints):
+    is_new = before is None or after.number > before.number
+    if after.name != remote.checkpoints[0] and not (is_new and after.name not in remote.checkpoints):
         return None
     return job.attempts[-1].base_s + max(0.0, remote.checkpointed - remote.started)
 
@@ -279,7 +283,7 @@ def cheaper_location(
     job: Job,
     machine: Machine,
     remote: RemoteState | None,
-    at: Position,
+    job_position: Position,
     margins: Margins,
     directory: Path,
 ) -> str | None:
@@ -292,23 +296,29 @@ def cheaper_location(
     if attempt is None or machine.price is None or remote is None:
         return None
     try:
-        here = _current_offer(session, machine)
+        current_offer = _current_offer(session, machine)
         offers = _offers(session, job, attempt, machine)
-        now, seen = session.clock(), history(session.ledger)
-        here = next((one for one in offers if offer_location(one) == offer_location(here)), here)
-        there = first_offer(session, [here, *(one for one in offers if one != here)], seen)
-        if there.price.per_hour.nanos >= here.price.per_hour.nanos:
+        now, spot_history = session.clock(), history(session.ledger)
+        current_offer = next(
+            (one for one in offers if offer_location(one) == offer_location(current_offer)), current_offer
+        )
+        new_offer = first_offer(
+            session, [current_offer, *(one for one in offers if one != current_offer)], spot_history
+        )
+        if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
-        running = _running(job, machine, at, margins, now)
-        running = replace(running, left=_last_price_move(session, job, offer_location(there)))
-        stays, goes = _priced(session, running.left, here, there)
+        running = _running(job, machine, job_position, margins, now)
+        running = replace(running, left=_last_price_move(session, job, offer_location(new_offer)))
+        current_prices, new_prices = _price_histories(session, running.left, current_offer, new_offer)
     except LedgerUnavailable:
         raise
     except CloudgpuError:
         return None
-    goes = replace(goes, travel=_travel(job.spec["bytes"], machine, remote, directory, here, there).nanos)
-    found = saving(running, stays, goes, seen, now)
-    return _move_reason(there, here, found.saves - found.costs) if found.pays else None
+    new_prices = replace(
+        new_prices, travel=_travel_cost(job.spec["bytes"], machine, remote, directory, current_offer, new_offer).nanos
+    )
+    estimate = saving(running, current_prices, new_prices, spot_history, now)
+    return _move_reason(new_offer, current_offer, estimate.saves - estimate.costs) if estimate.pays else None
 
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
@@ -331,16 +341,21 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     return offers_unless_launched(session, one.provider, replace(want, instance_type=machine.instance_type), None)
 
 
-def _priced(session: Session, left: datetime | None, here: Offer, there: Offer) -> tuple[Priced, Priced]:
+def _price_histories(
+    session: Session, left_at: datetime | None, current_offer: Offer, new_offer: Offer
+) -> tuple[Priced, Priced]:
     """Return both places with their prices of the last day, and since the job left the second one.
 
     Where a provider remembers no prices, those of now. Raises what the provider raises.
     """
     now = session.clock()
-    since = min(now - LOOK_BACK, left or now)
-    known = spot_price_history(session, here.available.account, [here.available, there.available], since)
+    since = min(now - LOOK_BACK, left_at or now)
+    histories = spot_price_history(
+        session, current_offer.available.account, [current_offer.available, new_offer.available], since
+    )
     first, second = (
-        _with_price_history(offer, prices, now) for offer, prices in zip((here, there), known, strict=True)
+        _with_price_history(offer, prices, now)
+        for offer, prices in zip((current_offer, new_offer), histories, strict=True)
     )
     return first, second
 
@@ -350,7 +365,9 @@ def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) ->
     return Priced(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
-def _travel(snapshot: int, machine: Machine, remote: RemoteState, directory: Path, here: Offer, there: Offer) -> Money:
+def _travel_cost(
+    snapshot_bytes: int, machine: Machine, remote: RemoteState, directory: Path, current_offer: Offer, new_offer: Offer
+) -> Money:
     """Return what the data costs that leaves the old machine or its region, and that the new one receives: at most.
 
     One more copy of the checkpoint leaves; to another region also the results and what came from buckets. The new
@@ -359,46 +376,54 @@ def _travel(snapshot: int, machine: Machine, remote: RemoteState, directory: Pat
     """
     copies = stored(directory / "checkpoints")
     checkpoint, data = copies[-1].bytes if copies else 0, remote.data[1] if remote.data else 0
-    own = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
+    own_prices = machine.traffic_prices and TrafficPrices(*map(Money, machine.traffic_prices))
     sent = checkpoint
-    if there.available.region != here.available.region:
-        sent += remote.results_bytes + (0 if own else data)
-    rate = None if own else egress_rate(here.available.provider, here.available.region, sent)
-    received = snapshot + checkpoint + data
-    return move_traffic(sent, received, own, None if rate is None else rate.price, there.available.traffic)
+    if new_offer.available.region != current_offer.available.region:
+        sent += remote.results_bytes + (0 if own_prices else data)
+    rate = None if own_prices else egress_rate(current_offer.available.provider, current_offer.available.region, sent)
+    received = snapshot_bytes + checkpoint + data
+    return move_traffic(sent, received, own_prices, None if rate is None else rate.price, new_offer.available.traffic)
 
 
-def _running(job: Job, machine: Machine, at: Position, margins: Margins, now: datetime) -> Running:
+def _running(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> Running:
     return Running(
         age=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
-        work=at.work_left_s / HOUR_S,
-        unsaved=at.unsaved_s / HOUR_S,
+        work=job_position.work_left_s / HOUR_S,
+        unsaved=job_position.unsaved_s / HOUR_S,
         start=margins.start_s / HOUR_S,
         end=margins.end_s / HOUR_S,
         redone=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
-        moves=sum(move.at >= now - LOOK_BACK for _, move in _moves(job)),
+        moves=sum(move.at >= now - LOOK_BACK for _, move in _price_moves(job)),
     )
 
 
-def _moves(job: Job) -> Iterator[tuple[str, JobMove]]:
+def _price_moves(job: Job) -> Iterator[tuple[str, JobMove]]:
     """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
-    for one in job.attempts:
-        if one.moved and one.machine is not None and one.move is not None and one.move.to == one.market == "spot":
-            yield one.machine, one.move
+    for attempt in job.attempts:
+        if (
+            attempt.moved
+            and attempt.machine is not None
+            and attempt.move is not None
+            and attempt.move.to == attempt.market == "spot"
+        ):
+            yield attempt.machine, attempt.move
 
 
 def _last_price_move(session: Session, job: Job, location: SpotLocation) -> datetime | None:
     """Return when a job last left a place for a cheaper one; None where it never did."""
-    found = None
-    for machine, move in _moves(job):
-        row = session.ledger.machine(machine)
-        if row is not None and spot_location(row) == location:
-            found = move.at
-    return found
+    left_at = None
+    for machine_id, move in _price_moves(job):
+        machine = session.ledger.machine(machine_id)
+        if machine is not None and spot_location(machine) == location:
+            left_at = move.at
+    return left_at
 
 
-def _move_reason(there: Offer, here: Offer, nanos: float) -> str:
-    old, new = here.price.per_hour.text(2), there.price.per_hour.text(2)
-    zones = (there.available.zone or there.available.region, here.available.zone or here.available.region)
-    saves = Money(int(nanos)).text(2)
-    return f"spot costs {new} an hour in {zones[0]} and {old} in {zones[1]}: a move saves about {saves}"
+def _move_reason(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
+    current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
+    zones = (
+        new_offer.available.zone or new_offer.available.region,
+        current_offer.available.zone or current_offer.available.region,
+    )
+    saved = Money(int(nanos)).text(2)
+    return f"spot costs {new_price} an hour in {zones[0]} and {current_price} in {zones[1]}: a move saves about {saved}"

@@ -34,8 +34,8 @@ from cloudgpu.errors import InvalidRequest
 class PlannedDeadline:
     """What a job with a deadline is planned with: prices an hour, and what the net counts.
 
-    `latest` is when on demand begins at the latest, were there no spot until then. `quote` is what it is expected to
-    cost, None where only on demand is used.
+    `on_demand_from` is when on demand begins at the latest, were there no spot until then. `quote` is what it is
+    expected to cost, None where only on demand is used.
     """
 
     at: datetime
@@ -44,10 +44,10 @@ class PlannedDeadline:
     spot: Money
     on_demand: Money
     margins: Margins
-    latest: datetime
+    on_demand_from: datetime
     quote: Quote | None
-    place: tuple[str, str]  # provider and account of the on-demand machine
-    counted: int  # nano-dollars: what budgets count for an hour of it, with what is billed beside it
+    on_demand_account: tuple[str, str]  # provider and account of the on-demand machine
+    budget_nanos_per_hour: int  # nano-dollars: what budgets count for an hour of it, with what is billed beside it
 
     def record(self) -> DeadlineRecord:
         """Return what the ledger keeps of it."""
@@ -57,14 +57,14 @@ class PlannedDeadline:
             "policy": self.policy,
             "spot": self.spot.nanos,
             "on_demand": self.on_demand.nanos,
-            "provider": self.place[0],
-            "account": self.place[1],
-            "counted": self.counted,
+            "provider": self.on_demand_account[0],
+            "account": self.on_demand_account[1],
+            "counted": self.budget_nanos_per_hour,
         }
 
 
 def plan_deadline(
-    session: Session, request: RunRequest, wanted: DeadlineRequest, launch: UpOptions
+    session: Session, request: RunRequest, deadline_request: DeadlineRequest, launch: UpOptions
 ) -> tuple[PlannedDeadline, Prepared, UpOptions]:
     """Return the plan of a deadline, the most expensive launch it may need, and the options that all launches share.
 
@@ -72,35 +72,37 @@ def plan_deadline(
     that. Raises InvalidRequest for a deadline that cannot be kept, and as `up` does for a launch on either market.
     """
     now = session.clock()
-    usual = cast("UpOptions", {**lifetime_options(wanted.moment(now) - now, request.results_wait), **launch})
-    dear: UpOptions = {**usual, "spot": False}
-    dear.pop("max_price", None)
-    prepared = prepare(session, parse_request(**dear))
+    common_options = cast(
+        "UpOptions", {**lifetime_options(deadline_request.moment(now) - now, request.results_wait), **launch}
+    )
+    on_demand_options: UpOptions = {**common_options, "spot": False}
+    on_demand_options.pop("max_price", None)
+    prepared = prepare(session, parse_request(**on_demand_options))
     on_demand = _price(prepared)
-    item = prepared.plan.offer.available
-    margins = measured_margins(session, None, provider=item.provider)
-    at = check_feasible(wanted, now, margins, on_demand)
-    spot, policy = on_demand, wanted.policy
+    available = prepared.plan.offer.available
+    margins = measured_margins(session, None, provider=available.provider)
+    deadline_at = check_feasible(deadline_request, now, margins, on_demand)
+    spot, policy = on_demand, deadline_request.policy
     if policy != ON_DEMAND:
-        cheap: UpOptions = {**usual, "spot": True}
-        spot = _price(prepare(session, parse_request(**cheap)))
-    if not wanted.named and spot.nanos >= on_demand.nanos:
+        spot_options: UpOptions = {**common_options, "spot": True}
+        spot = _price(prepare(session, parse_request(**spot_options)))
+    if not deadline_request.is_policy_named and spot.nanos >= on_demand.nanos:
         policy = ON_DEMAND  # an interruption costs, and nothing is saved
     planned = PlannedDeadline(
-        at,
-        wanted.work,
+        deadline_at,
+        deadline_request.work,
         policy,
         spot,
         on_demand,
         margins,
-        now + timedelta(hours=latest_start(*_hours(at - now, wanted.work), _net(margins))),
-        None if policy == ON_DEMAND else _quote(session, wanted, at - now, margins, spot, on_demand),
-        (item.provider, item.account),
+        now + timedelta(hours=latest_start(*_hours(deadline_at - now, deadline_request.work), _safety_net(margins))),
+        None if policy == ON_DEMAND else _quote(session, deadline_request, deadline_at - now, margins, spot, on_demand),
+        (available.provider, available.account),
         _budget_rate(session, prepared),
     )
-    shared: UpOptions = {**launch}
-    shared.pop("spot", None)
-    return planned, prepared, shared
+    shared_options: UpOptions = {**launch}
+    shared_options.pop("spot", None)
+    return planned, prepared, shared_options
 
 
 def _price(prepared: Prepared) -> Money:
@@ -117,14 +119,14 @@ def _price(prepared: Prepared) -> Money:
 
 def _budget_rate(session: Session, prepared: Prepared) -> int:
     """Return what budgets count for an hour of all its machines, in nano-dollars, if they live to their renew-until."""
-    row, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
-    found = commitments_of(row, now, counted_prices(session)).items
-    end = max([parse_us(not_none(row.renew_until)), *(one.until for one in found if one.until is not None)])
-    total = sum(intervals_cost(one.intervals(now, end), now, end) for one in found)
+    machine, now = budget_subject(prepared.plan, prepared.name), to_us(session.clock())
+    commitments = commitments_of(machine, now, counted_prices(session)).items
+    end = max([parse_us(not_none(machine.renew_until)), *(one.until for one in commitments if one.until is not None)])
+    total = sum(intervals_cost(one.intervals(now, end), now, end) for one in commitments)
     return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end - now))
 
 
-def _net(margins: Margins) -> SafetyNet:
+def _safety_net(margins: Margins) -> SafetyNet:
     return SafetyNet(margins.start_s / 3600, margins.round_s / 3600)
 
 
@@ -134,9 +136,9 @@ def _hours(*spans: timedelta) -> tuple[float, float]:
 
 
 def _quote(
-    session: Session, request: DeadlineRequest, span: timedelta, margins: Margins, spot: Money, on_demand: Money
+    session: Session, request: DeadlineRequest, time_left: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
     """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
-    deadline, work = _hours(span, request.work)
+    deadline, work = _hours(time_left, request.work)
     job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
     return quote(job, observed_traces(session), policy=request.policy)

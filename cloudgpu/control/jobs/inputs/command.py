@@ -17,7 +17,7 @@ _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
 _SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)
 _PROGRAM_IN_OPTIONS = {"-c", "-m", "-"}  # of an interpreter: what follows is no file
 _MAX_NAMES = 2000  # that are compared with a misspelt one
-_DEFAULT = (
+_COMMON_PROGRAMS = (
     "python",
     "python3",
     "bash",
@@ -30,20 +30,20 @@ _DEFAULT = (
     "conda",
     "uv",
 )
-_ALIKE = 0.8  # from which on a word that nobody has is a misspelt one: `pyhton`
+_MIN_SIMILARITY = 0.8  # from which on a word that nobody has is a misspelt one: `pyhton`
 
 
-def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), *, has_setup: bool) -> None:
+def check_command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str] = (), *, has_setup: bool) -> None:
     """Raise InvalidRequest where the program, or the script of an interpreter, is not in the workdir.
 
-    What lies in one of the directories `made`, relative to the workdir, may come only there: data, say. A program that
-    a setup may build is not looked for. Programs by a bare name are the machine's own: only one that this computer does
-    not have, and that is nearly the name of a usual one, is refused.
+    `runtime_dirs`, relative to the workdir, are filled only on the machine (data, results): what lies in them is not
+    looked for, nor a program that a setup may build. Programs by a bare name are the machine's own: only one that this
+    computer does not have, and that is nearly the name of a usual one, is refused.
     """
     if not has_setup:
         _check_spelling(argv[0])
     word = argv[0] if "/" in argv[0] else _script(argv)
-    if word is None or (word is argv[0] and has_setup) or _is_below(word, made):
+    if word is None or (word is argv[0] and has_setup) or _is_below(word, runtime_dirs):
         return
     path = _path_of(word, workdir)
     if path is None:
@@ -59,21 +59,21 @@ def check_command(argv: Sequence[str], workdir: Path, made: Sequence[str] = (), 
         )
 
 
-def is_unknown(word: str) -> bool:
+def is_unknown_program(word: str) -> bool:
     """Say whether a bare name is no program of this computer: the machine's own may be others."""
-    usual = word in _DEFAULT or _INTERPRETER.fullmatch(word)
-    return "/" not in word and not usual and shutil.which(word) is None
+    is_common = word in _COMMON_PROGRAMS or _INTERPRETER.fullmatch(word)
+    return "/" not in word and not is_common and shutil.which(word) is None
 
 
 def _check_spelling(word: str) -> None:
-    if not is_unknown(word):
+    if not is_unknown_program(word):
         return
     from difflib import get_close_matches
 
-    found = get_close_matches(word, _DEFAULT, n=1, cutoff=_ALIKE)
-    if found:
+    similar = get_close_matches(word, _COMMON_PROGRAMS, n=1, cutoff=_MIN_SIMILARITY)
+    if similar:
         raise InvalidRequest(
-            f"{shown(word)} is not a command of this computer{did_you_mean(found[0])}",
+            f"{shown(word)} is not a command of this computer{did_you_mean(similar[0])}",
             field="CMD",
             value=shown(word),
             next=f"If the machine has it all the same: -- sh -c '{shown(word)} ...'",
@@ -122,9 +122,9 @@ def _path_of(word: str, workdir: Path) -> Path | None:
 
 
 def _missing_file_error(word: str, path: Path, workdir: Path) -> CloudgpuError:
-    meant = closest_match(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
+    similar = closest_match(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
     return InvalidRequest(
-        f"{shown(word)} is not in the workdir {workdir}{did_you_mean(meant, '.')}",
+        f"{shown(word)} is not in the workdir {workdir}{did_you_mean(similar, '.')}",
         field="CMD",
         value=shown(word),
         next="Correct the name, or name the directory that has it with --workdir.",
@@ -147,4 +147,4 @@ _SETUPS = {  # file: what would install what it names
 
 def proposed_setup(workdir: Path) -> tuple[str, str] | None:
     """Return a file of the workdir that names packages, and a command that installs them; None for none such."""
-    return next(((name, how) for name, how in _SETUPS.items() if (workdir / name).is_file()), None)
+    return next(((name, command) for name, command in _SETUPS.items() if (workdir / name).is_file()), None)

@@ -19,27 +19,27 @@ _EXAMPLE = "For example --data s3://lab/imagenet:data, --data /mnt/imagenet:data
 _RESULTS = "For example --results-to s3://lab/runs, or --results-to volume:data"
 
 
-def parse_data(given: Sequence[str]) -> tuple[DataRecord, ...]:
+def parse_data(texts: Sequence[str]) -> tuple[DataRecord, ...]:
     """Return each `SRC:DEST`; raise InvalidRequest for one that cannot be read, or a DEST that is used twice.
 
     SRC is a bucket (`s3://BUCKET/PREFIX`), an absolute path on the machine or `volume:NAME`; DEST an absolute path, or
     one inside the workdir.
     """
-    found: list[DataRecord] = []
-    for text in given:
-        one = _parsed(text)
-        if any(one["target"] == other["target"] for other in found):
-            says = f"Two of --data have the destination {one['target']}."
-            raise _data_error(says, text, "Name another destination for one of them.")
-        found.append(one)
-    return tuple(found)
+    records: list[DataRecord] = []
+    for text in texts:
+        record = _parsed(text)
+        if any(record["target"] == other["target"] for other in records):
+            message = f"Two of --data have the destination {record['target']}."
+            raise _data_error(message, text, "Name another destination for one of them.")
+        records.append(record)
+    return tuple(records)
 
 
 def workdir_path(text: str, option: str, example: str) -> str:
     """Return a relative path inside the workdir, without `.` parts; raise InvalidRequest for any other."""
     path = PurePosixPath(text)
-    plain = text.strip() == text and text.isprintable() and "\\" not in text
-    if plain and path.parts and not path.is_absolute() and ".." not in path.parts and not text.startswith("~"):
+    is_plain = text.strip() == text and text.isprintable() and "\\" not in text
+    if is_plain and path.parts and not path.is_absolute() and ".." not in path.parts and not text.startswith("~"):
         return str(path)
     raise InvalidRequest(
         f"{option} {shown(text)!r} is not a directory inside the workdir.",
@@ -66,9 +66,11 @@ def parse_results_to(text: str | None) -> str | None:
     volume = parse_volume(text.removeprefix(VOLUME)) if text.startswith(VOLUME) else None
     if volume is not None and volume.size_gb is None:
         return text
-    what = "neither s3://BUCKET/PREFIX nor volume:NAME" if address is None else "not a bucket of S3: only those can be"
-    says = f"--results-to {shown(text)!r} is {what}{' written to' if address else ''}."
-    raise InvalidRequest(says, field="--results-to", value=shown(text), next=_RESULTS)
+    problem = (
+        "neither s3://BUCKET/PREFIX nor volume:NAME" if address is None else "not a bucket of S3: only those can be"
+    )
+    message = f"--results-to {shown(text)!r} is {problem}{' written to' if address else ''}."
+    raise InvalidRequest(message, field="--results-to", value=shown(text), next=_RESULTS)
 
 
 def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str | None) -> str | None:
@@ -76,17 +78,17 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
 
     Raises InvalidRequest where two are named: a machine has one.
     """
-    named = [one for one in (results_to, *(one["source"] for one in data)) if one and one.startswith(VOLUME)]
+    named_volumes = [one for one in (results_to, *(one["source"] for one in data)) if one and one.startswith(VOLUME)]
     attached = parse_volume(volume)
-    for one in named:
+    for one in named_volumes:
         name = one.removeprefix(VOLUME)
-        known = attached.name if attached is not None else named[0].removeprefix(VOLUME)
-        if name != known:
+        volume_name = attached.name if attached is not None else named_volumes[0].removeprefix(VOLUME)
+        if name != volume_name:
             option = "--results-to" if one is results_to else "--data"
-            says = f"{option} {one} names another volume than {known}, and a machine has one."
-            remedy = f"Use volume:{known} for it, or a bucket."
-            raise InvalidRequest(says, field=option, value=one, next=remedy)
-    return volume if attached is not None or not named else named[0].removeprefix(VOLUME)
+            message = f"{option} {one} names another volume than {volume_name}, and a machine has one."
+            remedy = f"Use volume:{volume_name} for it, or a bucket."
+            raise InvalidRequest(message, field=option, value=one, next=remedy)
+    return volume if attached is not None or not named_volumes else named_volumes[0].removeprefix(VOLUME)
 
 
 def _source(source: str, text: str) -> str:
@@ -98,16 +100,16 @@ def _source(source: str, text: str) -> str:
             return source
     elif PurePosixPath(source).is_absolute() and ".." not in PurePosixPath(source).parts:
         return str(PurePosixPath(source))
-    says = f"--data {shown(source)!r} is neither a bucket, an absolute path on the machine nor volume:NAME."
-    raise _data_error(says, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
+    message = f"--data {shown(source)!r} is neither a bucket, an absolute path on the machine nor volume:NAME."
+    raise _data_error(message, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
 
 
 def _bucket(source: str, text: str) -> str:
     address = bucket_address(source)
     if address is not None:
         return address.text
-    says = f"--data {shown(source)!r} is not the address of a bucket that cloudgpu can read."
-    raise _data_error(says, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
+    message = f"--data {shown(source)!r} is not the address of a bucket that cloudgpu can read."
+    raise _data_error(message, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
 
 
 def _target(target: str) -> str:
@@ -117,5 +119,5 @@ def _target(target: str) -> str:
     return workdir_path(target, "--data", "/mnt/imagenet:data")
 
 
-def _data_error(says: str, value: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(says, field="--data", value=shown(value), next=way_out)
+def _data_error(message: str, value: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(message, field="--data", value=shown(value), next=remedy)

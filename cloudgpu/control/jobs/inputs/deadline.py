@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 
 DEFAULT_POLICY = "adaptive"
 ON_DEMAND = "on-demand"
-_OTHERS = {
+_CONFLICTING_OPTIONS = {
     "or_on_demand": ("--or-on-demand", "--deadline decides itself when on demand is needed."),
     "persistent": ("--persistent", "A job with a deadline gets a new machine after each interruption."),
     "renew_until": ("--renew-until", "Its machines live to the deadline, and until the results are here."),
@@ -29,19 +29,19 @@ _OTHERS = {
 class DeadlineRequest:
     """When a job has to be done: so long from now, or at a moment. `work` is what its command needs, uninterrupted.
 
-    `named`: its policy was asked for, and is kept where spot is not cheaper than on demand.
+    `is_policy_named`: its policy was asked for, and is kept where spot is not cheaper than on demand.
     """
 
     at: timedelta | datetime
     work: timedelta
     policy: str
-    named: bool = True
+    is_policy_named: bool = True
 
     def moment(self, now: datetime) -> datetime:
         """Return when that is; raise InvalidRequest for a moment that is over."""
         if isinstance(self.at, datetime) and self.at <= now:
-            says = f"--deadline {iso(self.at)} is in the past."
-            raise InvalidRequest(says, field="--deadline", value=iso(self.at), next="For example --deadline 24h")
+            message = f"--deadline {iso(self.at)} is in the past."
+            raise InvalidRequest(message, field="--deadline", value=iso(self.at), next="For example --deadline 24h")
         return moment(self.at, "--deadline", now)
 
 
@@ -57,36 +57,40 @@ def parse_deadline(
     if at is None:
         _check_unused(work, policy)
         return None
-    needed = duration(work, "--work")
-    if needed is None:
-        says = "--deadline needs --work: how long the command runs, if nothing interrupts it."
-        raise InvalidRequest(says, field="--work", value=None, next=f"For example --deadline {_text(at)} --work 18h")
+    work_time = duration(work, "--work")
+    if work_time is None:
+        message = "--deadline needs --work: how long the command runs, if nothing interrupts it."
+        raise InvalidRequest(message, field="--work", value=None, next=f"For example --deadline {_text(at)} --work 18h")
     _check_launch(launch, on)
     if volume_of(results_to) is not None:
-        says = f"--deadline moves a job between zones, and --results-to {results_to} ties it to the zone of the volume."
-        way_out = "Use a bucket, --results-to s3://BUCKET/PREFIX, or leave --results-to out."
-        raise InvalidRequest(says, field="--results-to", value=results_to, next=way_out)
-    when = _parse_time(at)
-    if isinstance(when, timedelta) and when <= needed:
-        raise _too_short(needed, when, Margins(), None)
-    return DeadlineRequest(when, needed, _policy(policy, launch), policy is not None)
+        message = (
+            f"--deadline moves a job between zones, and --results-to {results_to} ties it to the zone of the volume."
+        )
+        remedy = "Use a bucket, --results-to s3://BUCKET/PREFIX, or leave --results-to out."
+        raise InvalidRequest(message, field="--results-to", value=results_to, next=remedy)
+    deadline = _parse_time(at)
+    if isinstance(deadline, timedelta) and deadline <= work_time:
+        raise _too_short(work_time, deadline, Margins(), None)
+    return DeadlineRequest(deadline, work_time, _policy(policy, launch), policy is not None)
 
 
 def _check_unused(work: timedelta | str | None, policy: str | None) -> None:
     for option, value in (("--work", work), ("--spot-policy", policy)):
         if value is not None:
-            says = f"{option} needs --deadline."
-            raise InvalidRequest(says, field=option, value=str(value), next=f"Add --deadline, or leave {option} out.")
+            message = f"{option} needs --deadline."
+            raise InvalidRequest(
+                message, field=option, value=str(value), next=f"Add --deadline, or leave {option} out."
+            )
 
 
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     if on is not None:
-        says = f"--deadline chooses its machines, and --on {on} names one."
-        raise InvalidRequest(says, field="--deadline", value=on, next="Leave --on or --deadline out.")
-    for word, (option, why) in _OTHERS.items():
-        if launch.get(word):
-            says = f"{option} cannot be combined with --deadline. {why}"
-            raise InvalidRequest(says, field=option, value=None, next=f"Leave {option} out.")
+        message = f"--deadline chooses its machines, and --on {on} names one."
+        raise InvalidRequest(message, field="--deadline", value=on, next="Leave --on or --deadline out.")
+    for name, (option, why) in _CONFLICTING_OPTIONS.items():
+        if launch.get(name):
+            message = f"{option} cannot be combined with --deadline. {why}"
+            raise InvalidRequest(message, field=option, value=None, next=f"Leave {option} out.")
 
 
 def _parse_time(at: timedelta | datetime | str) -> timedelta | datetime:
@@ -120,8 +124,8 @@ def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
             next=f"The policies are: {', '.join(known)}",
         )
     if launch.get("spot") is False and name != ON_DEMAND:
-        says = f"--spot-policy {name} uses spot, and --on-demand rules that out."
-        raise InvalidRequest(says, field="--spot-policy", value=name, next="Leave one of the two out.")
+        message = f"--spot-policy {name} uses spot, and --on-demand rules that out."
+        raise InvalidRequest(message, field="--spot-policy", value=name, next="Leave one of the two out.")
     return name
 
 
@@ -136,17 +140,17 @@ def check_feasible(request: DeadlineRequest, now: datetime, margins: Margins, on
     return at
 
 
-def _too_short(work: timedelta, given: timedelta, margins: Margins, on_demand: Money | None) -> InvalidRequest:
-    least = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
-    begin = least - work
-    spot = least + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60))
-    cost = "" if on_demand is None else f" (about {_cost(on_demand, least).text(2)})"
+def _too_short(work: timedelta, time_left: timedelta, margins: Margins, on_demand: Money | None) -> InvalidRequest:
+    shortest = timedelta(minutes=-(-least_time_s(work.total_seconds(), margins) // 60))
+    start_time = shortest - work
+    spot_text = _text(shortest + timedelta(minutes=-(-(margins.changeover_s + margins.start_s) // 60)))
+    cost = "" if on_demand is None else f" (about {_cost(on_demand, shortest).text(2)})"
     return InvalidRequest(
-        f"--work {duration_text(work)} does not fit --deadline {duration_text(given)}: a machine takes up to "
-        f"{duration_text(begin)} to begin.",
+        f"--work {duration_text(work)} does not fit --deadline {duration_text(time_left)}: a machine takes up to "
+        f"{duration_text(start_time)} to begin.",
         field="--deadline",
-        value=duration_text(given),
-        next=f"The least is --deadline {_text(least)}, all of it on demand{cost}. From --deadline {_text(spot)} on, "
+        value=duration_text(time_left),
+        next=f"The least is --deadline {_text(shortest)}, all of it on demand{cost}. From --deadline {spot_text} on, "
         "spot can be used, which is cheaper.",
     )
 

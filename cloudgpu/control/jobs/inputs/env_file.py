@@ -38,12 +38,12 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 def parse_env_file(text: str, path: Path) -> dict[str, str]:
     """Return what the lines set, the last of each key; raise InvalidRequest that names file and line for a bad one."""
-    found = {}
+    variables = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             key, value = _parsed(line, number, path)
-            found[key] = value
-    return found
+            variables[key] = value
+    return variables
 
 
 def check_variable(key: str, option: str) -> None:
@@ -76,15 +76,15 @@ def _value(text: str, number: int, path: Path) -> str:
     quote = text[:1]
     if quote not in _QUOTED:
         return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()
-    found = _QUOTED[quote].fullmatch(text)
-    if found is None:
-        way = "Close the quotes on the same line, and write nothing but a comment behind them."
-        raise _env_file_error(f"Line {number} of {path} has a quoted value that does not end.", path, way)
-    return found[1] if quote == "'" else re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), found[1])
+    match = _QUOTED[quote].fullmatch(text)
+    if match is None:
+        remedy = "Close the quotes on the same line, and write nothing but a comment behind them."
+        raise _env_file_error(f"Line {number} of {path} has a quoted value that does not end.", path, remedy)
+    return match[1] if quote == "'" else re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), match[1])
 
 
-def _env_file_error(says: str, path: Path, way_out: str) -> CloudgpuError:
-    return InvalidRequest(says, field=_OPTION, value=str(path), next=way_out)
+def _env_file_error(message: str, path: Path, remedy: str) -> CloudgpuError:
+    return InvalidRequest(message, field=_OPTION, value=str(path), next=remedy)
 
 
 def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,5 +100,5 @@ def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
             value=missing[0],
             next=f"Set it: export {missing[0]}=..., then run it again.",
         )
-    found = {} if spec["env_file"] is None else read_env_file(Path(spec["env_file"]))
-    return {**found, **{name: environ[name] for name in spec["secrets"]}}
+    file_values = {} if spec["env_file"] is None else read_env_file(Path(spec["env_file"]))
+    return {**file_values, **{name: environ[name] for name in spec["secrets"]}}

@@ -35,7 +35,7 @@ _OPTIONS_WITH_ON = frozenset(
     {"owner", "project", "expose"}
 )  # options of `up` that mean something on a machine that is there, too
 
-_EXPOSED = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
+_HOST_VISIBLE_OPTIONS = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
 
 _NON_LAUNCH_OPTIONS = {"name", "key", "new", *SlurmOptions.__annotations__}
 
@@ -79,11 +79,11 @@ class RunOptions(JobOptions, total=False):
 class RunRequest:
     """What the user typed, checked word by word. `launch` has the options of `up` that were given, but name and key.
 
-    `name` is two words where none was given, which `named` tells. Values of secrets are not in it.
+    `name` is two words where none was given, which `is_named` tells. Values of secrets are not in it.
     """
 
     name: str
-    named: bool
+    is_named: bool
     argv: tuple[str, ...]
     workdir: Path
     key: str | None = None
@@ -141,7 +141,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     env_file = options.get("env_file")
     return RunRequest(
         name=name or generated_name(random.token_hex(8), ()),
-        named=name is not None,
+        is_named=name is not None,
         argv=_command(options.get("argv", ()), workdir, [results, *(one["target"] for one in data)], setup),
         workdir=workdir,
         key=_key(options.get("key")),
@@ -175,7 +175,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
 
 def host_visible_options(options: Mapping[str, object]) -> list[str]:
     """Return the options given whose values or files the owner of a stranger's computer could read."""
-    return [option for option, word in _EXPOSED.items() if options.get(word)]
+    return [option for option, name in _HOST_VISIBLE_OPTIONS.items() if options.get(name)]
 
 
 def _name(name: str | None) -> str | None:
@@ -200,14 +200,14 @@ def _key(key: str | None) -> str | None:
     )
 
 
-def _workdir(given: Path | str | None) -> Path:
-    path = Path.cwd() if given is None else Path(given).expanduser()
-    if str(given) and path.is_dir():
+def _workdir(directory: Path | str | None) -> Path:
+    path = Path.cwd() if directory is None else Path(directory).expanduser()
+    if str(directory) and path.is_dir():
         return path.resolve()
     raise InvalidRequest(
-        f"{str(given)!r} is not a directory.",
+        f"{str(directory)!r} is not a directory.",
         field="--workdir",
-        value=str(given),
+        value=str(directory),
         next="Name the directory of your program, or leave --workdir out: then it is the one that you are in.",
     )
 
@@ -215,21 +215,21 @@ def _workdir(given: Path | str | None) -> Path:
 def _machine_option(name: str | None) -> str | None:
     if name is None or name.strip():
         return name
-    says = "--on is empty."
-    raise InvalidRequest(says, field="--on", value=name, next="Name a machine of cloudgpu ls, or leave --on out.")
+    message = "--on is empty."
+    raise InvalidRequest(message, field="--on", value=name, next="Name a machine of cloudgpu ls, or leave --on out.")
 
 
 def _launch_options(options: RunOptions) -> dict[str, str | bool]:
     """Return the options of `up` that were given, as text or a flag."""
     if options.get("new"):
-        says = "--new is not needed: every run without NAME or --key is a new job."
-        raise InvalidRequest(says, field="--new", value=None, next="Leave it out.")
-    given = {word: options.get(word) for word in UpOptions.__annotations__ if word not in _NON_LAUNCH_OPTIONS}
-    return {word: _as_text(value) for word, value in given.items() if value is not None and _is_given(word, value)}
+        message = "--new is not needed: every run without NAME or --key is a new job."
+        raise InvalidRequest(message, field="--new", value=None, next="Leave it out.")
+    values = {name: options.get(name) for name in UpOptions.__annotations__ if name not in _NON_LAUNCH_OPTIONS}
+    return {name: _as_text(value) for name, value in values.items() if value is not None and _is_given(name, value)}
 
 
-def _is_given(word: str, value: object) -> bool:
-    return value is not False or word == "spot"  # not spot is a choice, any other flag that is not set is none
+def _is_given(name: str, value: object) -> bool:
+    return value is not False or name == "spot"  # not spot is a choice, any other flag that is not set is none
 
 
 def _as_text(value: object) -> str | bool:
@@ -241,7 +241,7 @@ def _as_text(value: object) -> str | bool:
 def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     """Raise InvalidRequest for options of a launch that cannot be read, or that stand beside `--on`."""
     validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
-    extra = next((word for word in launch if word not in _OPTIONS_WITH_ON), None)
+    extra = next((name for name in launch if name not in _OPTIONS_WITH_ON), None)
     if on is None or extra is None:
         return
     option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"
@@ -256,21 +256,21 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
 def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
     """Return where the command writes results and checkpoints, relative to the workdir."""
     results = options.get("results")
-    found = workdir_path(DEFAULT_RESULTS if results is None else results, "--results", "results")
-    _check_writable(workdir, found)
-    checkpoint = options.get("checkpoint")
-    if checkpoint is None:
-        return found, None
-    checkpoint = workdir_path(checkpoint, "--checkpoint", "checkpoint")
-    if checkpoint == found:
+    results_dir = workdir_path(DEFAULT_RESULTS if results is None else results, "--results", "results")
+    _check_writable(workdir, results_dir)
+    checkpoint_dir = options.get("checkpoint")
+    if checkpoint_dir is None:
+        return results_dir, None
+    checkpoint_dir = workdir_path(checkpoint_dir, "--checkpoint", "checkpoint")
+    if checkpoint_dir == results_dir:
         raise InvalidRequest(
-            f"--checkpoint and --results are both {found}.",
+            f"--checkpoint and --results are both {results_dir}.",
             field="--checkpoint",
-            value=checkpoint,
+            value=checkpoint_dir,
             next="Write checkpoints to a directory of their own, --checkpoint checkpoint, say.",
         )
-    _check_writable(workdir, checkpoint, "--checkpoint")
-    return found, checkpoint
+    _check_writable(workdir, checkpoint_dir, "--checkpoint")
+    return results_dir, checkpoint_dir
 
 
 def _check_writable(workdir: Path, results: str, option: str = "--results") -> None:
@@ -284,25 +284,25 @@ def _check_writable(workdir: Path, results: str, option: str = "--results") -> N
     why = "is not a directory" if not directory.is_dir() else "cannot be written to"
     if directory.is_dir() and os.access(directory, os.W_OK | os.X_OK):
         return
-    lost = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
+    consequence = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
     raise InvalidRequest(
-        f"{directory} {why}, so {lost}.",
+        f"{directory} {why}, so {consequence}.",
         field=option,
         value=results,
         next=f"Name another directory inside the workdir with {option}, or correct its permissions.",
     )
 
 
-def _command(argv: Sequence[str], workdir: Path, made: Sequence[str], setup: str | None) -> tuple[str, ...]:
+def _command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], setup: str | None) -> tuple[str, ...]:
     if isinstance(argv, str):
-        way_out = 'For example ["python", "train.py"], or ["sh", "-c", "..."] for a shell.'
-        raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=way_out)
+        remedy = 'For example ["python", "train.py"], or ["sh", "-c", "..."] for a shell.'
+        raise InvalidRequest("A command is a list of words.", field="CMD", value=argv, next=remedy)
     if not argv or not argv[0]:
-        way_out = "For example: cloudgpu run --gpu v100 -- python train.py"
-        raise InvalidRequest("There is no command to run.", field="CMD", value=None, next=way_out)
-    found = tuple(str(word) for word in argv)
-    check_command(found, workdir, made, has_setup=setup is not None)
-    return found
+        remedy = "For example: cloudgpu run --gpu v100 -- python train.py"
+        raise InvalidRequest("There is no command to run.", field="CMD", value=None, next=remedy)
+    words = tuple(str(word) for word in argv)
+    check_command(words, workdir, runtime_dirs, has_setup=setup is not None)
+    return words
 
 
 def _line(text: str | None, option: str, example: str) -> str | None:
@@ -311,11 +311,11 @@ def _line(text: str | None, option: str, example: str) -> str | None:
     raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=f"For example {option} '{example}'")
 
 
-def _variables(given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
-    if isinstance(given, Mapping):
-        pairs = [(key, "=", value) for key, value in given.items()]
+def _variables(variables: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+    if isinstance(variables, Mapping):
+        pairs = [(key, "=", value) for key, value in variables.items()]
     else:
-        pairs = [text.partition("=") for text in _check_list(given, "--env")]
+        pairs = [text.partition("=") for text in _check_list(variables, "--env")]
     for key, equals, _ in pairs:
         if not equals:
             raise InvalidRequest(
@@ -355,9 +355,9 @@ def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...
     return tuple(dict.fromkeys(names))
 
 
-def _ports(given: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
-    several = (given,) if isinstance(given, int | str) else given or ()
-    return tuple(dict.fromkeys(_port(str(one)) for one in several))
+def _ports(ports: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
+    port_list = (ports,) if isinstance(ports, int | str) else ports or ()
+    return tuple(dict.fromkeys(_port(str(one)) for one in port_list))
 
 
 def _port(text: str) -> int:
@@ -371,11 +371,11 @@ def _port(text: str) -> int:
     )
 
 
-def _globs(given: Sequence[str]) -> tuple[str, ...]:
-    if any(not one.strip() for one in given):
-        way_out = "For example --include 'models/*.bin'"
-        raise InvalidRequest("--include is empty.", field="--include", value="", next=way_out)
-    return tuple(given)
+def _globs(patterns: Sequence[str]) -> tuple[str, ...]:
+    if any(not one.strip() for one in patterns):
+        remedy = "For example --include 'models/*.bin'"
+        raise InvalidRequest("--include is empty.", field="--include", value="", next=remedy)
+    return tuple(patterns)
 
 
 def _dollars(value: Decimal | str | float | None) -> Money | None:
@@ -406,9 +406,11 @@ def _count(value: int, option: str) -> int:
     )
 
 
-def _check_list(given: Iterable[str] | None, option: str) -> list[str]:
+def _check_list(values: Iterable[str] | None, option: str) -> list[str]:
     """Return what was given for an option that may be repeated; raise InvalidRequest for one text in its place."""
-    if isinstance(given, str):
-        says = f"{option} takes a list of texts."
-        raise InvalidRequest(says, field=option, value=None, next=f"For example [{given!r}] in place of {given!r}.")
-    return list(given or ())
+    if isinstance(values, str):
+        message = f"{option} takes a list of texts."
+        raise InvalidRequest(
+            message, field=option, value=None, next=f"For example [{values!r}] in place of {values!r}."
+        )
+    return list(values or ())

@@ -30,7 +30,7 @@ class SlurmOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SlurmRequest:
-    """What a job asks of Slurm; `given` are the options that were typed, as they are typed."""
+    """What a job asks of Slurm; `typed_options` are the options that were typed, as they are typed."""
 
     nodes: int = 1
     gpus_per_node: int | None = None
@@ -39,20 +39,20 @@ class SlurmRequest:
     partition: str | None = None
     account: str | None = None
     once: bool = False
-    given: tuple[str, ...] = ()
+    typed_options: tuple[str, ...] = ()
 
 
 def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
     """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that needs --on.
 
-    Whether the place has a Slurm is found out later (`control/jobs/slurm/place.py`).
+    Whether the place has a Slurm is found out later (`control/jobs/slurm/submission.py`).
     """
-    given = tuple(
+    typed_options = tuple(
         f"--{name.replace('_', '-')}" for name in SlurmOptions.__annotations__ if options.get(name) not in (None, False)
     )
     nodes = _parse_integer(options.get("nodes"), "--nodes", MAX_NODES) or 1
     if on is None:
-        _check_without_on(given, nodes)
+        _check_without_on(typed_options, nodes)
     return SlurmRequest(
         nodes=nodes,
         gpus_per_node=_parse_integer(options.get("gpus_per_node"), "--gpus-per-node", MAX_GPUS),
@@ -63,32 +63,32 @@ def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
             options.get("slurm_account"), "--slurm-account", _WORD, "one of: sacctmgr show associations"
         ),
         once=bool(options.get("once")),
-        given=given,
+        typed_options=typed_options,
     )
 
 
-def _check_without_on(given: tuple[str, ...], nodes: int) -> None:
+def _check_without_on(typed_options: tuple[str, ...], nodes: int) -> None:
     """Raise InvalidRequest for what a job without --on cannot ask: its cluster is its own, and has no other job."""
-    word = next((one for one in given if one not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None)
-    if word is None:
+    refused = next((one for one in typed_options if one not in (GANG_OPTIONS if nodes > 1 else GANG_OPTIONS[:1])), None)
+    if refused is None:
         return
-    launches_own = nodes > 1 and word not in GANG_OPTIONS
+    launches_own = nodes > 1 and refused not in GANG_OPTIONS
     raise InvalidRequest(
-        f"{word} needs an existing Slurm cluster; this job launches its own {nodes} machines."
+        f"{refused} needs an existing Slurm cluster; this job launches its own {nodes} machines."
         if launches_own
-        else f"{word} is for a job in Slurm, and no cluster is named.",
-        field=word,
+        else f"{refused} is for a job in Slurm, and no cluster is named.",
+        field=refused,
         value=None,
-        next=f"Name the cluster with --on (cloudgpu ls), or leave {word} out.",
+        next=f"Name the cluster with --on (cloudgpu ls), or leave {refused} out.",
     )
 
 
-def _parse_integer(value: object, option: str, most: int) -> int | None:
+def _parse_integer(value: object, option: str, maximum: int) -> int | None:
     if value is None:
         return None
     text = str(value)
-    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= most:
-        _refuse(option, value, f"is not a whole number from 1 to {most:,}", f"For example {option} 2")
+    if isinstance(value, bool) or not text.isdecimal() or not 1 <= int(text) <= maximum:
+        _refuse(option, value, f"is not a whole number from 1 to {maximum:,}", f"For example {option} 2")
     return int(text)
 
 
@@ -100,5 +100,7 @@ def _parse_text(value: object, option: str, pattern: re.Pattern[str], example: s
     return value
 
 
-def _refuse(option: str, value: object, says: str, way_out: str) -> NoReturn:
-    raise InvalidRequest(f"{option} {shown(str(value))!r} {says}.", field=option, value=shown(str(value)), next=way_out)
+def _refuse(option: str, value: object, problem: str, remedy: str) -> NoReturn:
+    raise InvalidRequest(
+        f"{option} {shown(str(value))!r} {problem}.", field=option, value=shown(str(value)), next=remedy
+    )

@@ -12,7 +12,7 @@ from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
 from cloudgpu.control.clusters.together import errors_in, run_on_machines, worst_of
 from cloudgpu.control.inventory.sync import refresh
-from cloudgpu.control.jobs.slurm.lines import keep_record
+from cloudgpu.control.jobs.slurm.events import record_foreign_jobs
 from cloudgpu.control.launch.restore import start_machine
 from cloudgpu.control.lifecycle.lifecycle import stop, terminate_with_resources
 from cloudgpu.control.lifecycle.start import new_lease
@@ -33,7 +33,7 @@ def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
     gang = machine.gang
     if gang is None:
         return (machine,)
-    return in_order(row for row in session.ledger.machines() if row.gang is not None and row.gang.id == gang.id)
+    return in_order(node for node in session.ledger.machines() if node.gang is not None and node.gang.id == gang.id)
 
 
 def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
@@ -48,8 +48,14 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
     gangs: dict[str, list[Machine]] = {}
     for machine in made:
         gangs.setdefault(machine.gang.id if machine.gang else "", []).append(machine)
-    found = [some for some in gangs.values() if len(some) == nodes or _lives(some)]
-    return in_order(next(filter(_lives, found), found[-1]))[0] if found else None
+    complete_or_living = [
+        nodes_of_gang for nodes_of_gang in gangs.values() if len(nodes_of_gang) == nodes or _any_living(nodes_of_gang)
+    ]
+    return (
+        in_order(next(filter(_any_living, complete_or_living), complete_or_living[-1]))[0]
+        if complete_or_living
+        else None
+    )
 
 
 def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
@@ -65,36 +71,39 @@ def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> 
         if machine.gang is not None and launch_key(machine) == attempt.key
     ]
     made = [machine for machine in machines if machine.launch_status not in NOTHING_MADE and machine.provider_id]
-    whole = {
+    complete_ids = {
         id_ for id_, count in Counter(machine.gang.id for machine in made if machine.gang).items() if count == job.gang
     }
     ended = [
         machine
         for machine in made
-        if machine.gang and machine.gang.id not in whole and machine.terminated_at is not None
+        if machine.gang and machine.gang.id not in complete_ids and machine.terminated_at is not None
     ]
-    new = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
-    return [job_gang_refused(job.id, attempt.number, new, now)] if new else []
+    unrecorded_ids = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
+    return [job_gang_refused(job.id, attempt.number, unrecorded_ids, now)] if unrecorded_ids else []
 
 
-def _lives(nodes: Iterable[Machine]) -> bool:
+def _any_living(nodes: Iterable[Machine]) -> bool:
     return any(one.terminated_at is None for one in nodes)
 
 
 def is_living(session: Session, machine: Machine) -> bool:
     """Say whether any node of a machine's gang lives, or may."""
-    return _lives(nodes_of(session, machine))
+    return _any_living(nodes_of(session, machine))
 
 
 def machine_assigned_events(
     session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime
 ) -> list[Draft]:
     """Return the lines that the machine of an attempt is known, with all nodes of its gang, and of refused ones."""
-    nodes, parts = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
+    nodes, refused_events = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
-        return [job_machine(job.id, attempt.number, machine.id, now), *parts]
+        return [job_machine(job.id, attempt.number, machine.id, now), *refused_events]
     ids = [one.id for one in nodes]
-    return [job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids), *parts]
+    return [
+        job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids),
+        *refused_events,
+    ]
 
 
 def terminate_gang(session: Session, machine: Machine, why: str) -> None:
@@ -106,12 +115,12 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     if len(nodes) == 1:
         terminate_with_resources(session, machine, why=why)
         return
-    if _lives(nodes):
-        keep_record(session, nodes)
+    if _any_living(nodes):
+        record_foreign_jobs(session, nodes)
         remove_engine_from_owned(session, nodes)
-    fault = worst_of(errors_in(end_all(session, nodes, why=why)))
-    if fault is not None:
-        raise fault
+    error = worst_of(errors_in(end_all(session, nodes, why=why)))
+    if error is not None:
+        raise error
 
 
 def stop_gang(session: Session, machine: Machine, why: str) -> None:
@@ -120,28 +129,28 @@ def stop_gang(session: Session, machine: Machine, why: str) -> None:
     if machine.gang is None:
         stop(session, machine, why=why)
     elif nodes:
-        fault = stop_all(session, nodes, why=why).worst
-        if fault is not None:
-            raise fault
+        error = stop_all(session, nodes, why=why).worst
+        if error is not None:
+            raise error
 
 
-def start_gang(session: Session, machine: Machine, span: timedelta, *, no_guard: bool = False) -> None:
+def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_guard: bool = False) -> None:
     """Start a stopped machine for so long, with all nodes of its gang: all or none. Raises as `start` does."""
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
-        start_machine(session, machine, span, renewable_for=span, no_guard=no_guard)
+        start_machine(session, machine, duration, renewable_for=duration, no_guard=no_guard)
     else:
-        fault = start_all(session, nodes, new_lease(session, machine, span, span), no_guard=no_guard).worst
-        if fault is not None:
-            raise fault
+        error = start_all(session, nodes, new_lease(session, machine, duration, duration), no_guard=no_guard).worst
+        if error is not None:
+            raise error
 
 
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
     """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
-    asked = [one for one in nodes if one.terminated_at is None and one.provider_id]
+    queried = [one for one in nodes if one.terminated_at is None and one.provider_id]
     refreshed = {
         machine.id: machine
-        for machine in run_on_machines(session, asked, refresh)
+        for machine in run_on_machines(session, queried, refresh)
         if not isinstance(machine, CloudgpuError)
     }
     return tuple(refreshed.get(one.id, session.ledger.machine(one.id) or one) for one in nodes)

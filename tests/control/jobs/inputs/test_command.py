@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgpu.control.jobs.inputs.command import check_command, is_unknown
+from cloudgpu.control.jobs.inputs.command import check_command, is_unknown_program
 from cloudgpu.errors import InvalidRequest
 
 
@@ -31,4 +31,9 @@ def test_a_setup_may_install_what_looks_misspelt(tmp_path):
 
 
 def test_what_this_computer_has_is_known():
-    assert [is_unknown(word) for word in ("sh", "python3.19", "./sh", "no-such-command")] == [False, False, False, True]
+    assert [is_unknown_program(word) for word in ("sh", "python3.19", "./sh", "no-such-command")] == [
+        False,
+        False,
+        False,
+        True,
+    ]

@@ -33,7 +33,7 @@ def asked(tmp_path):
 
 def test_a_command_alone_is_a_request_with_the_usual_values(asked):
     found = asked()
-    assert (found.argv, found.workdir, found.named) == (("python", "train.py"), asked.place, False)
+    assert (found.argv, found.workdir, found.is_named) == (("python", "train.py"), asked.place, False)
     assert NAME.fullmatch(found.name)
     assert found.name != asked().name
     assert (found.results, found.checkpoint, found.launch, found.on) == ("results", None, {}, None)
@@ -63,7 +63,7 @@ def test_what_was_typed_is_read(asked):
         data=["/mnt/imagenet:data", "volume:big:/data"],
         volume="big:200",
     )
-    assert (found.name, found.named, found.key) == ("train-7", True, "seed-1")
+    assert (found.name, found.is_named, found.key) == ("train-7", True, "seed-1")
     assert found.env == {"LR": "0.1", "WORDS": "a=b", "EMPTY": ""}
     assert (found.secrets, found.ports) == (("HF_TOKEN",), (6006, 8080))
     assert (found.timeout, found.max_cost) == (timedelta(hours=6), Money.usd(20))

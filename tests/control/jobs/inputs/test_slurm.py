@@ -13,7 +13,7 @@ def test_what_is_asked_is_read_as_it_is_typed() -> None:
         {"nodes": "4", "gpus_per_node": 2, "array": "0-9%4", "once": True, "slurm_account": "a1"}, "train"
     )
     given = ("--nodes", "--gpus-per-node", "--array", "--slurm-account", "--once")
-    assert found == SlurmRequest(4, 2, "0-9%4", account="a1", once=True, given=given)
+    assert found == SlurmRequest(4, 2, "0-9%4", account="a1", once=True, typed_options=given)
 
 
 def test_nothing_asked_is_one_node() -> None:

@@ -23,46 +23,48 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.remote_state import EngineState
     from cloudgpu.core.model.machine import Machine
 
-CONNECT_WITHIN_S = 3.0  # before an end
-REASON_EVERY = timedelta(minutes=10)  # at most, a line that says nothing new but why a job waits
-_ON_THE_WAY = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
+CONNECT_TIMEOUT_S = 3.0  # to read the record before a cluster is terminated
+REASON_INTERVAL = timedelta(minutes=10)  # between lines that differ only in why a job waits
+_TRANSITION_STATES = ("CONFIGURING", "COMPLETING", "STAGE_OUT", "SIGNALING")
 MAX_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
-def in_slurm(job: Job, state: EngineState, names: Mapping[str, str], now: datetime) -> Draft | None:
+def slurm_state_event(job: Job, state: EngineState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
     """Return the line of where a job is in Slurm; None where the ledger knows that.
 
-    `names` has the ids of the cluster's machines by name.
+    `ids_by_name` has the ids of the cluster's machines by name.
     """
-    known = {(one.id, _stage(one.state), one.begin, one.end) for one in job.runs}
-    reasons = {(one.id, one.reason) for one in job.runs}
-    tasks = [_task(one.id, one.state, one.nodes, (one.begin, one.end), names, one.reason) for one in state.tasks]
-    new = {(one.id, _stage(one.state), _from_epoch(one.begin), _from_epoch(one.end)) for one in state.tasks}
-    is_due = job.slurm_at is None or now - job.slurm_at >= REASON_EVERY
-    moved = is_due and any((one["id"], one.get("reason", "")) not in reasons for one in tasks)
-    if job.slurm_id == state.id and new <= known and not moved:
+    known = {(task.id, _stage(task.state), task.begin, task.end) for task in job.runs}
+    reasons = {(task.id, task.reason) for task in job.runs}
+    tasks = [
+        _task(task.id, task.state, task.nodes, (task.begin, task.end), ids_by_name, task.reason) for task in state.tasks
+    ]
+    current = {(task.id, _stage(task.state), _from_epoch(task.begin), _from_epoch(task.end)) for task in state.tasks}
+    is_due = job.slurm_at is None or now - job.slurm_at >= REASON_INTERVAL
+    has_new_reason = is_due and any((task["id"], task.get("reason", "")) not in reasons for task in tasks)
+    if job.slurm_id == state.id and current <= known and not has_new_reason:
         return None
     return lines.job_in_slurm(job.id, job.attempts[-1].number, state.id, tasks, now)
 
 
 def _stage(state: str) -> str:
     """Return a state of Slurm's without the steps on its way, which need no line of their own."""
-    return "RUNNING" if state in _ON_THE_WAY else state
+    return "RUNNING" if state in _TRANSITION_STATES else state
 
 
 def _task(
     id_: str,
     state: str,
     nodes: Iterable[str],
-    span: tuple[float | None, float | None],
-    names: Mapping[str, str],
+    interval: tuple[float | None, float | None],
+    ids_by_name: Mapping[str, str],
     reason: str = "",
 ) -> SlurmTask:
-    begin, end = (_from_epoch(one) for one in span)
+    begin, end = (_from_epoch(one) for one in interval)
     task: SlurmTask = {
         "id": id_,
         "state": state,
-        "machines": [names[one] for one in nodes if one in names],
+        "machines": [ids_by_name[one] for one in nodes if one in ids_by_name],
         "begin": None if begin is None else iso(begin),
         "end": None if end is None else iso(end),
     }
@@ -90,31 +92,35 @@ def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelt
     return text, timedelta(hours=hours, minutes=minutes)
 
 
-def recorded(text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: Iterable[Job]) -> Iterator[Draft]:
+def foreign_job_events(
+    text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: Iterable[Job]
+) -> Iterator[Draft]:
     """Yield a line for each job of Slurm's record that people gave it themselves; ours are known.
 
     `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger.
     """
     cluster = cluster_id(nodes[0])
-    known = {(one.id, one.begin) for job in jobs if job.in_slurm for one in job.runs if _cluster_of(job) == cluster}
-    ids = {one.id for job in jobs if job.in_slurm and _cluster_of(job) == cluster for one in job.runs}
-    names = {one.name: one.id for one in nodes}
-    for one in read_records(text, utc_offset):
-        if one.begin is None or (one.id, one.begin) in known or one.id in ids:
+    known_runs = {
+        (entry.id, entry.begin) for job in jobs if job.in_slurm for entry in job.runs if _cluster_of(job) == cluster
+    }
+    known_ids = {entry.id for job in jobs if job.in_slurm and _cluster_of(job) == cluster for entry in job.runs}
+    ids_by_name = {entry.name: entry.id for entry in nodes}
+    for entry in read_records(text, utc_offset):
+        if entry.begin is None or (entry.id, entry.begin) in known_runs or entry.id in known_ids:
             continue
-        task = _task(one.id, one.state, one.nodes, (one.begin.timestamp(), one.end.timestamp()), names)
+        task = _task(entry.id, entry.state, entry.nodes, (entry.begin.timestamp(), entry.end.timestamp()), ids_by_name)
         record: lines.SlurmJobRecorded = {
             "cluster": cluster,
             "members": [node.id for node in nodes],
-            "user": one.user,
-            "name": one.name,
-            "status": one.status,
+            "user": entry.user,
+            "name": entry.name,
+            "status": entry.status,
             "task": task,
         }
-        yield lines.slurm_job_recorded(record, one.end)
+        yield lines.slurm_job_recorded(record, entry.end)
 
 
-def keep_record(session: Session, nodes: Sequence[Machine]) -> None:
+def record_foreign_jobs(session: Session, nodes: Sequence[Machine]) -> None:
     """Write down what Slurm's record on node 0 says of people's own jobs: a cluster that ends takes the record along.
 
     `nodes` are those of the cluster, node 0 first. No end waits for a node that does not answer: raises nothing.
@@ -126,9 +132,9 @@ def keep_record(session: Session, nodes: Sequence[Machine]) -> None:
     if nodes[0].state != "running" or not nodes[0].address:
         return
     with suppress(CloudgpuError, OSError, ValueError):
-        with connect(session.target(nodes[0]), timeout=CONNECT_WITHIN_S) as connection:
+        with connect(session.target(nodes[0]), timeout=CONNECT_TIMEOUT_S) as connection:
             text, utc_offset = read_record(connection, nodes[0])
-        drafts = list(recorded(text, utc_offset, nodes, all_jobs(session).values()))
+        drafts = list(foreign_job_events(text, utc_offset, nodes, all_jobs(session).values()))
         if drafts:
             session.ledger.append(drafts)
 

@@ -1,6 +1,6 @@
 """Finds out whether a job's place has a Slurm, and makes what was typed into what is asked of that Slurm.
 
-`slurm_of` is for the plan, `submission` for the machine where jobs are submitted.
+`slurm_record` is for the plan, `submission` for the machine where jobs are submitted.
 """
 
 from __future__ import annotations
@@ -35,72 +35,80 @@ MAX_NAME = 40  # letters of a job's own name in its name in Slurm
 _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine slurm, or is a machine with sbatch."
 
 
-def slurm_of(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
+def slurm_record(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
     """Return what is asked of the Slurm of this place; None where commands run on the machine itself.
 
     Asks an own machine over SSH whether it has one. Raises InvalidRequest for options of Slurm at a place without one,
     for a node count that it does not have, and for a job without an end; Unreachable.
     """
-    asked = request.slurm
-    ours = engine_of_machine(machine) == "slurm"
-    if not ours and not (machine.provider == "ssh" and machine.cluster is None and _has_slurm(session, machine)):
-        if asked.given:
+    options = request.slurm
+    has_our_engine = engine_of_machine(machine) == "slurm"
+    if not has_our_engine and not (
+        machine.provider == "ssh" and machine.cluster is None and _has_slurm(session, machine)
+    ):
+        if options.typed_options:
             raise InvalidRequest(
-                f"{asked.given[0]} needs a Slurm, and {machine.name} has none.",
-                field=asked.given[0],
+                f"{options.typed_options[0]} needs a Slurm, and {machine.name} has none.",
+                field=options.typed_options[0],
                 value=None,
-                next=f"{_NO_SLURM} Or leave {asked.given[0]} out.",
+                next=f"{_NO_SLURM} Or leave {options.typed_options[0]} out.",
             )
         return None
-    nodes = members_of(session, machine) if ours else ()
-    cluster = cluster_id(machine) if ours else None
+    nodes = members_of(session, machine) if has_our_engine else ()
+    cluster = cluster_id(machine) if has_our_engine else None
     _check(request, nodes)
     record = _record(request, _minutes(session, request, machine))
     record["cluster"], record["members"] = cluster, [one.id for one in nodes]
-    record["after"] = None if asked.after is None else _dependency_id(session, asked.after, cluster, machine)
-    tariff = None if ours else _tariff(session, machine)
-    if tariff is not None:
-        record["usd_per_gpu_hour"] = tariff
+    record["after"] = None if options.after is None else _dependency_slurm_id(session, options.after, cluster, machine)
+    gpu_hour_nanos = None if has_our_engine else _gpu_hour_nanos(session, machine)
+    if gpu_hour_nanos is not None:
+        record["usd_per_gpu_hour"] = gpu_hour_nanos
     if request.max_cost is not None:
-        per_hour = _hour_of_nodes(session, machine, nodes, record) if ours else _hour_of_gpus(machine, record)
-        record["minutes"] = _within_cost(request.max_cost, per_hour, record)
+        per_hour = (
+            _hourly_cost_of_nodes(session, machine, nodes, record)
+            if has_our_engine
+            else _hourly_cost_of_gpus(machine, record)
+        )
+        record["minutes"] = _minutes_within_cost(request.max_cost, per_hour, record)
         record["per_hour"] = per_hour.nanos
     return record
 
 
-def slurm_of_gang(request: RunRequest) -> SlurmRecord:
+def gang_slurm_record(request: RunRequest) -> SlurmRecord:
     """Return what a job asks of the Slurm of the machines that each of its attempts launches; the rest is known then.
 
     Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
     """
-    ends = "all machines of a job of its own end with it"
-    _check_refused([*_refused_options(request), RefusedOption("--keep", bool(request.keep), ends, "Leave --keep out.")])
+    keep_reason = "all machines of a job of its own end with it"
+    _check_refused(
+        [*_refused_options(request), RefusedOption("--keep", bool(request.keep), keep_reason, "Leave --keep out.")]
+    )
     return _record(request, 0)
 
 
 def _record(request: RunRequest, minutes: int) -> SlurmRecord:
-    asked = request.slurm
+    options = request.slurm
     return {
         "cluster": None,
         "members": [],
         "name": request.name,
-        "nodes": asked.nodes,
+        "nodes": options.nodes,
         "minutes": minutes,
-        "gpus_per_node": asked.gpus_per_node,
-        "array": asked.array,
+        "gpus_per_node": options.gpus_per_node,
+        "array": options.array,
         "after": None,
-        "partition": asked.partition,
-        "account": asked.account,
-        "once": asked.once,
+        "partition": options.partition,
+        "account": options.account,
+        "once": options.once,
     }
 
 
-def _tariff(session: Session, machine: Machine) -> int | None:
+def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
     """Return what a GPU costs for an hour in the Slurm that a host submits to, in nano-dollars; None: it is free."""
     account = session.settings.accounts.get(machine.account)
     hosts = [] if account is None else account.options.get("hosts", [])
-    found = (one.get("usd_per_gpu_hour") for one in hosts if one.get("name") == machine.region)
-    value = next(found, None)
+    prices = (one.get("usd_per_gpu_hour") for one in hosts if one.get("name") == machine.region)
+    value = next(prices, None)
     return None if value is None else Money.usd(Decimal(str(value))).nanos
 
 
@@ -124,12 +132,12 @@ def _has_slurm(session: Session, machine: Machine) -> bool:
 
 def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
     """Raise InvalidRequest for what Slurm cannot do."""
-    asked = request.slurm
-    if nodes and asked.nodes > len(nodes):
+    options = request.slurm
+    if nodes and options.nodes > len(nodes):
         raise InvalidRequest(
-            f"--nodes {asked.nodes} is more than the {len(nodes)} of {request.on}.",
+            f"--nodes {options.nodes} is more than the {len(nodes)} of {request.on}.",
             field="--nodes",
-            value=str(asked.nodes),
+            value=str(options.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
         )
     _check_refused(_refused_options(request))
@@ -139,7 +147,7 @@ class RefusedOption(NamedTuple):
     """An option that does not go with a job in Slurm: whether it was given, why it does not, and the way out."""
 
     option: str
-    given: bool
+    is_given: bool
     why: str
     next: str
 
@@ -170,43 +178,45 @@ def _refused_options(request: RunRequest) -> list[RefusedOption]:
 
 def _check_refused(refused: Iterable[RefusedOption]) -> None:
     for one in refused:
-        if one.given:
-            says = f"{one.option} does not go with a job in Slurm: {one.why}."
-            raise InvalidRequest(says, field=one.option, value=None, next=one.next)
+        if one.is_given:
+            message = f"{one.option} does not go with a job in Slurm: {one.why}."
+            raise InvalidRequest(message, field=one.option, value=None, next=one.next)
 
 
-def _hour_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
+def _hourly_cost_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
     """Return what so many nodes of a cluster cost for an hour, the most expensive of them: a job pays them whole.
 
     Raises InvalidRequest where a price is missing, or there is none.
     """
     now, ids = session.clock(), {one.id for one in nodes}
     machines = [one for one in session.ledger.read(lambda view: view.billable_machines()) if one.id in ids]
-    hours = [burn_rate(open_usages([one], now), now) for one in machines]
-    costliest = sorted((money(one.total).nanos for one in hours), reverse=True)
-    found = Money(sum(costliest[: record["nodes"]]))
-    if any(one.without_price for one in hours) or not found.nanos:
+    rates = [burn_rate(open_usages([one], now), now) for one in machines]
+    costliest = sorted((money(one.total).nanos for one in rates), reverse=True)
+    total = Money(sum(costliest[: record["nodes"]]))
+    if any(one.without_price for one in rates) or not total.nanos:
         why = f"and {machine.cluster.name if machine.cluster else machine.name} has none"
-        raise _no_price(why, "Leave it out, or limit the time: --timeout 2h")
-    return found
+        raise _missing_price_error(why, "Leave it out, or limit the time: --timeout 2h")
+    return total
 
 
-def _hour_of_gpus(machine: Machine, record: SlurmRecord) -> Money:
+def _hourly_cost_of_gpus(machine: Machine, record: SlurmRecord) -> Money:
     """Return what an hour of a job costs in somebody else's Slurm. Raises InvalidRequest where that is free."""
     price = record.get("usd_per_gpu_hour")
     if not price:
-        way = f"Set usd_per_gpu_hour for {machine.name} in config.toml, or limit the time: --timeout 2h"
-        raise _no_price(f"and hours on {machine.name} are free", way)
+        remedy = f"Set usd_per_gpu_hour for {machine.name} in config.toml, or limit the time: --timeout 2h"
+        raise _missing_price_error(f"and hours on {machine.name} are free", remedy)
     if record["gpus_per_node"] is None:
-        raise _no_price("which is for GPUs there, and the job asks for none", "Add --gpus-per-node, or use --timeout.")
+        raise _missing_price_error(
+            "which is for GPUs there, and the job asks for none", "Add --gpus-per-node, or use --timeout."
+        )
     return Money(price * record["nodes"] * record["gpus_per_node"])
 
 
-def _no_price(why: str, way_out: str) -> InvalidRequest:
-    return InvalidRequest(f"--max-cost needs a price, {why}.", field="--max-cost", value=None, next=way_out)
+def _missing_price_error(why: str, remedy: str) -> InvalidRequest:
+    return InvalidRequest(f"--max-cost needs a price, {why}.", field="--max-cost", value=None, next=remedy)
 
 
-def _within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
+def _minutes_within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
     """Return the time limit, in minutes, that --max-cost pays; the limit that there is where that is shorter."""
     elements = elements_of(record["array"])
     minutes = minutes_within(limit, per_hour, elements)
@@ -223,35 +233,37 @@ def _within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> int:
 
 def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
     """Return the time limit, in minutes: --timeout, or what is left to the machine's renew-until."""
-    left = None if machine.renew_until is None else from_iso(machine.renew_until) - session.clock()
-    span = request.timeout if request.timeout is not None else left
-    if span is None:
+    remaining = None if machine.renew_until is None else from_iso(machine.renew_until) - session.clock()
+    limit = request.timeout if request.timeout is not None else remaining
+    if limit is None:
         raise InvalidRequest(
             f"A job in Slurm needs a time limit, and {machine.name} has no end.",
             field="--timeout",
             value=None,
             next="Add --timeout 12h, say: Slurm starts a job the sooner, the shorter it is.",
         )
-    if left is not None and span > left:
+    if remaining is not None and limit > remaining:
         raise InvalidRequest(
-            f"--timeout {duration_text(span)} is longer than {machine.name} lives.",
+            f"--timeout {duration_text(limit)} is longer than {machine.name} lives.",
             field="--timeout",
-            value=duration_text(span),
+            value=duration_text(limit),
             next=f"Allow less, or run: cloudgpu extend {command_name(machine)}",
         )
-    return max(1, -(-span // MINUTE) if request.timeout is not None else span // MINUTE)
+    return max(1, -(-limit // MINUTE) if request.timeout is not None else limit // MINUTE)
 
 
-def _dependency_id(session: Session, word: str, cluster: str | None, machine: Machine) -> str:
+def _dependency_slurm_id(session: Session, dependency: str, cluster: str | None, machine: Machine) -> str:
     """Return Slurm's id of the job that has to succeed first: one of ours at the same place, or the id itself."""
-    found = [job for job in all_jobs(session).values() if word in (job.name, job.key, job.id) and job.in_slurm]
-    there = [job for job in found if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
-    if there and there[-1].slurm_id:
-        return there[-1].slurm_id
-    if word.isdecimal() and not found:
-        return word
-    why = "is not in Slurm yet" if found and not there else f"is no job in the Slurm of {machine.name}"
-    raise InvalidRequest(f"--after {word}: it {why}.", field="--after", value=word, next="See: cloudgpu jobs")
+    matching = [job for job in all_jobs(session).values() if dependency in (job.name, job.key, job.id) and job.in_slurm]
+    in_same_slurm = [job for job in matching if job.in_slurm and job.in_slurm["cluster"] == cluster and job.slurm_id]
+    if in_same_slurm and in_same_slurm[-1].slurm_id:
+        return in_same_slurm[-1].slurm_id
+    if dependency.isdecimal() and not matching:
+        return dependency
+    why = "is not in Slurm yet" if matching and not in_same_slurm else f"is no job in the Slurm of {machine.name}"
+    raise InvalidRequest(
+        f"--after {dependency}: it {why}.", field="--after", value=dependency, next="See: cloudgpu jobs"
+    )
 
 
 def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, object]:
@@ -261,31 +273,31 @@ def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, obj
     local machines are all on this computer. Somebody else's Slurm is taken to have one home on all nodes.
     """
     members = [session.ledger.machine(one) for one in record["members"]]
-    first = members[0] if members else None
-    if job.gang > 1 and first is not None:
-        record = {**record, "minutes": _minutes_of_gang(job, first, session.clock())}
+    head_node = members[0] if members else None
+    if job.gang > 1 and head_node is not None:
+        record = {**record, "minutes": _gang_time_limit_minutes(job, head_node, session.clock())}
     files = None if record["cluster"] is None else engine_files(record["cluster"])
-    far = first is not None and first.provider != "local"
+    is_remote = head_node is not None and head_node.provider != "local"
     return {
         **{key: value for key, value in record.items() if key not in ("cluster", "members")},
         "name": queue_name(record, job),
         "conf": None if files is None else files.conf,
         "records": None if files is None else f"~/{files.records}",
         "whole": files is not None and record["gpus_per_node"] is None,
-        "spread": far and len(members) > 1,
-        "own": None if first is None else first.name,
+        "spread": is_remote and len(members) > 1,
+        "own": None if head_node is None else head_node.name,
         "setup": job.spec["setup"] if files is not None else None,
         "token": secrets.token_hex(16),
         "program": slurm_program(),
     }
 
 
-def _minutes_of_gang(job: Job, machine: Machine, now: datetime) -> int:
+def _gang_time_limit_minutes(job: Job, machine: Machine, now: datetime) -> int:
     """Return the time limit of a gang's job, in minutes: its --timeout, or what is left to its machines."""
     if job.spec["timeout_s"] is not None:
         return max(1, -(-job.spec["timeout_s"] // 60))
-    left = timedelta(days=1) if machine.renew_until is None else from_iso(machine.renew_until) - now
-    return max(1, left // MINUTE)
+    remaining = timedelta(days=1) if machine.renew_until is None else from_iso(machine.renew_until) - now
+    return max(1, remaining // MINUTE)
 
 
 def queue_name(record: SlurmRecord, job: Job) -> str:
@@ -294,5 +306,5 @@ def queue_name(record: SlurmRecord, job: Job) -> str:
     A retry gets a new name. After an interruption the name stays: the Slurm job may have outlived the process that
     watched it, and is then found again.
     """
-    tries = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
-    return f"{tag_value(record['name'])[:MAX_NAME]}-{job.id.rpartition('-')[2]}-{tries + 1}"
+    failures = sum(one.ended_at is not None and not one.interrupted for one in job.attempts)
+    return f"{tag_value(record['name'])[:MAX_NAME]}-{job.id.rpartition('-')[2]}-{failures + 1}"
