@@ -1,12 +1,13 @@
-"""Runs calls side by side, in a way that Ctrl-C can leave at once.
+"""Runs calls in parallel threads, in a way that Ctrl-C can leave at once.
 
 The standard library's pool joins its threads when a `with` ends and once more when the interpreter ends: one call that
-hangs keeps the process. The threads of this pool are daemons. After an error it waits for the calls that have begun;
-after Ctrl-C it does not. A call whose caller has left is abandoned: its thread sends no more (`stop_if_abandoned`).
+hangs keeps the process alive. The threads of this pool are daemons. After an error it waits for the calls that have
+begun; after Ctrl-C it does not. A call whose caller has left is abandoned: its thread sends no more
+(`stop_if_abandoned`).
 
-Whoever shows that something goes on reads `counts`: of pools that say what their calls are, how many have ended.
+A progress display reads `counts`: for pools that name their calls, how many have ended.
 
-A caller may also give up on a call that says nothing for too long (`Part.listen`). A call that takes long says that it
+A caller may also give up on a call that is silent for too long (`Part.listen`). A long call reports that it
 is being answered (`beat`), and so do the calls that it makes in threads of its own.
 """
 
@@ -26,7 +27,7 @@ Asked = ParamSpec("Asked")
 _HERE = threading.local()  # `.part`: what this thread runs
 _NAME = "cloudgpu-parallel"  # of each thread
 _SOON_S = 0.001
-LONGEST_PAUSE_S = 30.0  # that is listened through: who listens has others to serve
+LONGEST_PAUSE_S = 30.0  # a longer pause counts as silence
 
 
 _COUNTING = threading.Lock()
@@ -40,7 +41,7 @@ def counts() -> dict[str, tuple[int, int]]:
 
 
 def count_anew() -> None:
-    """Count from nothing: another step begins."""
+    """Reset the counts: another step begins."""
     with _COUNTING:
         _COUNTS.clear()
 
@@ -54,25 +55,25 @@ def _count(what: str, *, ended: int = 0, more: int = 0) -> None:
 
 
 class Abandoned(BaseException):
-    """Nobody waits for this thread any more. Passes through what catches every `Exception`, as Ctrl-C does."""
+    """Nobody waits for this thread any more. Like Ctrl-C, it passes through code that catches every `Exception`."""
 
 
 def is_abandoned() -> bool:
-    """Say whether the caller of this thread has left, or the caller's caller."""
+    """Return whether the caller of this thread has left, or the caller's caller."""
     part: Part[Any] | None = getattr(_HERE, "part", None)
     return part is not None and part.is_abandoned
 
 
 def stop_if_abandoned() -> None:
-    """Raise Abandoned where nobody waits for this thread any more. Called before whatever is sent."""
+    """Raise Abandoned if nobody waits for this thread any more. Called before anything is sent."""
     if is_abandoned():
         raise Abandoned
 
 
 def beat(pause: float = 0.0) -> None:
-    """Say that this thread's call was answered something: whoever listens to it, and to its callers, listens on.
+    """Report that this thread's call got an answer, so that callers that listen to it keep waiting.
 
-    `pause` is how many seconds it waits now before it asks again, as it was told to: that is no silence,
+    `pause` is how many seconds it waits now before it asks again, as the server requested: that is not silence,
     up to LONGEST_PAUSE_S.
     """
     part: Part[Any] | None = getattr(_HERE, "part", None)
@@ -81,7 +82,7 @@ def beat(pause: float = 0.0) -> None:
 
 
 def join(seconds: float) -> None:
-    """Wait at most so long, in all, for threads that were abandoned."""
+    """Wait at most `seconds`, in all, for abandoned threads."""
     end = time.monotonic() + seconds
     for thread in threading.enumerate():
         if thread.name == _NAME:
@@ -95,26 +96,26 @@ class Part(Generic[Answer]):
     def __init__(self, pool: Pool, call: Callable[[], Answer]) -> None:
         self._pool = pool
         self._call = call
-        self._above: Part[Any] | None = getattr(_HERE, "part", None)
-        self.is_left = False  # whether it itself is waited for no more
+        self._parent: Part[Any] | None = getattr(_HERE, "part", None)
+        self.is_left = False  # whether nobody waits for this part itself
         self._over = threading.Event()
         _count(pool.what, more=1)
-        self._begun: float | None = None
-        self._heard: float | None = None
+        self._begun_at: float | None = None
+        self._last_beat: float | None = None
         self._answer: Answer
         self._fault: BaseException | None = None
 
     @property
     def is_abandoned(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self.is_left or self._pool.is_left or (self._above is not None and self._above.is_abandoned)
+        return self.is_left or self._pool.is_left or (self._parent is not None and self._parent.is_abandoned)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, at most so long; return whether it has. Ctrl-C interrupts it."""
+        """Wait until it has ended, at most `seconds`; return whether it has. Ctrl-C interrupts it."""
         return self._over.wait(seconds)
 
     def listen(self, silent_s: float, at_most_s: float) -> bool:
-        """Wait as long as something is heard of it; return whether it has ended, else abandon it.
+        """Wait while it sends beats; return whether it has ended, else abandon it.
 
         It is abandoned after `silent_s` seconds without a beat, or `at_most_s` in all. What waits for a thread is not
         silent yet.
@@ -122,21 +123,21 @@ class Part(Generic[Answer]):
         while not self.wait(min(silent_s, max(_SOON_S, self._left_s(silent_s, at_most_s)))):
             if self._left_s(silent_s, at_most_s) <= 0:
                 self.abandon()
-                beat()  # the caller goes on, without it
+                beat()  # the caller continues without it
                 return not self.is_left
         return True
 
     def _left_s(self, silent_s: float, at_most_s: float) -> float:
-        if self._begun is None or self._heard is None:
+        if self._begun_at is None or self._last_beat is None:
             return silent_s
         now = time.monotonic()
-        return min(self._heard + silent_s, self._begun + at_most_s) - now
+        return min(self._last_beat + silent_s, self._begun_at + at_most_s) - now
 
     def beat(self, pause: float = 0.0) -> None:
-        """Note that it was answered something; its callers' calls were so, too. It asks again after `pause` seconds."""
-        self._heard = max(self._heard or 0.0, time.monotonic() + pause)
-        if self._above is not None:
-            self._above.beat(pause)
+        """Record an answer for it and its callers' calls. It asks again after `pause` seconds."""
+        self._last_beat = max(self._last_beat or 0.0, time.monotonic() + pause)
+        if self._parent is not None:
+            self._parent.beat(pause)
 
     def result(self, seconds: float | None = None) -> Answer:
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""
@@ -147,13 +148,13 @@ class Part(Generic[Answer]):
         return self._answer
 
     def abandon(self) -> None:
-        """Wait for it no more, also when the pool is left; another part takes its place. One that has ended stays."""
+        """Stop waiting for it, also when the pool is left; another part takes its place. No effect oncafter its end."""
         self._pool.leave(self)
 
     def run(self) -> None:
         """Make the call, in this thread."""
         _HERE.part = self
-        self._begun = self._heard = time.monotonic()
+        self._begun_at = self._last_beat = time.monotonic()
         try:
             stop_if_abandoned()
             self._answer = self._call()
@@ -167,7 +168,7 @@ class Part(Generic[Answer]):
         self._over.set()
 
     def drop(self) -> None:
-        """End it before it has begun."""
+        """End it before it has started."""
         self.is_left, self._fault = True, Abandoned()
         self._end()
 
@@ -180,8 +181,8 @@ class Part(Generic[Answer]):
 class Pool:
     """Runs calls on daemon threads, at most `at_once` at a time.
 
-    Leaving it waits for the calls. After an error those that have not begun are dropped; after Ctrl-C, or whatever else
-    is no `Exception`, nothing is waited for and all are abandoned. `what` its calls are, in the plural, is counted.
+    Leaving it waits for the calls. After an error those that have not begun are dropped; after Ctrl-C, or anything else
+    that is no `Exception`, all are abandoned. `what` names its calls in the plural, for `counts`.
     """
 
     def __init__(self, at_once: int, what: str = "") -> None:
@@ -207,22 +208,22 @@ class Pool:
         try:
             if error is not None:
                 self._drop()
-            self._settle()
+            self._wait_for_parts()
         except BaseException:
             self.is_left = True
             raise
 
     def submit(self, call: Callable[Asked, Answer], *args: Asked.args, **more: Asked.kwargs) -> Part[Answer]:
-        """Have this called as soon as a thread is free."""
+        """Call this as soon as a thread is free."""
         part = Part(self, lambda: call(*args, **more))
         with self._lock:
             self._parts.append(part)
             self._waiting.append(part)
-        self._staff()
+        self._start_threads()
         return part
 
     def map(self, call: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-        """Have each of these called; return the answers in the order of the items. The first error in it is raised."""
+        """Call this for each item; return the answers in the order of the items. Raises the first error."""
         parts = [self.submit(call, item) for item in items]
         return (part.result() for part in parts)
 
@@ -234,14 +235,14 @@ class Pool:
                 part.drop()
             elif part.give_up():
                 self._running -= 1
-        self._staff()
+        self._start_threads()
 
-    def _staff(self) -> None:
+    def _start_threads(self) -> None:
         """Start as many threads as there is work and room for."""
         with self._lock:
-            short = max(0, min(self._at_once - self._running, len(self._waiting)))
-            self._running += short
-        for _ in range(short):
+            missing_threads = max(0, min(self._at_once - self._running, len(self._waiting)))
+            self._running += missing_threads
+        for _ in range(missing_threads):
             threading.Thread(target=self._work, name=_NAME, daemon=True).start()
 
     def _work(self) -> None:
@@ -264,7 +265,7 @@ class Pool:
             while self._waiting:
                 self._waiting.popleft().drop()
 
-    def _settle(self) -> None:
+    def _wait_for_parts(self) -> None:
         for part in self._parts:
             if not part.is_abandoned:
                 part.wait()

@@ -1,4 +1,4 @@
-"""The ledger over any store: appended under one lock, and moved, by what `cloudgpu.ledger.reader` knows of it."""
+"""The writing half of a ledger, over any store: appends under one lock, moves; `cloudgpu.ledger.reader` reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cloudgpu.ledger.log.head import (
 )
 from cloudgpu.ledger.reader import Reader, note
 
-if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+if TYPE_CHECKING:  # imported only where it is needed: every module costs `cloudgpu ls` time
     import sqlite3
 
     from cloudgpu.core.events.log import Draft, Event
@@ -34,14 +34,14 @@ if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `c
 
 T = TypeVar("T")
 
-_MAX_CACHED_STATES = 256  # subjects whose state a writer keeps in memory for its next line
+_MAX_CACHED_STATES = 256  # subjects whose folded state a writer keeps in memory for its next line
 
 
 class Book(Reader):
     """`cloudgpu.ledger.log.base.Ledger` in the database of `store`, with this client's head record in `head_path`.
 
-    Makes nothing before the first append. `actor` is written beside every line, unless a team shares the ledger: then
-    the database user is. `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. May be used by
+    Creates nothing before the first append. `actor` is the writer in every line, unless a team shares the ledger: then
+    the database user is. `clock` returns aware UTC; `patience` is how many seconds to wait for a lock. May be used by
     several threads and processes at once.
     """
 
@@ -50,11 +50,13 @@ class Book(Reader):
     ) -> None:
         super().__init__(store, head_path, clock=clock, patience=patience)
         self._actor = actor
-        self._states: dict[str, Any] = {}  # what some subjects have come to, as of the line whose hash is `_states_at`
+        self._states: dict[
+            str, Any
+        ] = {}  # the folded states of some subjects, as of the line whose hash is `_states_at`
         self._states_at: str | None = None
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-        """Write these lines in one transaction; a draft whose dedupe stands already is left out."""
+        """Write these lines in one transaction; a draft whose `dedupe` exists already is skipped."""
         return self.decide(lambda _view: drafts)
 
     def append_to(self, machine: Machine, drafts: Sequence[Draft]) -> Machine:
@@ -65,24 +67,24 @@ class Book(Reader):
     def decide(self, decision: Callable[[View], Sequence[Draft]]) -> tuple[Event, ...]:
         """Call `decision` under the append lock and write what it returns in the same transaction."""
         with self._writing() as (connection, head_lock, record, start):
-            drafts = decision(self)  # outside of `told`: what it raises passes through as it is
+            drafts = decision(self)  # outside of `translated`: its errors pass through as they are
             with self._store.translated():
                 ledger = id_if_intact(connection, self.location, record, start)
                 written, end = self._write(connection, drafts, start)
                 self._store.commit(end)
                 self._states_at = end[1]
             if ledger is not None:
-                # The lines stand: a head record that could not follow is no failure of theirs, the next one heals it.
+                # The lines are committed: if the head record cannot be written now, the next append corrects it.
                 with suppress(OSError):
                     head_lock.write(ledger, *end)
         return written
 
     def settle(self, why: str) -> Event:
-        """Write `ledger_settled` and take the present end and time as the true ones; make a missing ledger anew."""
+        """Write `ledger_settled` and accept the present end and time as right; create a missing ledger again."""
         from cloudgpu.core.events import general_lines
 
         problem = self.integrity_problem()
-        with self._writing(anew=True) as (connection, head_lock, _, start), self._store.translated():
+        with self._writing(recreate=True) as (connection, head_lock, _, start), self._store.translated():
             draft = general_lines.ledger_settled(problem, why, self.now(), start[0])
             (written,), end = self._write(connection, [draft], start)
             ledger = lines.id_of(connection)
@@ -91,7 +93,7 @@ class Book(Reader):
         return written
 
     def rebuild(self) -> None:
-        """Fold the projection again from the lines, and put back guards that were taken off."""
+        """Fold the projections again from the lines, and restore missing guards."""
         from cloudgpu.ledger.log.projections import rebuild
 
         with self._writing() as (connection, _head_lock, _record, end), self._store.translated():
@@ -106,10 +108,10 @@ class Book(Reader):
             self._store.copy_to(path)
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:
-        """Set the ledger aside and put the lines of `source` in its place; return where the old one stands.
+        """Move the ledger aside and put the lines of `source` in its place; return where the old one is.
 
-        The head record stays. Where there was none, a line says that what came after the copy is not known.
-        Raises LedgerMoved where the ledger has moved away: it is not brought back to life under those who left.
+        The head record stays. If there was none, a line says that what came after the copy is not known.
+        Raises LedgerMoved if the ledger has moved away, as others already use it elsewhere.
         """
         from cloudgpu.core.events import general_lines
 
@@ -141,17 +143,17 @@ class Book(Reader):
             with self._store.snapshot():
                 yield connection
 
-    def fill(self, pour: Callable[[Connection, Callable[[], None]], Draft]) -> str:
-        """Have `pour` write another ledger's lines here, in one transaction, and the line that it returns behind them.
+    def fill(self, write_lines: Callable[[Connection, Callable[[], None]], Draft]) -> str:
+        """Have `write_lines` copy another ledger's lines here, in one transaction, and append the line that it returns.
 
-        Return that line's hash. A place without tables is given them. `pour` is also given what takes the last line
-        off, where that is a mark of a move. The head record stays as it is.
+        Return that line's hash. Creates missing tables. `write_lines` also gets a function that deletes the last line
+        if that is a mark of a move. The head record stays as it is.
         """
         hashes: list[str] = []
 
-        def pour_into(connection: Connection) -> None:
+        def write_into(connection: Connection) -> None:
             with self._store.as_owner():
-                draft = pour(connection, self._store.delete_move_mark)
+                draft = write_lines(connection, self._store.delete_move_mark)
                 hashes.append(self._write(connection, [draft], lines.last_entry(connection))[1][1])
 
         with self._thread_lock:
@@ -160,9 +162,9 @@ class Book(Reader):
                 with self._store.translated():
                     connection = self._store.begin()
                     if connection is None:
-                        self._store.create(pour_into)
+                        self._store.create(write_into)
                     else:
-                        pour_into(connection)
+                        write_into(connection)
                         self._store.commit(lines.last_entry(connection))
             finally:
                 self._store.undo()
@@ -174,28 +176,28 @@ class Book(Reader):
 
     @contextmanager
     def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
-        """Block all writers; yield the lines, and a function that writes the last one, about the ledger's move."""
+        """Block all writers; yield the connection, and a function that writes the last line: where the ledger moved."""
         from cloudgpu.core.events.general_lines import ledger_moved
 
         with self._writing() as (connection, _head_lock, _record, start):
 
-            def write_move(to: str, goes_on: str) -> None:
+            def write_move(to: str, next_hash: str) -> None:
                 with self._store.translated():
-                    draft = ledger_moved(to, goes_on, self.now(), start[0])
+                    draft = ledger_moved(to, next_hash, self.now(), start[0])
                     _, end = self._write(connection, [draft], start)
                     self._store.commit(end)
 
             yield connection, write_move
 
     def arrive(self, check: Callable[[Connection, lines.End, MoveMark | None], str]) -> None:
-        """Take the ledger into use here, and have this client's head record know it.
+        """Take the ledger into use here, and update this client's head record.
 
-        `check` is given the lines, their end and their mark, raises where this is not the ledger that has moved, and
-        returns where that came from. A head record that knows more than stands here is left, and so is the doubt.
+        `check` gets the connection, the last line and the mark of a move, raises if this is not the ledger that has
+        moved, and returns where that came from. A head record of a later line than those here is left as it is.
         """
         from cloudgpu.core.events import general_lines
 
-        with self._writing(marked=True) as (connection, head_lock, record, start):
+        with self._writing(allow_marked=True) as (connection, head_lock, record, start):
             end = start
             mark = end_and_mark(connection)[1]
             came_from = check(connection, start, mark)
@@ -208,7 +210,7 @@ class Book(Reader):
                     head_lock.replace(lines.id_of(connection), *end)
 
     def retire(self, ledger: str, mark: MoveMark) -> None:
-        """Have this client's head record say where the ledger stands now, whatever is put here later."""
+        """Record in this client's head record where the ledger is now, whatever is put here later."""
         with self._thread_lock, self._store.translated():
             head_lock = self._hold_head()
             try:
@@ -217,7 +219,7 @@ class Book(Reader):
                 head_lock.let_go()
 
     def share(self, request: TeamRequest) -> Sharing:
-        """Make the ledger a team's, or a team as is requested, as far as this user may; return how it stands then."""
+        """Share the ledger with a team, or change the team, as far as this user may; return the resulting state."""
         from cloudgpu.ledger.log.teams import not_shareable
 
         if not self._store.takes_teams:
@@ -232,7 +234,7 @@ class Book(Reader):
         return replace(latest, remarks=sharing.remarks) if latest else sharing
 
     def _team_events(self, team: Team, view: View) -> list[Draft]:
-        """Write down the team under the append lock, and return the line that says so, where it is another one."""
+        """Record the team under the append lock, and return the line about it if it has changed."""
         from cloudgpu.core.events.general_lines import team_set
 
         self._store.restore_guards()
@@ -242,47 +244,47 @@ class Book(Reader):
 
     @contextmanager
     def _writing(
-        self, *, anew: bool = False, marked: bool = False
+        self, *, recreate: bool = False, allow_marked: bool = False
     ) -> Iterator[tuple[Connection, LockedHead, Record, lines.End]]:
-        """Hold the head record and the database's lock inside a transaction; what is not committed is undone.
+        """Hold the head record and the database's lock inside a transaction; what is not committed is rolled back.
 
-        Raises LedgerMoved for a ledger that is not in use at this place, unless it may be `marked`.
+        Raises LedgerMoved for a ledger that is not in use at this place, unless `allow_marked`.
         """
         with self._thread_lock:
             if self._store.is_writing or self._is_in_snapshot:
                 raise faults.nested_append_error(self.location)
             with self._store.translated():
-                self._store.reader()  # the place is judged before a file is made
+                self._store.reader()  # the place is checked before a file is created
                 head_lock = self._hold_head()
             try:
                 with self._store.translated():
                     record = head_lock.read()
-                    remembered = None if marked else mark_of(record)
+                    remembered = None if allow_marked else mark_of(record)
                     if remembered is not None and self._store.reader() is None:
                         self._raise_if_moved(remembered)
-                    connection = self._begin(record, anew=anew)
+                    connection = self._begin(record, recreate=recreate)
                     end, mark = end_and_mark(connection)
-                if not marked:
+                if not allow_marked:
                     self._raise_if_moved(mark or (remembered and replace(remembered, since="")))
                 yield connection, head_lock, record, end
             finally:
                 self._store.undo()
                 head_lock.let_go()
 
-    def _begin(self, record: Record, *, anew: bool) -> Connection:
+    def _begin(self, record: Record, *, recreate: bool) -> Connection:
         connection = self._store.begin()
         if connection is None:
-            self._create(record, anew=anew)
+            self._create(record, recreate=recreate)
             connection = self._store.begin()
         if connection is None:
             self._raise_if_missing(record)
             raise faults.vanished_error(self.location)
         return connection
 
-    def _create(self, record: Record, *, anew: bool) -> None:
+    def _create(self, record: Record, *, recreate: bool) -> None:
         from cloudgpu.core.events.general_lines import ledger_opened
 
-        if not anew:
+        if not recreate:
             self._raise_if_missing(record)
         ledger = getattr(record, "ledger", None) or os.urandom(8).hex()
         opened = ledger_opened(ledger, self.now())
@@ -295,7 +297,7 @@ class Book(Reader):
         from cloudgpu.ledger.log.projections import append_lines, refresh
 
         states = self._states if self._states_at == start[1] else {}
-        self._states_at = None  # until these lines stand
+        self._states_at = None  # until these lines are committed
         actor = self._store.signature or self._actor
         written, end = append_lines(connection, drafts, start, actor=actor, recorded_at=iso(self.now()))
         refresh(connection, written, states)

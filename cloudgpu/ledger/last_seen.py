@@ -1,4 +1,4 @@
-"""When something was last known to be there, and its prices were asked: by the lines of the looks."""
+"""When a machine or resource was last known to exist, and its prices were last queried: from the lines of syncs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from cloudgpu.core.events.log import Event
     from cloudgpu.ledger.log.base import Ledger
 
-_ENDINGS = ("stop", "park", "terminate")
+_END_ACTIONS = ("stop", "park", "terminate")
 
 
 def last_seen_at(ledger: Ledger, machine: Machine) -> str | None:
-    """Return when a machine or a retained resource was last proved to be there; None: no sync saw it.
+    """Return when a machine or a retained resource was last confirmed to exist; None: no sync has seen it.
 
-    A sync proves it for all that it does not name as unseen. The machine's own word counts too.
+    A sync confirms everything that it does not list as unseen. What the machine itself reported counts, too.
     """
     last_sync = _latest_proof(ledger, machine, resources=machine.is_named_resource, before=None)
     return max(filter(None, (last_sync, machine.last_active, machine.seen_at)), default=None)
 
 
 def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) -> str | None:
-    """Return when all that is kept of a machine was last known to be there; None unknown.
+    """Return when all retained resources of a machine were last known to exist; None: not known.
 
-    By a sync before `before`, or by the line that says what is kept, which whoever made the latest of it wrote.
+    From a sync before `before`, or from the line that lists what is retained.
     """
     retained_at = (line.occurred_at for line in ledger.events(machine.id) if line.kind == "resources_retained")
     return max(
@@ -39,13 +39,13 @@ def retained_last_seen_at(ledger: Ledger, machine: Machine, before: datetime) ->
 
 
 def observe_before_end(ledger: Ledger, machine: Machine, instance: Instance, *, watched: bool = False) -> BeforeTheEnd:
-    """Return what is known of the time before a machine was seen to have ended, as a line's body has it.
+    """Return the times before a machine was seen to have ended, for the body of a line.
 
-    `alive_at` is when it was last known to be there, where nobody says since when it is billed no more; so too of one
-    that runs as before, but only since later: it was stopped in between, unseen. `billed_at` is when it was last known
-    to be billed, and `asked_at` when we asked for its end where no other cause is told: an end that its cloud tells is
-    measured by them. `watched`: it was seen to be there just before we asked. `pending_at` is when a sync last saw one
-    only start that has started, or ended, by now.
+    `alive_at` is when it was last known to exist, if the provider does not say when billing ended; also for one that
+    runs with a later start: it was stopped in between, unseen. `billed_at` is when it was last known to be billed, and
+    `asked_at` when cloudgpu requested its end, if no other cause is known: an end time of the cloud is checked against
+    these. `watched`: it was seen just before the request. `pending_at` is when a sync last saw a machine as pending
+    that has started, or ended, by now.
     """
     return {**_before_end(ledger, machine, instance, watched=watched), **_seen_pending(ledger, machine, instance)}
 
@@ -75,8 +75,8 @@ def _end_times(ledger: Ledger, machine: Machine, instance: Instance, *, watched:
 
 
 def _end_requested_at(ledger: Ledger, machine: Machine) -> str | None:
-    """Return when the end was asked for that is still to be seen; None where none was."""
-    if machine.pending_action not in _ENDINGS:
+    """Return when the end was requested that is not confirmed yet; None without one."""
+    if machine.pending_action not in _END_ACTIONS:
         return None
     kind = f"{machine.pending_action}_requested"
     return max((line.occurred_at for line in ledger.events(machine.id) if line.kind == kind), default=None)
@@ -91,7 +91,7 @@ def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: 
     scopes = sync_scopes(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
     times = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
-    if not times and lines:  # the latest looks missed it already, or were not answered where it is
+    if not times and lines:  # the latest syncs did not see it, or got no answer there
         all_lines = (line for scope in scopes for line in ledger.events(scope))
         times = [line.occurred_at for line in all_lines if _proves(line, machine, resources=resources, before=before)]
     return max(times, default=None)
@@ -105,7 +105,7 @@ def _proves(line: Event, machine: Machine, *, resources: bool, before: str | Non
 
 
 def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
-    """Return when all prices of a machine's account were last asked for and answered."""
+    """Return when all prices of a machine's account were last queried with an answer."""
     lines = [line for scope in sync_scopes(machine) if (line := ledger.last(scope)) is not None]
     times = [line.occurred_at for line in lines if line.body.get("pinned")]
     if not times and lines:

@@ -1,11 +1,11 @@
 """Moves a ledger from one place to another: at every moment at most one of the two can be written.
 
-In this order, each step one transaction: the lines go to the new place, behind them one that keeps it closed; the old
-place is closed by a line that says where the ledger stands; the new one is opened. Writers wait from before the last
-lines are copied until the old place is closed. Whoever is killed in between runs the same again.
+In this order, each step one transaction: the lines are copied to the new place, with a last one that keeps it closed;
+the old place is closed by a line that says where the ledger is; the new one is opened. Writers wait from before the
+last lines are copied until the old place is closed. If the command is killed in between, it is run again.
 
-The line that closes the old place holds the hash of the one that follows at the new place. Whoever has heard of it
-needs the old place no more: the chain at the new one proves that this very ledger goes on there.
+The line that closes the old place holds the hash of the one that follows at the new place. A client that knows it
+does not need the old place any more: the chain at the new one proves that this ledger continues there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LINES_AFTER = f"SELECT {lines.COLUMNS}, hash FROM line WHERE seq > ? ORDER BY s
 
 @dataclass(frozen=True, slots=True)
 class MovePlaces:
-    """Where a ledger moves from and to, and how the new and the old place are named: without a password."""
+    """Where a ledger moves from and to; `to` and `old` are the URLs of the two places without passwords."""
 
     source: Book
     target: Book
@@ -49,15 +49,15 @@ class MovePlaces:
 
     @property
     def is_one(self) -> bool:
-        """Whether both are the same place: a ledger that has come back to it is taken into use again."""
+        """Whether both are the same place: a ledger that has moved back is taken into use again."""
         return self.source.is_at(self.target)
 
 
 def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
-    """Move the ledger. `check` is called when nobody can write any more, and raises where the move has to wait.
+    """Move the ledger. `check` is called when nobody can write any more, and raises if the move has to wait.
 
     Raises InvalidRequest for a place that holds another ledger, or lines that this one lacks; LedgerUnavailable for a
-    ledger that is not whole. Nothing has changed then.
+    ledger that is not complete. Nothing has changed then.
     """
     source, target = places.source, places.target
     with ExitStack() as stack:
@@ -82,16 +82,16 @@ def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
 
 
 def follow(places: MovePlaces) -> None:
-    """Take the new place into use, and have this client's head records know that the ledger has left the old one.
+    """Take the new place into use, and record in this client's head records that the ledger has left the old one.
 
-    The old place is asked only where this client has not heard of the move, and may be gone: the chain at the new place
-    proves it, too. Raises InvalidRequest where the ledger does not stand there, LedgerMoved where it has moved on.
+    The old place is read only if this client does not know of the move, and may be gone: the chain at the new place
+    proves it, too. Raises InvalidRequest if the ledger is not there, LedgerMoved if it has moved on.
     """
     source, target = places.source, places.target
     record = _known_head(source)
     if record is None:
         raise _unknown_source_error(source.location, target.location)
-    if target.head()[0] == 0:  # nothing is made there by looking
+    if target.head()[0] == 0:  # reading creates nothing there
         raise _not_there_error(source.location, target.location)
     with target.read_connection() as target_lines:
         mark = _verify_move(target_lines, record, places)
@@ -116,11 +116,11 @@ def _known_head(source: Book) -> HeadRecord | None:
 
 
 def _verify_move(target_lines: Connection, record: HeadRecord, places: MovePlaces) -> MoveMark:
-    """Return the move by which the ledger of the head record went on there, by the hashes of its lines.
+    """Return the move by which the ledger of the head record continued there, proved by the hashes of its lines.
 
-    A ledger is opened at a new place only when the old one is closed. So what was opened behind the last line that is
+    A ledger is opened at a new place only when the old one is closed. So a line of a move after the last line that is
     known of the old place proves that nothing is written there any more. A new place that is not open yet may be opened
-    by whoever knows that the old one is closed, and by which line it goes on: then nobody else has opened another.
+    by a client that knows that the old one is closed, and the hash of the next line: then no other place was opened.
     """
     last, goes_on = (record.seq, record.hash, ""), record.goes_on
     begun = target_lines.execute(_FIRST_MOVE, last[:1]).fetchone()
@@ -150,7 +150,7 @@ def _check_no_copy(target_lines: Connection, places: MovePlaces) -> None:
 
 
 def _check_same(source_lines: Connection, target_lines: Connection, location: str) -> None:
-    """Raise InvalidRequest unless what stands there is nothing, or a part of this ledger and a mark of a move."""
+    """Raise InvalidRequest unless the target is empty, or has a part of this ledger and perhaps a mark of a move."""
     end, mark = head.end_and_mark(target_lines)
     if not end[0]:
         return
@@ -171,7 +171,7 @@ def _copy_and_verify(source_lines: Connection, target_lines: Connection, locatio
     rebuild(target_lines)
     _, last, faults = lines.check_chain(lines.stored_lines(target_lines))
     if not faults and last != lines.last_entry(source_lines)[1]:
-        faults = ["the copy ends otherwise."]
+        faults = ["the copy ends with another line."]
     if faults:
         raise LedgerUnavailable(
             f"The ledger was not moved: {location} is not whole ({faults[0].rstrip('.')}).",
@@ -182,7 +182,7 @@ def _copy_and_verify(source_lines: Connection, target_lines: Connection, locatio
 
 
 def _copy_rest(source_lines: Connection, target_lines: Connection) -> None:
-    """Write what was appended while the rest was copied; the guards there check that it follows."""
+    """Copy the lines that were appended meanwhile; the guards at the new place check the chain."""
     end = lines.last_entry(target_lines)
     found = source_lines.execute(_LINES_AFTER, end[:1]).fetchall()
     if found:

@@ -52,7 +52,7 @@ def open_ledger(url: str | None, directory: Path, *, actor: str, clock: Callable
 
 
 def public_url(url: str) -> str:
-    """Return the URL of a place for anybody: without a user and a password. Raises as `open_ledger`."""
+    """Return the URL of a ledger without user and password. Raises the same errors as `open_ledger`."""
     if url.partition("://")[0].lower() == "sqlite":
         return f"sqlite:///{_path_of(url)}"
     from cloudgpu.ledger.postgresql.address import address_of
@@ -78,7 +78,7 @@ def _path_of(url: str) -> Path:
     if not text.startswith("/") or text.endswith("/") or "?" in text or "\0" in text:
         raise _ledger_url_error(f"{url!r} names no absolute path of a file.", url)
     if text.endswith("/:memory:"):
-        raise _ledger_url_error("A ledger in memory would be forgotten at the end of every command.", url)
+        raise _ledger_url_error("A ledger in memory would be lost at the end of every command.", url)
     path = Path("/" + text.lstrip("/"))
     if path.is_dir():
         raise _ledger_url_error(f"{path} is a directory, and a ledger is a file.", url)
@@ -86,7 +86,7 @@ def _path_of(url: str) -> Path:
 
 
 def _head_name(location: str) -> str:
-    """Return a head record's name of its own for a ledger that stands elsewhere."""
+    """Return the file name of the head record of a ledger that is in another place."""
     import hashlib
 
     return f"ledger-{hashlib.sha256(location.encode()).hexdigest()[:16]}.head"

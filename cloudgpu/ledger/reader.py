@@ -1,4 +1,4 @@
-"""A ledger as it is read, over any store: without a lock, judged by its chain and its head record."""
+"""The reading half of a ledger, over any store: without a lock, checked by its chain and its head record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cloudgpu.ledger.log.head import (
 )
 from cloudgpu.ledger.log.lines import Verification
 
-if TYPE_CHECKING:  # what only a writer or a judge needs is imported by them: `cloudgpu ls` pays for every module
+if TYPE_CHECKING:  # imported only where it is needed: every module costs `cloudgpu ls` time
     from cloudgpu.core.billing.rates import RateInterval
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.core.events.log import Event, EventSummary
@@ -49,10 +49,10 @@ T = TypeVar("T")
 
 
 class Reader:
-    """The ledger in the database of `store`, with this client's head record in `head_path`: all but its writes.
+    """The ledger in the database of `store`, with this client's head record in `head_path`: everything but writes.
 
-    `clock` returns aware UTC; `patience` is how many seconds a lock is waited for. `tell` is given a sentence, once,
-    where the database's own clock contradicts that one.
+    `clock` returns aware UTC; `patience` is how many seconds to wait for a lock. `tell` is called once with a sentence
+    if the database's own clock contradicts `clock`.
     """
 
     tell: Callable[[str], None] | None = None
@@ -62,12 +62,14 @@ class Reader:
         self._store = store
         self._head_path = head_path
         self._clock = clock
-        self.now = clock  # what time it is; a database may know it better
-        self.clock_ahead: Callable[[], timedelta] = timedelta  # of this computer's clock, if that is wrong: nothing
+        self.now = clock  # the present time; a database's clock may correct it
+        self.clock_ahead: Callable[[], timedelta] = (
+            timedelta  # by how much this computer's clock is ahead: by nothing, unless a database says so
+        )
         self._patience = patience
         self._thread_lock = threading.RLock()
         self._parsed = projection.MachineCache()
-        self._is_in_snapshot = False  # inside `read`: what is found over another connection is of another moment
+        self._is_in_snapshot = False  # inside `read`: another connection would see another state
 
     def server_now(self) -> datetime | None:
         """Return what time it is by the ledger's server; None without one, or where its clock is not believed."""
@@ -75,11 +77,11 @@ class Reader:
 
     @property
     def location(self) -> str:
-        """Where the ledger stands: a file, or a database without its password."""
+        """Where the ledger is: a file, or a database without its password."""
         return self._store.location
 
     def is_at(self, other: Reader) -> bool:
-        """Say whether both stand in one place, whatever it is called, as far as this client can tell."""
+        """Return whether both are in the same place, whatever it is called, as far as this client can tell."""
         if self._head_path == other._head_path:
             return True
         path, other_path = Path(self.location), Path(other.location)
@@ -95,14 +97,14 @@ class Reader:
 
     @property
     def outbox(self) -> Outbox:
-        """Where lines wait while the ledger is away."""
+        """Where lines wait while the ledger is unavailable."""
         from cloudgpu.ledger.log.outbox import Outbox
 
         return Outbox(self._head_path.with_suffix(".outbox"))
 
     @property
     def has_outbox(self) -> bool:
-        """Whether such lines may wait, under whatever name of a place: a look at one directory."""
+        """Whether lines may wait in any outbox of this home; reads one directory."""
         from_outbox = sys.modules.get("cloudgpu.ledger.log.outbox")  # without it, this process has put nothing into one
         if from_outbox is not None and not self.outbox.is_empty:
             return True
@@ -112,7 +114,7 @@ class Reader:
             return self._head_path.with_suffix(".outbox").exists()
 
     def is_of(self, outbox: Outbox) -> bool:
-        """Say whether what waits there was done on this very ledger: an older copy lacks the line known there."""
+        """Return whether that outbox belongs to this ledger: an older copy lacks the line in its head record."""
         record = read_head(outbox.path.with_suffix(".head"), self._patience)
         if not isinstance(record, HeadRecord):
             return False
@@ -123,19 +125,19 @@ class Reader:
         return self._read_record()
 
     def remembered_id(self) -> str:
-        """Return the ledger's id as this client has seen it last; empty for never. Asks the head record alone."""
+        """Return the ledger's id as this client has seen it last; empty for never. Reads only the head record."""
         return str(getattr(self.remembered(), "ledger", ""))
 
     def machines(self) -> list[Machine]:
-        """Return every machine's current row, oldest first."""
+        """Return every machine's current record, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.machines(connection))
 
     def present_machines(self) -> list[Machine]:
-        """Return the records of the machines that live or of which something is kept, and the oldest; oldest first."""
+        """Return the records of living machines, those with retained resources, and the oldest one; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.present_machines(connection))
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
-        """Return one machine's current row, or None."""
+        """Return one machine's current record, or None."""
         return self._read(lambda connection: None if connection is None else self._parsed.machine(connection, id))
 
     def launched(self, key: str) -> list[Machine]:
@@ -143,15 +145,15 @@ class Reader:
         return self._read(lambda connection: [] if connection is None else projection.launched(connection, key))
 
     def names(self) -> list[tuple[str, str]]:
-        """Return name and launch key of each machine that lives or of which something is kept."""
+        """Return name and launch key of each living machine and each with retained resources."""
         return self._read(lambda connection: [] if connection is None else projection.names(connection))
 
     def billable_machines(self) -> list[Machine]:
-        """Return the row of everything that costs or has cost, oldest first."""
+        """Return the record of everything that costs or has cost, oldest first."""
         return self._read(lambda connection: [] if connection is None else self._parsed.billable_machines(connection))
 
     def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-        """Yield (subject, use) for what has ended and was billed after `since`; "": all."""
+        """Yield (subject, usage) of usages that have ended and were billed after `since`; "": all."""
 
         def query(found: Connection | None) -> list[tuple[str, Usage]]:
             return [] if found is None else list(projection.ended_usages(found, since, unpriced=unpriced))
@@ -159,15 +161,15 @@ class Reader:
         yield from self._read(query)
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return what budgets count of everything that costs or has cost, or its row; oldest first."""
+        """Return what budgets count of everything that costs or has cost, or its record; oldest first."""
         return self._read(lambda connection: [] if connection is None else projection.exposures(connection))
 
     def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return what has ended and was billed after `since`, as rate intervals, or as a use where it has no price."""
+        """Return usages that have ended and were billed after `since`, as intervals, or as usages if without price."""
         return self._read(lambda connection: [] if connection is None else projection.billed_costs(connection, since))
 
     def read(self, query: Callable[[View], T]) -> T:
-        """Return what `query` finds, all of it as of the same line, whoever appends meanwhile."""
+        """Return what `query` returns for one consistent state, whoever appends meanwhile."""
 
         def read_snapshot(connection: Connection | None) -> T:
             if connection is None:
@@ -199,11 +201,11 @@ class Reader:
             after = page[-1].seq
 
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
-        """Return what every line of these kinds says, by seq."""
+        """Return a summary of every line of these kinds, by seq."""
         return self._read(lambda connection: [] if connection is None else lines.of_kinds(connection, kinds))
 
     def integrity_problem(self) -> str | None:
-        """Return why a part of the past seems to be missing or the clock wrong, or None."""
+        """Return why lines seem to be missing or the clock wrong, or None."""
         record = self._read_record()  # before the lines: those that are written meanwhile contradict nothing
 
         def check(connection: Connection | None) -> str | None:
@@ -220,25 +222,25 @@ class Reader:
         return self._read(lambda _: wrong_clock(self._clock(), self._store.time()), missing_ok=True)
 
     def moved(self) -> MoveMark | None:
-        """Return why this is not the ledger any more, or not yet; None for one that is in use.
+        """Return the mark of a ledger that has moved away or not arrived yet; None if it is in use.
 
-        A client that has once heard that the ledger moved knows it without the old place.
+        A client that once knew of the move needs the old place no more.
         """
         remembered = mark_of(self.remembered())
         if remembered is not None:
             return remembered
         found = self.marked()
         if found is not None:
-            with suppress(LedgerUnavailable):  # heard of again by the next command
+            with suppress(LedgerUnavailable):  # the next command learns it again
                 self.learn()
         return found
 
     def marked(self) -> MoveMark | None:
-        """Return what the last line here says of a move, whatever this client remembers; None for nothing."""
+        """Return the move that the last line here records, whatever this client remembers; None for none."""
         return self._read(lambda found: None if found is None else end_and_mark(found)[1], missing_ok=True)
 
     def learn(self, *, despite_problem: bool = False) -> None:
-        """Have this client's head record say what the last line here says of a move away.
+        """Record in this client's head record the move that the last line here records.
 
         A head record that contradicts the lines is left, unless `despite_problem`.
         """
@@ -259,7 +261,7 @@ class Reader:
     def check_in_use(self) -> None:
         """Raise LedgerMoved for a ledger that has moved away, or that has not arrived yet.
 
-        One that cannot be reached, and of which no move was heard, may be in use: whoever needs it hears that.
+        Does not raise if the ledger cannot be reached and no move is known: it may be in use.
         """
         with suppress(faults.LedgerAway):
             self._raise_if_moved(self.moved())
@@ -282,12 +284,12 @@ class Reader:
         return self._store.lock(name, wait)
 
     def is_locked(self, name: str) -> bool:
-        """Say whether a living client of this ledger on another machine holds the lock `name`."""
+        """Return whether a living client of this ledger on another machine holds the lock `name`."""
         with self._thread_lock, self._store.translated():
             return self._store.is_locked(name)
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where this client held the lock `name` by `hold` and has lost it unawares."""
+        """Raise LedgerUnavailable if this client held the lock `name` and has lost it without notice."""
         self._store.check_lock(name)
 
     def role(self) -> Role:
@@ -311,15 +313,15 @@ class Reader:
         return self._read(lambda _: self._store.sharing(), missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection to the database."""
         with self._thread_lock, self._store.translated():
             self._store.close()
 
     def _read(self, query: Callable[[Connection | None], T], *, missing_ok: bool = False) -> T:
-        """Return what `query` finds, once more over a new connection where the first was lost meanwhile.
+        """Return what `query` returns, once more over a new connection if the first was lost meanwhile.
 
-        It is given None where there is no ledger yet; one that has been there is missed aloud, unless `missing_ok`.
-        Raises LedgerLeft where nothing can be read and this client knows that the ledger has moved.
+        It gets None if there is no ledger yet. Raises if the ledger existed before, unless `missing_ok`.
+        Raises LedgerMovedAway if nothing can be read and this client knows that the ledger has moved.
         """
         try:
             return self._read_with_retry(query, missing_ok=missing_ok)
@@ -327,7 +329,7 @@ class Reader:
             raise self._moved_error_or(error) from error.__cause__
 
     def _moved_error_or(self, error: LedgerUnavailable) -> LedgerUnavailable:
-        """Return that the ledger has moved where this client knows that, else the fault itself."""
+        """Return the error that the ledger has moved, if this client knows that, else `error`."""
         mark = None
         with suppress(LedgerUnavailable):
             mark = mark_of(self.remembered())
@@ -347,7 +349,7 @@ class Reader:
         connection = self._store.reader()
         if connection is None and not missing_ok:
             record = self._record()
-            connection = self._store.reader()  # again: it may have been made between the two looks
+            connection = self._store.reader()  # again: it may have been created meanwhile
             if connection is None:
                 self._raise_if_missing(record)
         return connection
@@ -379,5 +381,5 @@ class Reader:
 
 
 def note(head_lock: LockedHead, ledger: str, mark: MoveMark) -> None:
-    """Have a head record say where the ledger stands now, by its mark of a move."""
+    """Write the mark of a move to a head record: where the ledger is now."""
     head_lock.replace(ledger, *mark.last[:2], mark.since, moved=mark.to, goes_on=mark.goes_on)

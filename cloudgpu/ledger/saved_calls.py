@@ -1,4 +1,4 @@
-"""Saved calls: each attempt as a 0600 file, written before it is sent, deleted when its end is proved."""
+"""Saved calls: a 0600 file for each launch, written before sending, deleted when its machine's end is confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgpu.ledger.log.files import sync
 
 
 def save(directory: Path, attempt: Attempt) -> None:
-    """Write the whole call durably, or raise LedgerUnavailable and leave no part of it."""
+    """Write the call and sync it, or raise LedgerUnavailable and leave no part of it."""
     path = directory / f"{attempt.token}.{lock_name(attempt.request.key)}.json"
     part = path.with_suffix(".part")
     try:

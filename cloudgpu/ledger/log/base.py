@@ -146,7 +146,7 @@ class Ledger(View, Protocol):
         ...
 
     def read(self, look: Callable[[View], T]) -> T:
-        """Return what `look` returns for one consistent state of the ledger; `look` writes nothing."""
+        """Return what `query` returns for one consistent state of the ledger; `query` writes nothing."""
         ...
 
     def events(self, subject: str | None = None) -> Iterator[Event]:

@@ -1,11 +1,11 @@
 """The ledger's files on this computer: private to their owner, locked by living processes, on no network file system.
 
-Only its owner enters such a directory or reads such a file. On a network file system, SQLite's locks and its shared
+Only their owner can read these files and directories. On a network file system, SQLite's locks and its shared
 memory cannot be trusted.
 
-A killed process lets go of a lock by itself, and no lock is left behind as a file. A process does not wait as long
-again for a lock that was not to be had in time: its holder may be suspended, a command that ends a machine asks for the
-lock several times, and the bill goes on.
+The lock of a killed process ends with it, and no lock is left behind as a file. A process does not wait as long
+again for a lock that it could not get in time: its holder may be suspended, and a command that ends a machine takes the
+lock several times, while the machine is still billed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRIVATE_DIRECTORY = 0o700
 
 
 def is_a_file(location: str) -> bool:
-    """Say whether a ledger stands in a file, which nobody shares, not in a database on a server."""
+    """Return whether a ledger is a file, which nobody shares, and not a database on a server."""
     return "://" not in location
 
 
@@ -42,7 +42,7 @@ def make_private_directory(directory: Path) -> None:
 
 
 def make_empty_file(path: Path) -> None:
-    """Make an empty 0600 file unless something stands there.
+    """Make an empty 0600 file unless something exists there.
 
     Closing a descriptor drops the locks that SQLite holds on the same file for this process: only a file that this
     call has made itself is opened and closed, before anybody can have written to it.
@@ -65,22 +65,22 @@ def open_to_write(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
 
 
-def read_our_file(path: Path, most: int) -> bytes:
-    """Return what is in a file of ours. Raises OSError for a link, a pipe, a device, and more than `most` bytes."""
+def read_our_file(path: Path, max_bytes: int) -> bytes:
+    """Return what is in a file of ours. Raises OSError for a link, pipe or device, and for more than `max_bytes` bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "this is not a file", str(path))
-        if found.st_size > most:
-            raise OSError(errno.EFBIG, f"this has more than {most} bytes", str(path))
-        return file.read(most)
+        if status.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"this has more than {max_bytes} bytes", str(path))
+        return file.read(max_bytes)
 
 
 _NETWORK = frozenset(
     "nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs ncpfs 9p afs afpfs coda ceph lustre gpfs beegfs pvfs2 orangefs ocfs2 gfs2 "
     "glusterfs webdav davfs davfs2 vboxsf prl_fs macfuse_sshfs".split()
 )
-_OVER_FUSE = frozenset(  # the kernel says `fuse.` before these; a fuse of another name may well be local
+_NETWORK_FUSE = frozenset(  # with the prefix `fuse.`; other fuse file systems may be local
     "sshfs glusterfs ceph ceph-fuse s3fs gcsfuse rclone davfs davfs2 smbnetfs curlftpfs juicefs beegfs moosefs mfs "
     "blobfuse blobfuse2 mount-s3 goofys".split()
 )
@@ -88,10 +88,10 @@ _OVER_FUSE = frozenset(  # the kernel says `fuse.` before these; a fuse of anoth
 
 def refuse_network(path: Path) -> None:
     """Raise InvalidRequest when `path`, or where it would be made, lies on a network file system."""
-    found = filesystem_of(path.resolve(), _mounts())
-    if found is not None and is_network(found):
+    kind = filesystem_of(path.resolve(), _mounts())
+    if kind is not None and is_network(kind):
         raise InvalidRequest(
-            f"The ledger {path} is on a network file system ({found}), where SQLite can lose what it wrote.",
+            f"The ledger {path} is on a network file system ({kind}), where SQLite can lose what it wrote.",
             field="CLOUDGPU_LEDGER",
             value=str(path),
             next="Put it on a local disk: CLOUDGPU_LEDGER=sqlite:///a/local/path/ledger.db",
@@ -99,9 +99,9 @@ def refuse_network(path: Path) -> None:
 
 
 def is_network(kind: str) -> bool:
-    """Say whether a file system of this type is reached over a network or shared from a host."""
+    """Return whether a file system of this type is on a network or shared from a host."""
     family, _, driver = kind.lower().partition(".")
-    return family in _NETWORK or (family == "fuse" and driver in _OVER_FUSE)
+    return family in _NETWORK or (family == "fuse" and driver in _NETWORK_FUSE)
 
 
 def filesystem_of(path: Path, mounts: list[tuple[str, str]]) -> str | None:
@@ -155,9 +155,9 @@ def _mounts() -> list[tuple[str, str]]:
 
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-_MOMENT = 0.1  # seconds: for so long a sync by `is_locked` may be in the way of one who does not wait
-_PAUSE = 0.05  # seconds between two tries, at most
-_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
+_MIN_WAIT_S = 0.1  # a check by `is_locked` may hold a lock for so long
+_MAX_PAUSE_S = 0.05  # seconds between two tries, at most
+_LOCK_ROOTS = ("/dev/shm", "/tmp")  # noqa: S108  (what is made there is a directory that this user alone enters)
 
 
 def lock_directory() -> Path | None:
@@ -165,29 +165,29 @@ def lock_directory() -> Path | None:
 
     It is in memory where the computer has such a place: there it needs no room on a full disk.
     """
-    for root in _ROOTS:
+    for root in _LOCK_ROOTS:
         path = Path(root, f"cloudgpu-{os.geteuid()}")
         try:
             path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-            found = path.lstat()
+            status = path.lstat()
         except OSError:
             continue
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
             return path
     return None
 
 
 @contextmanager
 def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
-    """Hold the lock `name` alone, among threads and processes; wait for ever (True), not at all, or so many seconds.
+    """Hold the lock `name` exclusively among threads and processes; wait forever (True), not at all, or so many seconds.
 
     `ledger` tells locks of one name apart in a directory that several ledgers share.
 
-    Raises ProviderUnavailable when somebody else holds it to the end, LedgerUnavailable when no lock can be made.
+    Raises ProviderUnavailable if another process still holds it then, LedgerUnavailable if no lock can be made.
     """
     path = _path_of(directory, name, ledger)
-    until = None if wait is True else time.monotonic() + max(float(wait), _MOMENT)
-    handle = _acquired(path, until)
+    until = None if wait is True else time.monotonic() + max(float(wait), _MIN_WAIT_S)
+    handle = _acquire(path, until)
     if handle is None:
         raise _in_use_error(path, name, float(wait))
     try:
@@ -200,24 +200,24 @@ def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") ->
 
 
 def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
-    """Say whether a living process, this one too, holds the lock now. Makes no file."""
+    """Return whether a living process, including this one, holds the lock now. Creates no file."""
     path = _path_of(directory, name, ledger)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _lock_file_error(path, error) from error
     try:
-        return not _locked(handle, fcntl.LOCK_SH)  # shared: two who look are not in each other's way
+        return not _locked(handle, fcntl.LOCK_SH)  # shared: two checks do not block each other
     finally:
         close_locked(handle)
 
 
 def check_lock(directory: Path, name: str, *, ledger: str = "") -> None:
-    """Raise LedgerUnavailable where this process held the lock `name` and has lost it unawares.
+    """Raise LedgerUnavailable if this process held the lock `name` and has lost it without notice.
 
-    The lock itself is lost with the process alone; but where somebody has removed its file, another may hold a new one.
+    A lock ends only with its process; but if its file was removed, another process may hold a new one.
     """
     path = _path_of(directory, name, ledger)
     try:
@@ -242,8 +242,8 @@ def _path_of(directory: Path, name: str, ledger: str = "") -> Path:
     return directory / f"{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}.lock"
 
 
-def _acquired(path: Path, until: float | None) -> int | None:
-    """Return a descriptor that holds the lock on the file that stands at `path`, or None when time is over."""
+def _acquire(path: Path, until: float | None) -> int | None:
+    """Return a descriptor that holds the lock on the file at `path`; None if that takes until after `until`."""
     pause = 0.002
     while True:
         handle = _open_lock_file(path)
@@ -256,7 +256,7 @@ def _acquired(path: Path, until: float | None) -> int | None:
         if until is not None and time.monotonic() >= until:
             return None
         time.sleep(pause)
-        pause = min(pause * 2, _PAUSE)
+        pause = min(pause * 2, _MAX_PAUSE_S)
 
 
 def _open_lock_file(path: Path) -> int:
@@ -264,7 +264,7 @@ def _open_lock_file(path: Path) -> int:
         make_private_directory(path.parent)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _lock_file_error(path, error) from error
 
 
 def _locked(handle: int, how: int) -> bool:
@@ -276,7 +276,7 @@ def _locked(handle: int, how: int) -> bool:
 
 
 def is_same_file(path: Path, handle: int) -> bool:
-    """Say whether nobody has removed or replaced the file between our open and our lock."""
+    """Return whether the file was not removed or replaced between opening and locking it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -284,7 +284,7 @@ def is_same_file(path: Path, handle: int) -> bool:
 
 
 def _release(path: Path, handle: int) -> None:
-    """Remove the file while the lock is held: who waits on it sees that it is gone, and opens a new one."""
+    """Remove the file while the lock is held: a waiting process sees that it is gone, and opens a new one."""
     with suppress(OSError):
         if is_same_file(path, handle):
             path.unlink()
@@ -310,7 +310,7 @@ def _in_use_error(path: Path, name: str, waited: float) -> ProviderUnavailable:
     )
 
 
-def _unusable(path: Path, error: OSError) -> LedgerUnavailable:
+def _lock_file_error(path: Path, error: OSError) -> LedgerUnavailable:
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     made = LedgerAway(
         f"The lock {path} cannot be made ({error.strerror or error}).",
@@ -322,24 +322,24 @@ def _unusable(path: Path, error: OSError) -> LedgerUnavailable:
     return made
 
 
-RETRY_S = 0.5
-REMEMBERED_S = 60.0
-_in_vain: dict[str, float] = {}  # by lock: when it was last waited for in vain
+RETRY_S = 0.5  # how long to wait for a lock that was not free before
+REMEMBERED_S = 60.0  # for how long a failed wait counts
+_failed_waits: dict[str, float] = {}  # by lock: when a wait for it last failed
 
 
 def lock_patience(lock: str, usual: float) -> float:
     """Return how many seconds to wait for this lock now."""
-    since = _in_vain.get(lock)
+    since = _failed_waits.get(lock)
     if since is None or time.monotonic() - since >= REMEMBERED_S:
         return usual
     return min(RETRY_S, usual)
 
 
 def lock_timed_out(lock: str) -> None:
-    """Remember that the lock was not to be had in time."""
-    _in_vain[lock] = time.monotonic()
+    """Remember that the lock was not free in time."""
+    _failed_waits[lock] = time.monotonic()
 
 
 def lock_acquired(lock: str) -> None:
-    """Remember that the lock was to be had."""
-    _in_vain.pop(lock, None)
+    """Remember that the lock was acquired."""
+    _failed_waits.pop(lock, None)

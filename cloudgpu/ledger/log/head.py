@@ -1,12 +1,12 @@
-"""The head record: a witness outside the ledger's file of how far it has come, and whether the lines agree.
+"""The head record: a copy of the ledger's last line outside its file, and whether the lines agree with it.
 
-It is one record of fixed length, overwritten in place: that is a single write inside one sector, which neither a
-killed process nor a lost power supply leaves half done. It is not synced by itself: it is written after the line's
-own sync, so what a power failure can lose only makes it older, never wrong.
+It has a fixed length and is overwritten in place: that is a single write inside one sector, which neither a
+killed process nor a power failure leaves half done. It is not synced: it is written after the line's
+own sync, so a power failure can only leave an older record, never a wrong one.
 
-Whoever only reads takes no lock: a process that was suspended while it held it would keep every reader waiting. A read
-that falls into a write may find a part of both records, so each record ends with its own checksum. Only where that is
-not right does a reader wait for the lock, which tells a write under way from a damaged file.
+A reader takes no lock, as a process that was suspended with the lock would keep every reader waiting. A read
+during a write may find parts of two records, so each record ends with its own checksum. Only if that is
+wrong does a reader wait for the lock, which tells a write in progress from a damaged file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANOTHER_PLACE = "another place"
 class HeadRecord:
     """The last line of ledger `ledger` as this client has seen it written.
 
-    `moved` is where the ledger stands now, when this client knows that it has moved away; empty otherwise. The line is
+    `moved` is where the ledger is now, if this client knows that it has moved away; empty otherwise. The line is
     then the last one before the move, `recorded_at` the time of the move, and `goes_on` the hash of the line behind it
     at the new place.
     """
@@ -54,7 +54,7 @@ class HeadRecord:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something stands where the head record should, and it is none."""
+    """The file of the head record holds something else."""
 
     path: Path
 
@@ -65,7 +65,7 @@ Record = HeadRecord | Unreadable | None  # None: nothing was written yet
 def read_head(path: Path, patience: float) -> Record:
     """Return the head file's record without its lock. Raises OSError.
 
-    Raises LedgerUnavailable where it makes no sense and is locked for `patience` seconds.
+    Raises LedgerUnavailable if it is invalid and stays locked for `patience` seconds.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,7 +82,7 @@ def read_head(path: Path, patience: float) -> Record:
 
 
 def hold_head(path: Path, patience: float) -> LockedHead:
-    """Return the head record, held alone until it is let go; the file is made where there is none.
+    """Return the head record, locked until `let_go`; creates a missing file.
 
     Waits `patience` seconds at most, then raises LedgerUnavailable. Raises OSError.
     """
@@ -95,7 +95,7 @@ def hold_head(path: Path, patience: float) -> LockedHead:
 
 
 class LockedHead:
-    """The head record while it is locked: this process alone may write it."""
+    """The locked head record: only this process may write it."""
 
     def __init__(self, path: Path, handle: int, patience: float) -> None:
         self._path = path
@@ -107,7 +107,7 @@ class LockedHead:
             raise
 
     def read(self) -> Record:
-        """Return what stands in the file. Raises OSError."""
+        """Return the record in the file. Raises OSError."""
         return _record(self._path, self._handle)
 
     def write(
@@ -117,14 +117,14 @@ class LockedHead:
         record = {"ledger": ledger, "seq": seq, "hash": digest, "recorded_at": recorded_at}
         record |= {"goes_on": goes_on} if goes_on else {}
         text = _checked(record | ({"moved": moved} if moved else {}))
-        if len(text) >= _LENGTH:  # an address that does not fit is told by the ledger's own last line
+        if len(text) >= _LENGTH:  # an address that does not fit is in the ledger's own last line
             text = _checked(record | {"moved": ANOTHER_PLACE})
         os.pwrite(self._handle, text.encode().ljust(_LENGTH - 1) + b"\n", 0)
 
     def replace(
         self, ledger: str, seq: int, digest: str, recorded_at: str, *, moved: str = "", goes_on: str = ""
     ) -> None:
-        """Write the record anew, whatever stood there, and sync it. Raises OSError."""
+        """Write the whole record, whatever the file holds, and sync it. Raises OSError."""
         self.write(ledger, seq, digest, recorded_at, moved=moved, goes_on=goes_on)
         os.ftruncate(self._handle, _LENGTH)
         os.fsync(self._handle)
@@ -182,9 +182,9 @@ _BEFORE = "SELECT seq, hash, recorded_at FROM line WHERE seq < ? ORDER BY seq DE
 
 @dataclass(frozen=True, slots=True)
 class MoveMark:
-    """Why a ledger is not in use at its place.
+    """The mark of a move: why a ledger is not in use at its place.
 
-    `to` is where it stands, or will stand, without a password; `came_from` is where a ledger that is being moved in
+    `to` is where it is, or will be, without a password; `came_from` is where a ledger that is being moved in
     comes from, empty for one that has moved away. `since` is when, empty for an old copy at a place that the ledger has
     left. `last` is the line before the mark, and `goes_on` the hash of the line behind that one at the new place.
     """
@@ -197,7 +197,7 @@ class MoveMark:
 
 
 def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
-    """Return the last line's seq, hash and time, and what it says of a move."""
+    """Return the last line's seq, hash and time, and the move that it records, if any."""
     found = connection.execute(_LAST).fetchone()
     if found is None:
         return (0, "", ""), None
@@ -212,7 +212,7 @@ def end_and_mark(connection: Connection) -> tuple[End, MoveMark | None]:
 
 
 def mark_of(record: Record) -> MoveMark | None:
-    """Return what this client's head record says of a move; None for nothing."""
+    """Return the move that this client's head record knows; None for none."""
     if not isinstance(record, HeadRecord) or not record.moved:
         return None
     last = (record.seq, record.hash, "")
@@ -220,7 +220,7 @@ def mark_of(record: Record) -> MoveMark | None:
 
 
 def refusal(mark: MoveMark, location: str) -> LedgerMoved:
-    """Return the error for whoever would write into a ledger that is not in use."""
+    """Return the error for a write into a ledger that is not in use."""
     if mark.came_from:
         return LedgerMoved(
             f"{location} is not the ledger yet: a move from {mark.came_from} has begun and not ended.",
@@ -237,7 +237,7 @@ def refusal(mark: MoveMark, location: str) -> LedgerMoved:
 
 
 def ledger_left_error(mark: MoveMark, location: str) -> LedgerMovedAway:
-    """Return the error for whoever would read a ledger that has moved where nothing can be read any more."""
+    """Return the error for reading a ledger that has moved, if the old place cannot be read any more."""
     return LedgerMovedAway(
         f"{moved_text(mark, location)} The old place cannot be read.",
         field="ledger",
@@ -260,7 +260,7 @@ AND seq >= coalesce((SELECT max(seq) FROM line WHERE subject = 'ledger' AND kind
 
 
 def check_missing(location: str, record: Record) -> str | None:
-    """Return a sentence where there is a head record and no ledger; None without a head record."""
+    """Return a sentence if there is a head record but no ledger; None without a head record."""
     if record is None:
         return None
     had = f"says that it had {record.seq} lines" if isinstance(record, HeadRecord) else "is damaged"
@@ -287,13 +287,13 @@ def check_head(connection: Connection, location: str, record: Record) -> str | N
 def check_clock(connection: Connection, now: datetime, database_time: Callable[[], datetime | None]) -> str | None:
     """Return how the clock contradicts the lines since the last `settle`, or None.
 
-    Where the database's own clock agrees with this one, whoever wrote those lines had the wrong one.
+    If the database's own clock agrees with this one, the computer that wrote those lines had the wrong time.
     """
     (latest,) = connection.execute(_LINES_IN_THE_FUTURE, (iso(now + MAX_CLOCK_SKEW),)).fetchone()
     if not latest:
         return None
-    there = database_time()
-    if there is not None and abs(now - there) <= MAX_CLOCK_SKEW:
+    database_now = database_time()
+    if database_now is not None and abs(now - database_now) <= MAX_CLOCK_SKEW:
         return None
     (actor,) = connection.execute("SELECT actor FROM line WHERE recorded_at = ?", (latest,)).fetchone()
     return (
@@ -302,12 +302,13 @@ def check_clock(connection: Connection, now: datetime, database_time: Callable[[
     )
 
 
-def wrong_clock(now: datetime, there: datetime | None) -> str | None:
+def wrong_clock(now: datetime, database_now: datetime | None) -> str | None:
     """Return how this computer's clock contradicts that of the ledger's database; None where they agree."""
-    if there is None or abs(now - there) <= MAX_CLOCK_SKEW:
+    if database_now is None or abs(now - database_now) <= MAX_CLOCK_SKEW:
         return None
-    apart = duration_text(round(abs(now - there).total_seconds()))
-    return f"This computer's clock is {apart} {'ahead of' if now > there else 'behind'} that of the ledger's database."
+    apart = duration_text(round(abs(now - database_now).total_seconds()))
+    order = "ahead of" if now > database_now else "behind"
+    return f"This computer's clock is {apart} {order} that of the ledger's database."
 
 
 def id_if_intact(connection: Connection, location: str, record: Record, end: End) -> str | None:

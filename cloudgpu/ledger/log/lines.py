@@ -1,4 +1,4 @@
-"""The ledger's lines: read as events or as what a fold needs of them, and chained by their hashes.
+"""The ledger's lines: read as events or as summaries for a fold, and chained by their hashes.
 
 A hash covers every field of a line and the hash of the line before it.
 """
@@ -48,9 +48,9 @@ def id_of(connection: Connection) -> str:
 
 
 def format_of(connection: Connection) -> int | None:
-    """Return the number of the format that the first line tells; 0: it tells none; None: there is no such line.
+    """Return the format number in the first line; 0: it has none; None: there is no such line.
 
-    A first line that is damaged tells nothing either way: `verify` finds it.
+    None also for a damaged first line, which `verify` finds.
     """
     (kind, body) = connection.execute("SELECT kind, body FROM line WHERE seq = 1").fetchone() or ("", "")
     if kind != "ledger_opened":
@@ -75,30 +75,30 @@ def lines_of(connection: Connection, subject: str) -> list[Event]:
 
 def page_of(connection: Connection, subject: str | None, after: int) -> list[Event]:
     """Return up to a page of lines behind `after`, by seq, of one subject or all."""
-    which = "" if subject is None else "subject = ? AND "
-    query = f"SELECT {COLUMNS} FROM line WHERE {which}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
+    condition = "" if subject is None else "subject = ? AND "
+    query = f"SELECT {COLUMNS} FROM line WHERE {condition}seq > ? ORDER BY seq LIMIT {_PAGE}"  # noqa: S608
     return events_of(connection.execute(query, (after,) if subject is None else (subject, after)).fetchall())
 
 
-def every_line(connection: Connection, but: Collection[str]) -> Iterator[EventSummary]:
-    """Yield what every line says by seq, but for those of the kinds `but`; its `dedupe` is left empty."""
-    marks = ", ".join("?" * len(but))
+def every_line(connection: Connection, excluded: Collection[str]) -> Iterator[EventSummary]:
+    """Yield a summary of every line by seq, except for the kinds `excluded`, with an empty `dedupe`."""
+    marks = ", ".join("?" * len(excluded))
     query = f"{_FOR_FOLDS} WHERE seq > ? AND kind NOT IN ({marks}) ORDER BY seq LIMIT {_FOLD_PAGE}"
     after = 0
-    while found := connection.execute(query, (after, *but)).fetchall():
+    while found := connection.execute(query, (after, *excluded)).fetchall():
         *columns, texts = zip(*found, strict=True)
         yield from map(EventSummary, *columns, json.loads(f"[{','.join(texts)}]"))
         after = found[-1][0]
 
 
 def of_kinds(connection: Connection, kinds: Collection[str]) -> list[EventSummary]:
-    """Return what every line of these kinds says, by seq; its `dedupe` is left empty."""
+    """Return a summary of every line of these kinds, by seq, with an empty `dedupe`."""
     query = f"{_FOR_FOLDS} WHERE kind IN ({', '.join('?' * len(kinds))}) ORDER BY seq"
     rows, lines = iter(connection.execute(query, tuple(kinds))), list[EventSummary]()
     while found := list(islice(rows, _FOLD_PAGE)):  # not all at once: their texts are gone when the next are read
-        seqs, times, which, subjects, dedupes, texts = zip(*found, strict=True)
+        seqs, times, kinds_of_lines, subjects, dedupes, texts = zip(*found, strict=True)
         bodies = json.loads(f"[{','.join(texts)}]")
-        lines += map(EventSummary, seqs, times, map(intern, which), map(intern, subjects), dedupes, bodies)
+        lines += map(EventSummary, seqs, times, map(intern, kinds_of_lines), map(intern, subjects), dedupes, bodies)
     return lines
 
 
@@ -154,12 +154,12 @@ class Verification:
     rebuildable: bool = False
 
 
-_ENOUGH = 20  # sentences: after that, another one helps nobody
+_MAX_FAULTS = 20  # sentences of `verify`
 
 
 def check_chain(stored: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]:
     """Return (lines, last hash, faults) of the stored lines by seq: the event's ten columns, then the hash."""
-    count, last, faults = 0, "", _Sentences()
+    count, last, faults = 0, "", _FaultList()
     for values in stored:
         count += 1
         text, digest = values[-2:]
@@ -169,16 +169,16 @@ def check_chain(stored: Iterable[tuple[Any, ...]]) -> tuple[int, str, list[str]]
         faults.add(line_hash(line, text) != digest, f"Line {line.seq} was changed: its hash does not fit.")
         faults.add(not _is_canonical(text), f"Line {line.seq} has a body that is not as it was written.")
         count, last = line.seq, digest
-    return count, last, faults.taken
+    return count, last, faults.sentences
 
 
-class _Sentences:
+class _FaultList:
     def __init__(self) -> None:
-        self.taken: list[str] = []
+        self.sentences: list[str] = []
 
-    def add(self, wrong: bool, sentence: str) -> None:  # noqa: FBT001
-        if wrong and len(self.taken) < _ENOUGH:
-            self.taken.append(sentence)
+    def add(self, is_wrong: bool, sentence: str) -> None:  # noqa: FBT001
+        if is_wrong and len(self.sentences) < _MAX_FAULTS:
+            self.sentences.append(sentence)
 
 
 def _is_canonical(text: str) -> bool:

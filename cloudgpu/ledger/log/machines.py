@@ -1,4 +1,4 @@
-"""The machines' current rows and ended usages as they are stored: read without folding anything."""
+"""Reads the machines' current records and ended usages as they are stored, without folding anything."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.budgets.exposure import Exposure
     from cloudgpu.ledger.log.sql import Connection
 
-_FEW = 50  # machines of which the rows are read one by one
-_LINES = 500  # that are looked through for these
-_BATCH = 20  # rows parsed at once: what they are in between fits a processor's cache; 200 took half as long again
-_NOTHING: End = (0, "", "")
+_MAX_CHANGED = 50  # changed machines whose records are read one by one
+_MAX_NEW_LINES = 500  # that are searched for changed machines
+_BATCH = 20  # records parsed at once: they fit into a processor's cache; 200 at once took 50% longer
+_NO_END: End = (0, "", "")
 _Sorted = dict[str, Machine]  # by subject, oldest first
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 _ROWS = "SELECT id, row FROM machine"  # sorted here: SQLite would copy every row's text to sort it
@@ -28,8 +28,8 @@ _EXPOSURES = "SELECT coalesce(exposure, row) FROM machine ORDER BY since, id"
 _BILLED = "SELECT subject, intervals FROM ended_usage WHERE ended >= ? AND intervals IS NOT NULL"
 _CHANGED = "SELECT subject FROM line WHERE seq > ? ORDER BY seq LIMIT ?"  # with DISTINCT, SQLite reads a whole index
 
-# By how a row is written (`verify.canonical`): no other part of it has a list `retained`, or `parked`. What is found
-# too much is left out once it is parsed.
+# By the text of a record (`lines.canonical`): no other part of it has a list `retained`, or `parked`. What is found
+# in addition is dropped once it is parsed.
 _PRESENT = """
 SELECT row FROM machine
 WHERE is_resource = 0 AND (
@@ -41,27 +41,27 @@ _PRESENT_PATTERNS = ('%"terminated_at":null%', '%"retained":[]%', '%"parked":fal
 
 
 class MachineCache:
-    """Rows that were read before, by their ids: what has not changed since then is neither read nor parsed again.
+    """Records that were read before, by their ids: unchanged ones are neither read nor parsed again.
 
-    A run reads all rows a dozen times. Each reader gets a row of its own; what is inside of it is shared, and left
-    as it is. Of the text of a row its hash is kept: 64 bits tell one row from the next of the same machine.
+    A run of the reaper reads all records a dozen times. All readers share the parsed records, which are never
+    changed. A record's text is compared by its 64-bit hash.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Machine]] = {}
-        self._found: tuple[End, _Sorted] = _NOTHING, {}  # the last line then, and all rows
+        self._latest: tuple[End, _Sorted] = _NO_END, {}  # the last line then, and all rows
 
     def forget(self) -> None:
-        """Read everything anew: the rows were made anew from the same lines."""
+        """Forget all records, after they were folded again from the lines."""
         self._known.clear()
-        self._found = _NOTHING, {}
+        self._latest = _NO_END, {}
 
     def machines(self, connection: Connection) -> list[Machine]:
         """Return every machine's row, oldest first."""
         return [row for row in self._rows(connection) if not row.is_named_resource]
 
     def billable_machines(self, connection: Connection) -> list[Machine]:
-        """Return the row of everything that costs or has cost: machines, and things that are kept by name."""
+        """Return the record of everything that costs or has cost: machines and named resources."""
         return self._rows(connection)
 
     def machine(self, connection: Connection, subject: str) -> Machine | None:
@@ -74,24 +74,24 @@ class MachineCache:
         return self._known[subject][1]
 
     def _rows(self, connection: Connection) -> list[Machine]:
-        """Return all rows as they are kept here; one query, for `cost` reads both machines and bills."""
+        """Return all records, brought up to date."""
         end = last_entry(connection)  # before the rows: what is written in between is read again the next time
-        at, rows = self._found
+        at, rows = self._latest
         if not end[1] or (at[1] != end[1] and not self._update_changed(connection, at, rows)):
             rows = self._read(connection)
-        self._found = end, rows
+        self._latest = end, rows
         return list(rows.values())
 
     def _update_changed(self, connection: Connection, at: End, rows: _Sorted) -> bool:
-        """Read what has lines behind `at` anew into `rows`; say whether these are few, and stay in their places.
+        """Read the records with lines after `at` into `rows`; return False if they are too many, or new.
 
-        A sync of an account writes one line, and a run reads all rows after each.
+        A sync of an account writes one line, and a run reads all records after each.
         """
         if not at[1] or connection.execute(_HASH, (at[0],)).fetchone() != (at[1],):
             return False
-        behind = connection.execute(_CHANGED, (at[0], _LINES + 1)).fetchall()
+        behind = connection.execute(_CHANGED, (at[0], _MAX_NEW_LINES + 1)).fetchall()
         changed = dict.fromkeys(subject for (subject,) in behind)
-        if len(behind) > _LINES or len(changed) > _FEW:
+        if len(behind) > _MAX_NEW_LINES or len(changed) > _MAX_CHANGED:
             return False
         for subject in changed:
             found = connection.execute("SELECT row FROM machine WHERE id = ?", (subject,)).fetchone()
@@ -106,9 +106,9 @@ class MachineCache:
 
     def _read(self, connection: Connection) -> _Sorted:
         found, known, subjects = iter(connection.execute(_ROWS)), self._known, list[str]()
-        while some := list(islice(found, _BATCH)):
-            subjects += [subject for subject, _ in some]
-            changed_texts = [(one, text) for one, text in some if one not in known or known[one][0] != hash(text)]
+        while batch := list(islice(found, _BATCH)):
+            subjects += [subject for subject, _ in batch]
+            changed_texts = [(one, text) for one, text in batch if one not in known or known[one][0] != hash(text)]
             parsed = json.loads(f"[{','.join([text for _, text in changed_texts])}]")
             for (one, text), row in zip(changed_texts, map(Machine.of, parsed), strict=True):
                 known[one] = hash(text), row
@@ -116,9 +116,9 @@ class MachineCache:
 
 
 def present_machines(connection: Connection) -> list[Machine]:
-    """Return the records of the machines that live or of which something is kept, and the oldest; oldest first.
+    """Return the records of living machines, those with retained resources, and the oldest one; oldest first.
 
-    Those that are gone are passed over as text: neither parsed nor held in memory.
+    Others are skipped as text, neither parsed nor held in memory.
     """
     found = connection.execute(_PRESENT, _PRESENT_PATTERNS)
     return select_present([Machine.of(json.loads(text)) for (text,) in found])
@@ -126,11 +126,11 @@ def present_machines(connection: Connection) -> list[Machine]:
 
 def select_present(machines: Iterable[Machine]) -> list[Machine]:
     """Return the records of living machines, those with retained resources, and the oldest one, in any order."""
-    every = list(machines)
-    oldest = min(((machine.intended_at, machine.id) for machine in every), default=None)
+    all_machines = list(machines)
+    oldest = min(((machine.intended_at, machine.id) for machine in all_machines), default=None)
     return [
         machine
-        for machine in every
+        for machine in all_machines
         if machine.terminated_at is None
         or has_retained_resources(machine)
         or (machine.intended_at, machine.id) == oldest
@@ -138,7 +138,7 @@ def select_present(machines: Iterable[Machine]) -> list[Machine]:
 
 
 def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-    """Yield what has ended after `since` (a ledger time), each with its subject; `unpriced`: what has no price."""
+    """Yield usages that ended after `since` (ledger time), with their subjects; `unpriced`: only those without a price."""
     which = " AND intervals IS NULL" if unpriced else ""
     query = f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{which} ORDER BY subject, ended, usage"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
@@ -151,13 +151,13 @@ def launched(connection: Connection, key: str) -> list[Machine]:
 
 
 def names(connection: Connection) -> list[tuple[str, str]]:
-    """Return name and launch key of each machine that lives or of which something is kept."""
+    """Return name and launch key of each living machine and each with retained resources."""
     found = connection.execute("SELECT name, key FROM machine WHERE name IS NOT NULL")
     return [(name, key) for name, key in found]
 
 
 def exposures(connection: Connection) -> list[Exposure | Machine]:
-    """Return what budgets count of all that costs or has cost, or its row where they judge that; oldest first."""
+    """Return what budgets count of all that costs or has cost, or its record if they need that; oldest first."""
     from cloudgpu.core.budgets.exposure import Exposure
 
     found = json.loads(f"[{','.join([text for (text,) in connection.execute(_EXPOSURES)])}]")
@@ -165,7 +165,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
 
 
 def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
-    """Return what has ended after `since`, each with its subject: as rate intervals, or without a price as a usage."""
+    """Return usages that ended after `since`, with their subjects: as rate intervals, or as usages if without a price."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [

@@ -1,4 +1,4 @@
-"""The outbox: lines for a ledger that is away, in a private file of this home until they stand in the ledger."""
+"""The outbox: lines for an unavailable ledger, in a private file of this home until the ledger has them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Lines = list[tuple[str, "Draft"]]  # the ledger's id, and a line for it
 _REFUSED = ".refused"
-_WAIT_S = 5.0  # for another process that is at the file: it may be suspended, and an end waits for no such one
+_WAIT_S = 5.0  # for another process with the file: it may be suspended, and a termination does not wait for that
 _PAUSE_S = 0.01
-_unwritten: dict[Path, Lines] = {}  # what a full disk has refused: known to this process alone
+_unwritten: dict[Path, Lines] = {}  # what could not be written to a full disk: only this process knows it
 
 
 class Outbox:
-    """The lines that wait at `path`. Each has a hash of its own: one torn by a crash is no line."""
+    """The lines that wait in the file `path`. Each has its own hash: one cut short by a crash is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Outbox:
         return self.path not in _unwritten and not self.path.exists()
 
     def others(self) -> list[Outbox]:
-        """Return the outboxes beside this one: of other ledgers, and of the same one by another name of its place."""
+        """Return the other outboxes of this home: of other ledgers, and of the same one under another URL."""
         return [Outbox(path) for path in sorted(self.path.parent.glob("*.outbox")) if path != self.path]
 
     def refused(self) -> list[tuple[Path, list[tuple[Draft, str]]]]:
@@ -49,19 +49,19 @@ class Outbox:
         return [(path, [(row.draft, row.refused) for row in rows if row.draft is not None]) for path, rows in found]
 
     def keep_refused(self, ledger: str, refused: Sequence[tuple[Draft, str]]) -> Path:
-        """Keep these lines, and why each was refused, in a file beside this one, each once; return it. Raises OSError.
+        """Write these lines, and why each was refused, once to a file next to this one; return it. Raises OSError.
 
-        Under its own name nothing is offered again; under that of an outbox it would be.
+        The file has another suffix than an outbox, so its lines are not offered again.
         """
-        beside = Outbox(self.path.with_suffix(_REFUSED))
-        with beside._held() as handle:
-            known = {draft.dedupe for _, draft in _lines(beside.path.read_bytes())}
+        refused_file = Outbox(self.path.with_suffix(_REFUSED))
+        with refused_file._held() as handle:
+            known = {draft.dedupe for _, draft in _lines(refused_file.path.read_bytes())}
             fresh = (_text(ledger, draft, why) for draft, why in refused if draft.dedupe not in known)
-            beside._write(handle, "".join(fresh).encode())
-        return beside.path
+            refused_file._write(handle, "".join(fresh).encode())
+        return refused_file.path
 
     def add(self, ledger: str, drafts: Sequence[Draft]) -> None:
-        """Write these lines and sync them, all or none; raise OSError where that fails. This process knows them yet."""
+        """Write and sync these lines, all or none. If that fails, raise OSError and remember them in this process."""
         try:
             with self._held() as handle:
                 self._write(handle, "".join(_text(ledger, draft) for draft in drafts).encode())
@@ -70,7 +70,7 @@ class Outbox:
             raise
 
     def remember(self, ledger: str, drafts: Sequence[Draft]) -> None:
-        """Have this process know these lines, though they are in no file."""
+        """Remember these lines in this process, as they are in no file."""
         _unwritten.setdefault(self.path, []).extend((ledger, draft) for draft in drafts)
 
     def waiting(self, ledger: str, now: datetime | None = None) -> list[Draft]:
@@ -86,7 +86,7 @@ class Outbox:
 
     @contextmanager
     def emptied(self, ledger: str, *, wait: bool = False, now: datetime | None = None) -> Iterator[list[Draft] | None]:
-        """Yield what waits; it is gone when the block ends without an error. None: another process is at it.
+        """Yield the waiting lines; remove them if the block ends without an error. None: another process has the file.
 
         `now` is what time it is, where that is known better than by this computer's clock: lines that were dated by a
         wrong clock are put right. Lines of another ledger stay. With `wait`, another process is waited for. Raises
@@ -104,20 +104,20 @@ class Outbox:
             taken = list(_unwritten.get(self.path, ()))
             yield self.waiting(ledger, now)
             self._forget(ledger, taken)
-            self._keep(ledger)
+            self._remove_written(ledger)
 
     def _forget(self, ledger: str, taken: Lines) -> None:
-        """Forget these lines, which were in no file, but for those of another ledger; what has come since stays."""
+        """Forget these lines, which were in no file, except those of another ledger; newer ones stay."""
         gone = {id(one) for one in taken if one[0] == ledger}
         lines = _unwritten.get(self.path, [])
         lines[:] = [one for one in lines if id(one) not in gone]
         if not lines:
             _unwritten.pop(self.path, None)
 
-    def _keep(self, ledger: str) -> None:
-        """Remove the file, unless there is more in it than this ledger's lines: then that alone stays.
+    def _remove_written(self, ledger: str) -> None:
+        """Remove this ledger's lines from the file, and the file if it has no others.
 
-        A line that this version cannot read stays, too: a newer one has written it.
+        A line that only a newer version can read stays, too.
         """
         rows = _parse_file(self.path.read_bytes())
         others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
@@ -136,7 +136,7 @@ class Outbox:
         assert handle is not None  # noqa: S101  (for the type checker: it was waited for)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            data = b"\n" + data  # behind what a crash has torn
+            data = b"\n" + data  # after a line cut short by a crash
         try:
             written = 0
             while written < len(data):
@@ -153,9 +153,9 @@ class Outbox:
 
     @contextmanager
     def _held(self, *, wait: bool = True) -> Iterator[int | None]:
-        """Hold the file alone and yield its descriptor; None where it is held and not waited for.
+        """Lock the file and yield its descriptor; None if another process has it and `wait` is false.
 
-        Raises OSError where it is held for too long.
+        Raises OSError if that takes too long.
         """
         make_private_directory(self.path.parent)
         until = time.monotonic() + _WAIT_S
@@ -203,7 +203,7 @@ def _text(ledger: str, draft: Draft, refused: str = "") -> str:
 
 
 class _OutboxLine(NamedTuple):
-    """One line of the file; without a draft where this version cannot read it."""
+    """One line of the file; without a draft if this version cannot read it."""
 
     text: str
     ledger: str = ""

@@ -1,7 +1,7 @@
-"""Appends lines to the chain, and maintains the machines' current rows and ended usages.
+"""Appends lines to the chain, and maintains the machines' current records and ended usages.
 
-Lines are appended inside the caller's transaction. Rows and uses are folded in the transaction that writes their lines,
-or all anew.
+Lines are appended inside the caller's transaction. Records and usages are folded in the same transaction,
+or all of them again.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cloudgpu.ledger.log.sql import Connection
 _StateTexts = tuple[str | None, ...]
 _UsageTexts = tuple[str, str | None, str]
 
-_STANDS = "SELECT 1 FROM line WHERE dedupe = ?"
+_HAS_DEDUPE = "SELECT 1 FROM line WHERE dedupe = ?"
 _INSERT = f"INSERT INTO line ({COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 
 
 def append_lines(
     connection: Connection, drafts: Iterable[Draft], end: End, *, actor: str, recorded_at: str
 ) -> tuple[tuple[Event, ...], End]:
-    """Write what does not stand already behind `end`; return the new lines and the new end."""
+    """Append the drafts that are not in the ledger yet after `end`; return the new lines and the new end."""
     written = []
     for draft in drafts:
-        if connection.execute(_STANDS, (draft.dedupe,)).fetchone():
+        if connection.execute(_HAS_DEDUPE, (draft.dedupe,)).fetchone():
             continue
         text = canonical(draft.body)
         columns = _columns(draft, end, actor, recorded_at)
@@ -72,75 +72,75 @@ _STORE_USAGE = "INSERT INTO ended_usage (subject, ended, intervals, usage) VALUE
 
 
 def refresh(connection: Connection, written: Iterable[Event], states: dict[str, State]) -> None:
-    """Fold these lines, already written, into what they are about.
+    """Fold these lines, already written, into the records of their subjects.
 
-    `states` has what some subjects had come to before, so that it need not be read, and has it anew afterwards.
+    `states` has the folded states of some subjects, which need not be read then; it is updated.
     """
     lines: dict[str, list[Event]] = {}
     for line in written:
         if line.kind not in _OF_NO_MACHINE:
             lines.setdefault(line.subject, []).append(line)
-    for subject, news in lines.items():
-        found = _followed(states.pop(subject, None) or _stored(connection, subject), news)
-        if found is None:
-            found = folded(lines_of(connection, subject))
+    for subject, new_lines in lines.items():
+        result = _followed(states.pop(subject, None) or _stored(connection, subject), new_lines)
+        if result is None:
+            result = folded(lines_of(connection, subject))
             connection.execute("DELETE FROM ended_usage WHERE subject = ?", (subject,))
-        if found is not None:
-            _store(connection, subject, found.state)
-            _store_usages(connection, subject, map(_usage_texts, found.closed))
-            states[subject] = found.state
+        if result is not None:
+            _store(connection, subject, result.state)
+            _store_usages(connection, subject, map(_usage_texts, result.closed))
+            states[subject] = result.state
 
 
 def rebuild(connection: Connection) -> None:
     """Empty the projections and fold them again from the lines."""
     connection.execute("DELETE FROM machine")
     connection.execute("DELETE FROM ended_usage")
-    found = Replay(connection)
-    for subject, state in found.states():
+    replay = Replay(connection)
+    for subject, state in replay.states():
         _store(connection, subject, state)
-    for subject, ended_usages in found.ended_usages.items():
+    for subject, ended_usages in replay.ended_usages.items():
         _store_usages(connection, subject, ended_usages)
 
 
 def differences(connection: Connection) -> list[str]:
-    """Return a sentence per machine whose row or uses are not what its lines fold to."""
+    """Return a sentence for each machine whose record or usages are not what its lines fold to."""
     stored: dict[str, _StateTexts] = {subject: tuple(texts) for subject, *texts in connection.execute(_STORED)}
     ended_usages: dict[str, list[_UsageTexts]] = {}
     for subject, *texts in connection.execute("SELECT subject, ended, intervals, usage FROM ended_usage"):
         ended_usages.setdefault(subject, []).append(cast("_UsageTexts", tuple(texts)))
-    found = Replay(connection)
-    wanted = {subject: _state_texts(state) for subject, state in found.states()}
+    replay = Replay(connection)
+    wanted = {subject: _state_texts(state) for subject, state in replay.states()}
     return [
         f"The current state of {subject} is not what its lines say."
         for subject in sorted(stored.keys() | wanted.keys() | ended_usages.keys())
         if stored.get(subject) != wanted.get(subject)
         or sorted(ended_usages.get(subject, ()), key=_usage_text_of)
-        != sorted(found.ended_usages.get(subject, ()), key=_usage_text_of)
+        != sorted(replay.ended_usages.get(subject, ()), key=_usage_text_of)
     ]
 
 
 class Replay:
     """One reading of all lines, in the order of the ledger, folded as they come.
 
-    Whatever has a line that comes before earlier ones in time is folded once more from its own lines.
+    A subject with a line that is older than an earlier one is folded once more from its own lines.
     `ended_usages` has, by subject, each usage that has ended, as it is stored.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._states: dict[str, State] = {}
-        self._unbegun: set[str] = set()  # subjects whose lines so far say nothing
+        self._unbegun: set[str] = set()  # subjects whose lines so far make no record
         self._late: set[str] = set()
         self.ended_usages: dict[str, list[_UsageTexts]] = {}
         self._read()
 
     def states(self) -> Iterator[tuple[str, State]]:
-        """Yield what each subject has come to."""
+        """Yield the folded state of each subject."""
         for subject in sorted(self._late):
             found = folded(lines_of(self._connection, subject))
             if found is not None:
                 self._states[subject] = found.state
-                self._keep(subject, found.closed)
+                self._add_usages(subject, found.closed)
         yield from sorted(self._states.items())
 
     def _read(self) -> None:
@@ -156,7 +156,7 @@ class Replay:
                 del states[line.subject]
                 self.ended_usages.pop(line.subject, None)
             elif closed:
-                self._keep(line.subject, closed)
+                self._add_usages(line.subject, closed)
 
     def _begin(self, line: EventSummary) -> None:
         if line.subject in self._late:
@@ -165,19 +165,19 @@ class Replay:
         if found is None:
             self._unbegun.add(line.subject)
         elif line.subject in self._unbegun:
-            self._late.add(line.subject)  # what came before may belong behind it
+            self._late.add(line.subject)  # earlier lines may belong after this one
         else:
             self._states[line.subject] = found.state
-            self._keep(line.subject, found.closed)
+            self._add_usages(line.subject, found.closed)
 
-    def _keep(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
+    def _add_usages(self, subject: str, closed: Iterable[dict[str, Any]]) -> None:
         self.ended_usages.setdefault(subject, []).extend(map(_usage_texts, closed))
 
 
 def _state_texts(state: State) -> _StateTexts:
-    """Return what a state is stored as.
+    """Return a state as it is stored.
 
-    That is launch key and name, what budgets count of its row, the row, and what only the next line needs.
+    That is launch key and name, what budgets count, the record, and what only the next fold needs.
     """
     row = state["row"]
     machine = Machine.of(row)
@@ -202,7 +202,7 @@ def _usage_text_of(texts: _UsageTexts) -> tuple[str, str]:
 
 
 def _followed(state: State | None, news: list[Event]) -> Folded | None:
-    """Fold new lines into a state; None where there is none, or one of them comes before others in time."""
+    """Fold new lines into a state; None without a state, or if a line is older than an earlier one."""
     if state is None:
         return None
     closed: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a connection to a database can do for the ledger: one statement at a time, `?` for each value."""
+"""The interface of a database connection for the ledger: one statement at a time, `?` for each value."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, Protocol
 
 
 class Rows(Protocol):
-    """What a statement found."""
+    """The rows that a statement returned."""
 
     def fetchone(self) -> Any:
-        """Return the next row, None behind the last."""
+        """Return the next row, None after the last."""
         ...
 
     def fetchall(self) -> list[Any]:
-        """Return the rows that are left."""
+        """Return the remaining rows."""
         ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class Connection(Protocol):
-    """A connection: sqlite3's own, or one to PostgreSQL that speaks the same."""
+    """A connection: sqlite3's own, or one to PostgreSQL with the same methods."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows:
-        """Carry out one statement."""
+        """Execute one statement."""
         ...
 
     def executemany(self, sql: str, parameters: Any, /) -> Any:
-        """Carry out one statement for each row of values."""
+        """Execute one statement for each row of values."""
         ...

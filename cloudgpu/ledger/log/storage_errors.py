@@ -1,4 +1,4 @@
-"""Turns what SQLite and the operating system say into one sentence: LedgerUnavailable."""
+"""Turns errors of SQLite and the operating system into LedgerUnavailable."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _BY_SQLITE = {
     sqlite3.SQLITE_PERM: DENIED,
     sqlite3.SQLITE_AUTH: DENIED,
 }
-_OF_NO_ROOM = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)  # what SQLite says, too, where it finds no room
-_ROOM = 64 * 1024  # bytes: the shared memory of its readers, and some lines
+_MAYBE_FULL = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)  # codes that SQLite also uses for a full disk
+_MIN_FREE_BYTES = 64 * 1024  # for SQLite's shared memory, and some lines
 _BY_ERRNO = {
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
@@ -58,10 +58,10 @@ _BY_ERRNO = {
 
 
 class LedgerAway(LedgerUnavailable):
-    """The ledger cannot be reached or written now: what ends a bill goes on without it, and is written later.
+    """The ledger cannot be reached or written now: stops and terminations continue without it, and are written later.
 
-    `full`: because a disk, or a quota on it, is full. `held`: because somebody holds its lock. `lasts`: it does not
-    come back by itself; `next` says what to do.
+    `full`: because a disk, or a quota on it, is full. `held`: because another process holds its lock. `lasts`: it does
+    not come back by itself; `next` says what to do.
     """
 
     full = False
@@ -70,18 +70,18 @@ class LedgerAway(LedgerUnavailable):
 
 
 class LineRefused(LedgerUnavailable):
-    """The ledger can be written, and takes no such line."""
+    """The ledger can be written, but refuses this line."""
 
 
 class LedgerMovedAway(LedgerAway):
-    """The ledger has moved, and the old place, which this home still names, cannot be read: it does not come back."""
+    """The ledger has moved, and the old place, which this home still uses, cannot be read."""
 
     lasts = True
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Let every sqlite3.Error and OSError of this block out as LedgerUnavailable about the ledger at `path`."""
+    """Raise LedgerUnavailable about the ledger at `path` for every sqlite3.Error and OSError of this block."""
     try:
         yield
     except sqlite3.Error as error:
@@ -91,46 +91,46 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def of_sqlite(error: sqlite3.Error, path: Path) -> LedgerUnavailable:
-    """Return the sentence for what SQLite said; an error that it gave no code for is a damaged file."""
+    """Return the error for an error of SQLite; one without a code means a damaged file."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    what, way = FULL if code in _OF_NO_ROOM and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
+    what, way = FULL if code in _MAYBE_FULL and not _has_room(path) else _BY_SQLITE.get(code, BROKEN)
     return (line_refused_error if code == sqlite3.SQLITE_CONSTRAINT else away)(path, what, str(error), way)
 
 
 def _has_room(path: Path) -> bool:
-    """Say whether the disk has room for what SQLite makes beside a ledger; a quota does not show here."""
+    """Return whether the disk has room for SQLite's temporary files; a quota is not seen here."""
     try:
         found = os.statvfs(path.parent)
     except OSError:
         return True
-    return found.f_bavail * found.f_frsize >= _ROOM and (found.f_files == 0 or found.f_favail > 0)
+    return found.f_bavail * found.f_frsize >= _MIN_FREE_BYTES and (found.f_files == 0 or found.f_favail > 0)
 
 
 def of_system(error: OSError, path: object) -> LedgerUnavailable:
-    """Return the sentence for what the operating system said."""
+    """Return the error for an error of the operating system."""
     what, way = _BY_ERRNO.get(error.errno or 0, BROKEN)
     return away(path, what, error.strerror or str(error), way)
 
 
 def locked(path: Path, seconds: float) -> LedgerUnavailable:
-    """Return the error for a lock that was not to be had in time."""
+    """Return the error for a lock that was not free in time."""
     return away(path, LOCKED[0], f"waited {seconds:g} seconds", LOCKED[1])
 
 
 def missing_error(location: str, sentence: str) -> LedgerUnavailable:
-    """Return the error for a ledger that is gone while its head record stands."""
+    """Return the error for a missing ledger that has a head record."""
     return LedgerUnavailable(sentence, field="ledger", value=location, next=f"{SETTLE_REMEDY}.")
 
 
 def vanished_error(location: str) -> LedgerUnavailable:
-    """Return the error for a ledger that was made and is gone again a moment later."""
+    """Return the error for a ledger that was created and removed a moment later."""
     return LedgerUnavailable(
         f"The ledger {location} was removed while it was opened.", field="ledger", value=location, next="Try again."
     )
 
 
 def empty(location: str) -> LedgerUnavailable:
-    """Return the error for a copy of nothing."""
+    """Return the error for copying a ledger that does not exist."""
     return LedgerUnavailable(
         f"There is no ledger at {location} yet.", field="ledger", value=location, next="Check CLOUDGPU_LEDGER."
     )
@@ -147,14 +147,14 @@ def newer(location: object, found: int, known: int) -> LedgerUnavailable:
 
 
 def check_format(connection: Connection, location: object) -> None:
-    """Raise LedgerUnavailable where a ledger's lines are of another format than this cloudgpu reads."""
+    """Raise LedgerUnavailable if a ledger's lines have another format than this cloudgpu reads."""
     mismatch = other_format(connection, f"The ledger {location}", "use a new ledger: CLOUDGPU_LEDGER=sqlite:///PATH")
     if mismatch is not None:
         raise LedgerUnavailable(mismatch[0], field="ledger", value=str(location), next=mismatch[1])
 
 
 def other_format(connection: Connection, what: str, instead: str) -> tuple[str, str] | None:
-    """Return why lines of another format cannot be read, and the way out; None where they are of the present one."""
+    """Return why lines of another format cannot be read, and what to do; None if they have the present format."""
     found = lines.format_of(connection)
     if found is None or found == FORMAT:
         return None
@@ -171,7 +171,7 @@ def nested_append_error(location: str) -> CloudgpuError:
 
 
 def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
-    """Return the error, as `unavailable` does, of a ledger to which what ends a bill need not wait."""
+    """Return the error, like `unavailable`, of a ledger that stops and terminations do not wait for."""
     fault = LedgerAway(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
     fault.full = what == FULL[0] or "disk is full" in what
     fault.held, fault.lasts = what.startswith(LOCKED[0].rpartition(" ")[0]), what in _LASTING
@@ -179,12 +179,12 @@ def away(location: object, what: str, text: str, remedy: str) -> LedgerAway:
 
 
 def line_refused_error(location: object, what: str, text: str, remedy: str) -> LineRefused:
-    """Return the error, as `unavailable` does, of a line that the ledger does not take."""
+    """Return the error, like `unavailable`, of a line that the ledger refuses."""
     return LineRefused(f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy)
 
 
 def unavailable(location: object, what: str, text: str, remedy: str) -> LedgerUnavailable:
-    """Return the error in one sentence: the ledger, what it cannot, the words of the database, the way out."""
+    """Return the error in one sentence: the ledger, what is wrong, the database's message, and what to do."""
     return LedgerUnavailable(
         f"The ledger {location} {what} ({text}).", field="ledger", value=str(location), next=remedy
     )

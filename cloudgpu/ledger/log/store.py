@@ -1,4 +1,4 @@
-"""What a database does for the ledger that stands in it: opened, locked, committed, its guards kept in order."""
+"""The interface of a database that stores a ledger: open, lock, commit, restore guards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Store(Protocol):
 
     @property
     def location(self) -> str:
-        """Where the ledger stands, in words for a sentence; never with a password."""
+        """Where the ledger is, for a sentence; never with a password."""
         ...
 
     @property
@@ -32,15 +32,15 @@ class Store(Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection was there and is no more, though the database may well be."""
+        """Whether the connection broke, though the database may still be available."""
         ...
 
     def translated(self) -> AbstractContextManager[None]:
-        """Let every error of the database and the system out of this block as LedgerUnavailable about this ledger."""
+        """Raise LedgerUnavailable about this ledger for every error of the database and the system in this block."""
         ...
 
     def reader(self) -> Connection | None:
-        """Return a connection to a ledger of the present schema; None where there is none yet. Makes nothing."""
+        """Return a connection to a ledger of the present schema; None if there is none yet. Creates nothing."""
         ...
 
     def begin(self) -> Connection | None:
@@ -60,11 +60,11 @@ class Store(Protocol):
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Read one and the same state throughout, whoever writes meanwhile."""
+        """Read one consistent state inside the block, whoever writes meanwhile."""
         ...
 
     def missing_guards(self) -> list[str]:
-        """Return the names of guards that somebody has taken off."""
+        """Return the names of guards that were removed or changed."""
         ...
 
     def restore_guards(self) -> None:
@@ -72,11 +72,11 @@ class Store(Protocol):
         ...
 
     def as_owner(self) -> AbstractContextManager[None]:
-        """Let lines of others be written in the open transaction, as only the owner of the tables may."""
+        """Allow lines with other actors in the open transaction, as only the owner of the tables may."""
         ...
 
     def delete_move_mark(self) -> None:
-        """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
+        """Delete the last line, which has to be a mark of a move, inside the open transaction."""
         ...
 
     def copy_to(self, path: Path) -> None:
@@ -84,27 +84,27 @@ class Store(Protocol):
         ...
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], stamp: str) -> str | None:
-        """Set the present ledger aside and put the lines of `source` in its place; return where the old one stands.
+        """Move the present ledger aside and put the lines of `source` in its place; return where the old one is.
 
-        `check` is given what stands now, None for nothing that can be read; what it raises ends all, unchanged.
+        `check` gets a connection to the present ledger, None if it cannot be read; if it raises, nothing is changed.
         """
         ...
 
     def lock(self, name: str, wait: bool | float) -> AbstractContextManager[None]:  # noqa: FBT001
-        """Hold the lock `name` alone among the clients on other machines; wait for ever, not at all, or seconds."""
+        """Hold the lock `name` exclusively among clients on all machines; wait for ever, not at all, or seconds."""
         ...
 
     def is_locked(self, name: str) -> bool:
-        """Say whether a living client on any machine holds the lock `name`."""
+        """Return whether a living client on any machine holds the lock `name`."""
         ...
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where this client held the lock `name` and has lost it unawares."""
+        """Raise LedgerUnavailable if this client held the lock `name` and has lost it without notice."""
         ...
 
     @property
     def signature(self) -> str:
-        """Who has to stand in each line of the open transaction as its actor; "" for whomever the client names."""
+        """The actor that each line of the open transaction must have; "" if the client may choose it."""
         ...
 
     def time(self) -> datetime | None:
@@ -129,20 +129,20 @@ class Store(Protocol):
         ...
 
     def sharing(self, request: TeamRequest | None = None) -> Sharing | None:
-        """Return how the ledger is shared, after `reader`, and what is missing; None where no team can share it."""
+        """Return how the ledger is shared, after `reader`, and what is missing; None if no team can share it."""
         ...
 
     def give(self, request: TeamRequest) -> Sharing:
-        """Give a team's roles what they need, as far as this user may; return how it stands then.
+        """Grant a team's roles what they need, as far as this user may; return the resulting state.
 
-        Raises InvalidRequest for a ledger that no team can share, RoleNeeded where its tables are another user's.
+        Raises InvalidRequest for a ledger that no team can share, RoleNeeded if its tables belong to another user.
         """
         ...
 
     def put_team(self, team: Team) -> bool:
-        """Write down the team inside the open transaction, unless it is the present one; return whether it was not."""
+        """Record the team inside the open transaction; return whether it differs from the present one."""
         ...
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
         ...

@@ -1,4 +1,4 @@
-"""How several people share a ledger: the two roles of its database, what they lack, and what puts that right."""
+"""How several people share a ledger: the two roles of its database, what they lack, and the SQL that grants it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudgpu.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The roles of a team, by their names in the database: `members` may write, `payers` may also decide."""
+    """The database roles of a team: `members` may write, `payers` may also set budgets, policies and limits."""
 
     members: str
     payers: str
@@ -18,7 +18,7 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class TeamRequest:
-    """What somebody wants a team to be; None for a role: the one that it has, or a name made from the database's."""
+    """The requested team; None for a role: the present one, or a name made from the database's."""
 
     members: str | None = None
     payers: str | None = None
@@ -28,7 +28,7 @@ class TeamRequest:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that a team lacks, or one `of_person`. `statement` is the SQL that gives it, which `by` may run."""
+    """A right that a team, or one person (`of_person`), lacks. `statement` is the SQL that grants it; `by` may run it."""
 
     message: str
     statement: str
@@ -38,10 +38,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How a ledger in a database is shared, as its user `person` finds it. `team` is None where nobody shares it.
+    """How a ledger in a database is shared, as its user `person` sees it. `team` is None if it is not shared.
 
-    `owner` is the database user to whom the tables belong: the database's rules do not bind that one. `stands`: the
-    team is written down, and the rules hold; else it is only requested for. `is_whole`: its roles have all they need.
+    `owner` is the database user who owns the tables and is not bound by the database's rules. `stands`: the
+    team is recorded, and the rules apply; else it is only requested. `is_whole`: its roles have all rights.
     `members` are all who may write.
     """
 

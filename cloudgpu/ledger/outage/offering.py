@@ -1,8 +1,8 @@
-"""Offers the ledger what waits for it: each line is written once, and one that it refuses keeps no other back.
+"""Offers waiting lines to the ledger: each is written once, and a refused line does not block other subjects.
 
-A refused line takes the later ones about the same subject (a machine, mostly) along. They may say what only holds after
-it, and the order of one machine's lines is never changed. All of them are kept in a file beside the outbox, in their
-order. Nothing is lost with them that a sync does not find again: it asks the cloud what the machine is, and since when.
+With a refused line, later ones about the same subject (mostly a machine) are refused, too. They may depend on it, and
+the order of one machine's lines is never changed. All of them are kept in a file next to the outbox, in their order. A
+sync finds the machine's state again: it queries the cloud for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Refused = tuple["Draft", str]  # a line, and why it is not in the ledger
 
 @dataclass(frozen=True, slots=True)
 class OfferResult:
-    """How many lines were written, and those that were refused, which are kept `at` a file."""
+    """How many lines were written, and those that were refused, which are kept in the file `at`."""
 
     written: int = 0
     refused: Sequence[Refused] = ()
@@ -54,7 +54,7 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
     try:
         return len(ledger.append(waiting)), []
     except Exception as error:
-        if not _is_of_a_line(error):
+        if not _is_about_line(error):
             raise
     written, refused = 0, list[Refused]()
     for line in waiting:
@@ -65,14 +65,14 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
         try:
             written += len(ledger.append([line]))
         except Exception as error:
-            if not _is_of_a_line(error):
+            if not _is_about_line(error):
                 raise
             refused.append((line, _error_text(error)))
     return written, refused
 
 
-def _is_of_a_line(error: Exception) -> bool:
-    """Say whether it is a line that cannot be written: refused, or such that the ledger makes no sense of it."""
+def _is_about_line(error: Exception) -> bool:
+    """Return whether the error is about one line: the ledger refuses it, or cannot process it."""
     return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)
 
 

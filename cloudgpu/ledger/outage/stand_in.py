@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class StandInLedger:
-    """`cloudgpu.ledger.log.base.Ledger` while the `real` one is away by `error`. May be used by several threads.
+    """`cloudgpu.ledger.log.base.Ledger` while the `real` one is unavailable with `error`. Several threads may use it.
 
-    Where `real` can still be read, all that it knows counts, and its locks hold; else `machines` do. A line goes into
-    the outbox first. Where that fails, too (`unwritten` says why), it is known to this process alone.
+    If `real` can still be read, its records are used and its locks hold; else `machines` are used. A line goes into
+    the outbox first. If that fails, too (`unwritten` says why), only this process knows it.
     """
 
     def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
@@ -51,7 +51,7 @@ class StandInLedger:
         self._dedupes: set[str] = set()
         self._own = RLock()
         self._head = (0, "", "")
-        self.refused: list[str] = []  # why lines were, that this process has offered
+        self.refused: list[str] = []  # why lines that this process has offered were refused
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
             self._take(self.outbox.waiting(ledger))
@@ -62,7 +62,7 @@ class StandInLedger:
 
     @property
     def location(self) -> str:
-        """Where the ledger that is away stands."""
+        """Where the unavailable ledger is."""
         return self._real.location
 
     def server_now(self) -> None:
@@ -83,15 +83,15 @@ class StandInLedger:
         return self._ledger
 
     def machines(self) -> list[Machine]:
-        """Return every machine's row as it is known now."""
+        """Return every machine's record as it is known now."""
         return [machine for machine in self.billable_machines() if not machine.is_named_resource]
 
     def present_machines(self) -> list[Machine]:
-        """Return the records of the machines that live or of which something is kept, and the oldest."""
+        """Return the records of living machines, those with retained resources, and the oldest one."""
         return select_present(self.machines())
 
     def machine(self, id: str) -> Machine | None:  # noqa: A002
-        """Return one machine's row as it is known now."""
+        """Return one machine's record as it is known now."""
         with self._own:
             if not self.is_readable:
                 return self._machines.get(id)
@@ -103,7 +103,7 @@ class StandInLedger:
         return [machine for machine in self.machines() if machine.key == key]
 
     def names(self) -> list[tuple[str, str]]:
-        """Return name and launch key of each machine that lives or of which something is kept."""
+        """Return name and launch key of each living machine and each with retained resources."""
         return [
             (machine.name, machine.key)
             for machine in self.machines()
@@ -111,7 +111,7 @@ class StandInLedger:
         ]
 
     def billable_machines(self) -> list[Machine]:
-        """Return the rows of all that is known to cost or to have cost."""
+        """Return the records of all that is known to cost or to have cost."""
         with self._own:
             if not self.is_readable:
                 return list(self._machines.values())
@@ -122,7 +122,7 @@ class StandInLedger:
             )
 
     def ended_usages(self, since: str = "", *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-        """Yield what has ended and was billed after `since`."""
+        """Yield usages that have ended and were billed after `since`."""
         if not self.is_readable:
             return
         with self._own:
@@ -135,15 +135,15 @@ class StandInLedger:
             yield from ((subject, use) for use in closed if billed_until(use) > since)
 
     def exposures(self) -> list[Exposure | Machine]:
-        """Return the rows of all that is known to cost or to have cost: budgets judge each of them."""
+        """Return the records of all that is known to cost or to have cost; budgets read each of them."""
         return list(self.billable_machines())
 
     def billed_costs(self, since: str = "") -> list[tuple[str, list[RateInterval] | Usage]]:
-        """Return what has ended and was billed after `since`."""
+        """Return usages that have ended and were billed after `since`."""
         return list(self.ended_usages(since))
 
     def summaries(self, kinds: Collection[str]) -> list[EventSummary]:
-        """Return what every line of these kinds says."""
+        """Return a summary of every line of these kinds."""
         before = self._real.summaries(kinds) if self.is_readable else []
         with self._own:
             own = [line for lines in self._lines.values() for line in lines if line.kind in kinds]
@@ -151,11 +151,11 @@ class StandInLedger:
         return before + [EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body) for one in ordered]
 
     def head(self) -> tuple[int, str, str]:
-        """Return the end of what is known."""
+        """Return seq, hash and time of the last known line."""
         return self._head
 
     def read(self, look: Callable[[View], T]) -> T:
-        """Return what `look` finds."""
+        """Return what `query` returns."""
         return look(self)
 
     def events(self, subject: str | None = None) -> Iterator[Event]:
@@ -173,7 +173,7 @@ class StandInLedger:
         return self._real.last(subject) if self.is_readable else None
 
     def integrity_problem(self) -> str | None:
-        """Return what makes the ledger behind doubtful, as far as that can be read."""
+        """Return the integrity problem of the real ledger, if it can be read."""
         return self._real.integrity_problem() if self.is_readable else None
 
     def clock_problem(self) -> str | None:
@@ -190,9 +190,9 @@ class StandInLedger:
             self._real.check_in_use()
 
     def append(self, drafts: Sequence[Draft]) -> tuple[Event, ...]:
-        """Write these lines into the outbox and sync them; where that fails, into the ledger if it takes them.
+        """Write these lines into the outbox and sync them; if that fails, into the ledger, if it accepts them.
 
-        Where nothing can be written anywhere, this process remembers them.
+        If nothing can be written anywhere, this process remembers them.
         """
         with self._own:
             fresh = [one for one in drafts if one.dedupe not in self._dedupes]
@@ -216,9 +216,9 @@ class StandInLedger:
         return self.machine(machine.id) or machine
 
     def offer(self) -> bool:
-        """Write what waits into the ledger, if it takes lines after all; return whether nothing waits any more.
+        """Write the waiting lines into the ledger, if it accepts lines again; return whether nothing waits any more.
 
-        Here only, not by the next command: what a full disk has kept out of the outbox ends with this process.
+        This is the last chance for lines that a full disk has kept out of the outbox: they end with this process.
         """
         from cloudgpu.ledger.outage.offering import offer
 
@@ -242,10 +242,10 @@ class StandInLedger:
 
     @contextmanager
     def lock(self, name: str, *, wait: bool | float) -> Iterator[None]:
-        """Hold the lock among all homes of this user on this computer, and in the ledger behind where that can be had.
+        """Hold the lock among all homes of this user on this computer, and in the real ledger if that is possible.
 
-        A ledger that cannot be written can mostly still be asked for a lock. Where it cannot, its clients on other
-        computers are not kept apart: what ends a bill does not wait for that.
+        A ledger that cannot be written can mostly still give a lock. If it cannot, its clients on other
+        computers are not kept apart, as stops and terminations do not wait for that.
         """
         directory = files.lock_directory()
         with ExitStack() as held:
@@ -258,7 +258,7 @@ class StandInLedger:
             yield
 
     def is_locked(self, name: str) -> bool:
-        """Say whether a living process is known to hold the lock."""
+        """Return whether a living process is known to hold the lock."""
         directory = files.lock_directory()
         with suppress(LedgerUnavailable):
             if directory is not None and files.is_locked(directory, name, ledger=self._ledger):
@@ -268,31 +268,31 @@ class StandInLedger:
         return False
 
     def check_lock(self, name: str) -> None:
-        """Raise LedgerUnavailable where the ledger behind gave the lock, and has it no more."""
+        """Raise LedgerUnavailable if the real ledger gave the lock and has lost it."""
         self._real.check_lock(name)
 
     def verify(self) -> Verification:
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def settle(self, why: str) -> Event:  # noqa: ARG002
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def rebuild(self) -> None:
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def copy_to(self, path: Path) -> None:  # noqa: ARG002
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def replace(self, source: sqlite3.Connection, check: Callable[[Connection | None], None], copy: Copy) -> str | None:  # noqa: ARG002
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def role(self) -> Role:
-        """Return what this client's user may do; ALONE where nobody can tell: then the cloud alone decides."""
+        """Return what this client's user may do; ALONE if that cannot be read: then only the cloud decides."""
         return self._real.role() if self.is_readable else Role.ALONE
 
     def person(self) -> str:
@@ -312,11 +312,11 @@ class StandInLedger:
         return self._real.sharing() if self.is_readable else None
 
     def share(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
-        """Raise what keeps the ledger away."""
+        """Raise the error that makes the ledger unavailable."""
         raise self.fault
 
     def close(self) -> None:
-        """Let go of nothing: the ledger behind is closed by whoever opened it."""
+        """Do nothing: the real ledger is closed by whoever opened it."""
 
     def _can_read(self) -> bool:
         try:
@@ -345,7 +345,7 @@ class StandInLedger:
         return Event(self._head[0], at, draft.clock, at, "", draft.kind, draft.subject, draft.dedupe, "", body)
 
     def _folded(self, subject: str) -> Folded | None:
-        """Return what a subject has come to with the lines of the outbox; None where those say nothing of it."""
+        """Return a subject's state folded with the lines of the outbox; None if those have none of it."""
         if subject not in self._lines:
             return None
         known = list(self._real.events(subject))

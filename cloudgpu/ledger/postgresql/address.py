@@ -1,4 +1,4 @@
-"""Reads the URL of a PostgreSQL ledger: what is said of it never holds its password."""
+"""Reads the URL of a PostgreSQL ledger; what is shown of it never contains its password."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _DEFAULT = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a ledger stands. `place` names it for people; `identity` is the same for every spelling of one place.
+    """Where a ledger is. `location` is for people; `identity` is the same for every spelling of one place.
 
-    `public` is its URL for anybody: without a user, and with nothing that is secret or of this computer alone.
+    `public` is its URL for others: without a user, and without what is secret or only of this computer.
     """
 
     location: str
@@ -54,9 +54,9 @@ def address_of(url: str) -> Address:
             next=f"Write it as {EXAMPLE}; signs like @ : / # in a name or password as %40 %3A %2F %23.",
         ) from None
     parts = {name: str(value) for name, value in given.items()}
-    usual = {name: value for name, value in _DEFAULT.items() if name not in parts}
-    who = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
-    full = conninfo.make_conninfo(text, **usual, application_name=parts.get("application_name", who))
+    defaults = {name: value for name, value in _DEFAULT.items() if name not in parts}
+    application = f"cloudgpu {os.getpid()} on {socket.gethostname()}"[:63]
+    full = conninfo.make_conninfo(text, **defaults, application_name=parts.get("application_name", application))
     secrets = tuple(parts[name] for name in _SECRET if parts.get(name))
     return Address(_location(parts), _identity(parts), _public(parts), full, secrets)
 
@@ -83,7 +83,7 @@ def _location(parts: dict[str, str]) -> str:
 
 
 def _public(parts: dict[str, str]) -> str:
-    """Return the URL that another member can use: who logs in, and how, is their own affair."""
+    """Return the URL that another member can use, without user and login options."""
     kept = {name: parts[name] for name in _PUBLIC if name in parts}
     return _location({name: value for name, value in parts.items() if name != "user"}) + (
         f"?{urlencode(kept, quote_via=quote)}" if kept else ""
@@ -91,6 +91,6 @@ def _public(parts: dict[str, str]) -> str:
 
 
 def _identity(parts: dict[str, str]) -> str:
-    """Return what tells this place from another one, whoever logs in and however."""
+    """Return what identifies the place, whoever logs in and however."""
     where = parts.get("host", parts.get("hostaddr", parts.get("service", "")))
     return "\n".join((where, parts.get("port", _DEFAULT_PORT), parts.get("dbname", ""), parts.get("options", "")))

@@ -1,4 +1,4 @@
-"""Connects to the database of a PostgreSQL ledger, and lets it be spoken to as sqlite3's connection is.
+"""Connects to the database of a PostgreSQL ledger, with the methods of a connection of sqlite3.
 
 It uses the first schema of the search path.
 """
@@ -41,7 +41,7 @@ SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_
 SELECT current_schema(), current_setting('server_encoding'), {TIME}"""  # noqa: S608
 
 
-def connected(address: Address) -> tuple[Connection[Any], str, datetime | None]:
+def connect_to_ledger(address: Address) -> tuple[Connection[Any], str, datetime | None]:
     """Return a connection outside of any transaction, its schema, and the database's time. Raises psycopg.Error.
 
     What the database commits for it is on the disk, and every name means the first schema of its search path.
@@ -64,10 +64,10 @@ def _schema_and_time(raw: Connection[Any], address: Address) -> tuple[str, datet
         pass
     if first is not None and not first[1]:
         raise _closed(raw, address, first[0])
-    schema, encoding, there = cursor.fetchone() or (None, "", None)
+    schema, encoding, database_now = cursor.fetchone() or (None, "", None)
     if schema is None or encoding != "UTF8":
         raise _unfit(address, schema, encoding)
-    return str(schema), there
+    return str(schema), database_now
 
 
 def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:
@@ -95,13 +95,13 @@ class Adapter:
         self._raw = raw
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """Carry out one statement."""
+        """Execute one statement."""
         if not parameters:
             return self._raw.execute(sql.encode())
         return self._raw.execute(_translated(sql), parameters)
 
     def executemany(self, sql: str, parameters: Any, /) -> None:
-        """Carry out one statement for each row of values."""
+        """Execute one statement for each row of values."""
         with self._raw.cursor() as cursor:
             cursor.executemany(_translated(sql), parameters)
 

@@ -1,4 +1,4 @@
-"""Says why the database refused a client: which role its user lacks, or what only the tables' owner may do."""
+"""Why the database refused a client: which role its user lacks, or what only the tables' owner may do."""
 
 from __future__ import annotations
 
@@ -70,29 +70,34 @@ def _explanation(connection: Connection, location: str, person: str, name: str) 
             f"The database user {person} may not make a ledger in the schema {name} of {location}.",
             f"Let whoever owns the database run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    owner, owns = found
+    owner, is_owner = found
     members = next((role for (role,) in connection.execute(_WRITERS, (name,))), None)
-    if owns:
+    if is_owner:
         return f"The ledger {location} does not let its owner {owner} do this.", "Run: cloudgpu doctor"
     if members is None:
         return (
             f"The ledger {location} belongs to the database user {owner}, no team shares it, and {person} may not.",
             f"Let {owner} run: cloudgpu ledger init --team --member {quote(person)}",
         )
-    lacks = rights.missing_membership(connection, person, members)
-    if lacks is not None:
-        return f"{lacks.message.removesuffix('.')} of the ledger {location}.", f"Let {lacks.by} run: {lacks.statement}"
+    missing = rights.missing_membership(connection, person, members)
+    if missing is not None:
+        return (
+            f"{missing.message.removesuffix('.')} of the ledger {location}.",
+            f"Let {missing.by} run: {missing.statement}",
+        )
     return _role_lacks(connection, location, members, owner, name)
 
 
 def _role_lacks(connection: Connection, location: str, members: str, owner: str, name: str) -> Explanation:
-    """Say which right the role itself lacks; where it lacks none, only the owner may do this."""
-    lacks = [] if _is_true(connection, _MAY_USE_SCHEMA, name) else [f"USAGE on the schema {name}"]
-    for table, wanted in rights.RIGHTS.items():
-        lacks += [f"{right} on {table}" for right in wanted if not _is_true(connection, _HAS_RIGHT, right, table, name)]
-    if lacks:
+    """Return which rights the role itself lacks; if it lacks none, that only the owner may do this."""
+    missing = [] if _is_true(connection, _MAY_USE_SCHEMA, name) else [f"USAGE on the schema {name}"]
+    for table, needed in rights.RIGHTS.items():
+        missing += [
+            f"{right} on {table}" for right in needed if not _is_true(connection, _HAS_RIGHT, right, table, name)
+        ]
+    if missing:
         return (
-            f"The role {members} of the ledger {location} lacks {', '.join(lacks)}.",
+            f"The role {members} of the ledger {location} lacks {', '.join(missing)}.",
             f"Let {owner} run: cloudgpu ledger init --team",
         )
     return (

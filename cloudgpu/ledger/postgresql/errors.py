@@ -1,4 +1,4 @@
-"""Turns what PostgreSQL and the way to it say into one sentence: LedgerUnavailable, never with a password in it."""
+"""Turns errors of PostgreSQL and of the connection to it into LedgerUnavailable, never with a password in it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,21 @@ _GONE = (
     "cannot be reached",
     "What it holds is not known now. Check the server, and its address in CLOUDGPU_LEDGER; stop and down still work.",
 )
-_SHUT = ("does not let this user in", "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.")
+_LOGIN_REFUSED = (
+    "does not let this user in",
+    "Check the name and password in CLOUDGPU_LEDGER, PGPASSWORD or ~/.pgpass.",
+)
 _NOT_THERE = ("does not exist on that server", "Check the database's name in CLOUDGPU_LEDGER.")
 _BROKEN = ("cannot be read or written", "Look into the server's log, then try again.")
 _ALTERED = ("is not as cloudgpu made it", f"{faults.SETTLE_REMEDY}.")
 
 _AWAY = (_FULL, _LOCKED, _READ_ONLY, _GONE)
-_NO_ENTRY = ("password", "authentication", "pg_hba.conf", "certificate")  # where a login is refused without a code
+_LOGIN_WORDS = (
+    "password",
+    "authentication",
+    "pg_hba.conf",
+    "certificate",
+)  # in the message of a login that was refused without a code
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: the code, or its class.
 _BY_CODE = {
     "53100": _FULL,
@@ -45,7 +53,7 @@ _BY_CODE = {
     "XX001": (faults.DAMAGED[0], faults.DAMAGED[1]),
     "XX002": (faults.DAMAGED[0], faults.DAMAGED[1]),
     "08": _GONE,
-    "28": _SHUT,
+    "28": _LOGIN_REFUSED,
     "3D": _NOT_THERE,
     "23": _ALTERED,
     "42": _ALTERED,
@@ -54,9 +62,9 @@ _BY_CODE = {
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Let every psycopg.Error and OSError of this block out as LedgerUnavailable about the ledger at `address`.
+    """Raise LedgerUnavailable about the ledger at `address` for every psycopg.Error and OSError of this block.
 
-    What the database refuses this user is LedgerDenied, or RoleNeeded where only payers may do it.
+    A statement that the database refuses this user is LedgerDenied, or RoleNeeded if only payers may do it.
     """
     import psycopg
 
@@ -83,30 +91,30 @@ def _of_connect(error: psycopg.Error, address: Address) -> LedgerUnavailable | N
 
 
 def of_database(error: psycopg.Error, address: Address) -> LedgerUnavailable:
-    """Return the sentence for what the database or its client library said; without a code, it was not reached."""
+    """Return the error for one of the database or its client library; without a code, the server was not reached."""
     import psycopg
 
-    of_a_line = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+    is_about_line = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
     code = error.sqlstate or ""
-    words = scrubbed(str(error), address)
-    unreached = _unreached(words) if isinstance(error, psycopg.OperationalError) else _BROKEN
+    message = scrubbed(str(error), address)
+    unreached = _unreached(message) if isinstance(error, psycopg.OperationalError) else _BROKEN
     found = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (_BROKEN if code else unreached)
-    if found is _SHUT:
-        sentence = f"The ledger {address.location} {found[0]} ({words})."
+    if found is _LOGIN_REFUSED:
+        sentence = f"The ledger {address.location} {found[0]} ({message})."
         return LedgerDenied(sentence, field="ledger", value=address.location, next=found[1])
-    made = faults.line_refused_error if of_a_line else faults.unavailable
-    return (faults.away if found in _AWAY else made)(address.location, found[0], words, found[1])
+    make_error = faults.line_refused_error if is_about_line else faults.unavailable
+    return (faults.away if found in _AWAY else make_error)(address.location, found[0], message, found[1])
 
 
-def _unreached(words: str) -> tuple[str, str]:
-    """Return what keeps a client out that got no code: libpq gives none for a login that failed."""
-    if "does not exist" in words and "database" in words:
+def _unreached(message: str) -> tuple[str, str]:
+    """Return why a client without an error code could not connect: libpq gives none for a failed login."""
+    if "does not exist" in message and "database" in message:
         return _NOT_THERE
-    return _SHUT if any(word in words for word in _NO_ENTRY) else _GONE
+    return _LOGIN_REFUSED if any(word in message for word in _LOGIN_WORDS) else _GONE
 
 
 def scrubbed(text: str, address: Address) -> str:
-    """Return words on one line, without the secrets of the address."""
+    """Return a message on one line, without the secrets of the address."""
     for secret in address.secrets:
         for spelling in (secret, quote(secret, safe="")):
             text = text.replace(spelling, "***")
@@ -114,7 +122,7 @@ def scrubbed(text: str, address: Address) -> str:
 
 
 def unknown(address: Address, text: str) -> LedgerUnavailable:
-    """Return the error for lines of which it is not known whether they stand."""
+    """Return the error for lines whose commit is not known."""
     return faults.away(
         address.location,
         "was lost during a write, so whether the entries were recorded is not known",
@@ -124,7 +132,7 @@ def unknown(address: Address, text: str) -> LedgerUnavailable:
 
 
 def unwritten(address: Address, text: str) -> LedgerUnavailable:
-    """Return the error for lines that are known not to stand."""
+    """Return the error for lines that were not committed."""
     return faults.away(
         address.location, "was lost while it wrote, and nothing was written", text, "Run the same again."
     )

@@ -1,4 +1,4 @@
-"""Locks that a living process holds on the server, among clients on several machines: a lost client lets go by itself.
+"""Locks that a living process holds on the server, among clients on several machines; they end with the client.
 
 Each is a session's advisory lock on a connection of its own, so that it ends with the process that made it. A pooler
 that shares sessions between clients (PgBouncer's transaction mode) breaks that: `check` notices.
@@ -13,43 +13,43 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import connected
+from cloudgpu.ledger.postgresql.connection import connect_to_ledger
 from cloudgpu.ledger.postgresql.errors import translated
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_OF_A_KEY = """
+_LOCKS_OF_KEY = """
 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 AND classid::bigint = (%(key)s >> 32) & 4294967295 AND objid::bigint = %(key)s & 4294967295"""
-_HELD = f"SELECT EXISTS (SELECT 1 {_OF_A_KEY})"
-_MINE = f"SELECT EXISTS (SELECT 1 {_OF_A_KEY} AND pid = pg_backend_pid())"
-_HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT pid {_OF_A_KEY})"  # noqa: S608
+_IS_HELD = f"SELECT EXISTS (SELECT 1 {_LOCKS_OF_KEY})"
+_IS_MINE = f"SELECT EXISTS (SELECT 1 {_LOCKS_OF_KEY} AND pid = pg_backend_pid())"
+_HOLDER = f"SELECT application_name FROM pg_stat_activity WHERE pid IN (SELECT pid {_LOCKS_OF_KEY})"  # noqa: S608
 
 
 @contextmanager
 def lock(address: Address, name: str, wait: bool | float) -> Iterator[Connection[Any]]:  # noqa: FBT001
-    """Hold the lock `name` alone, on the connection that this gives; wait for ever (True), not at all, or seconds.
+    """Hold the lock `name` exclusively, on the yielded connection; wait for ever (True), not at all, or seconds.
 
     Raises ProviderUnavailable when another client holds it to the end, LedgerUnavailable without the database.
     """
     with translated(address):
-        raw, schema, _ = connected(address)
+        raw, schema, _ = connect_to_ledger(address)
     try:
         with translated(address):
-            got = _try_lock(raw, key_of(schema, name), wait)
-        if not got:
+            acquired = _try_lock(raw, key_of(schema, name), wait)
+        if not acquired:
             raise _busy(raw, address, key_of(schema, name), name, wait)
         yield raw
     finally:
-        _let_go(raw)
+        _unlock(raw)
         raw.close()
 
 
 def is_locked(raw: Connection[Any], schema: str, name: str) -> bool:
-    """Say whether a living client holds the lock now. Takes nothing, so it is in nobody's way. Raises psycopg.Error."""
-    (found,) = raw.execute(_HELD, {"key": key_of(schema, name)}).fetchone() or (False,)
+    """Return whether a living client holds the lock now. Takes no lock itself. Raises psycopg.Error."""
+    (found,) = raw.execute(_IS_HELD, {"key": key_of(schema, name)}).fetchone() or (False,)
     return bool(found)
 
 
@@ -58,7 +58,7 @@ def check(raw: Connection[Any], address: Address, schema: str, name: str) -> Non
     import psycopg
 
     try:
-        if raw.execute(_MINE, {"key": key_of(schema, name)}).fetchone() == (True,):
+        if raw.execute(_IS_MINE, {"key": key_of(schema, name)}).fetchone() == (True,):
             return
     except psycopg.Error:
         pass
@@ -90,8 +90,8 @@ def _try_lock(raw: Connection[Any], key: int, wait: bool | float) -> bool:  # no
     return True
 
 
-def _let_go(raw: Connection[Any]) -> None:
-    """Unlock and wait for the answer: a connection that is only closed keeps its locks for a moment."""
+def _unlock(raw: Connection[Any]) -> None:
+    """Unlock and wait for the answer: a connection that is only closed holds its locks a little longer."""
     import psycopg
 
     with suppress(psycopg.Error):

@@ -1,4 +1,4 @@
-"""Finds out why the database refused a statement, over a connection of its own."""
+"""Finds out why the database refused a statement, over a separate connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 from cloudgpu.core.team.rights import payer_needed
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.postgresql import schema
-from cloudgpu.ledger.postgresql.connection import Adapter, connected
+from cloudgpu.ledger.postgresql.connection import Adapter, connect_to_ledger
 from cloudgpu.ledger.postgresql.denied import denied, denied_error
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def explain_refusal(error: psycopg.Error, address: Address) -> CloudgpuError:
-    """Return the error for what the database refused; a connection of its own finds out why."""
+    """Return the error for a refused statement; a separate connection finds out why."""
     try:
-        raw, name, _ = connected(address)
+        raw, name, _ = connect_to_ledger(address)
         with closing(raw):
             return _payer_needed(error, Adapter(raw)) or denied(Adapter(raw), address, name)
     except CloudgpuError as explained:
@@ -35,5 +35,5 @@ def _payer_needed(error: psycopg.Error, connection: Connection) -> CloudgpuError
 
     if error.diag.constraint_name != schema.UNPAID:
         return None
-    what = f"Writing a line of the kind {(error.diag.message_primary or '').rpartition(' ')[2]}"
-    return payer_needed(what, team.current_role(connection)[1], team.payers(connection))
+    action = f"Writing a line of the kind {(error.diag.message_primary or '').rpartition(' ')[2]}"
+    return payer_needed(action, team.current_role(connection)[1], team.payers(connection))

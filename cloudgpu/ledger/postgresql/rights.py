@@ -1,4 +1,4 @@
-"""What the two roles of a team need in the database and have not, or have and should not: each with its statement."""
+"""The rights that the two roles of a team lack in the database, or should not have: each with its SQL statement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "ended_usage": ("SELECT", "INSERT", "DELETE"),
 }
 ADMINISTRATOR = "the administrator of the database server"
-_LONGEST = 63  # bytes: what PostgreSQL keeps of a name
+_MAX_NAME_BYTES = 63  # PostgreSQL cuts longer names
 _UNQUOTED_NAME = re.compile(r"[a-z][a-z0-9]*")
 
 _DATABASE_AND_OWNERS = """
@@ -52,7 +52,7 @@ WHERE nspname = current_schema() AND privilege_type = 'CREATE' AND grantee <> ns
 
 
 def requested_team(connection: Connection, request: TeamRequest, present: Team | None) -> Team:
-    """Return the team that is requested for: by these names, else as it is, else by names made from the database's."""
+    """Return the requested team: with the requested names, else the present ones, else names from the database's."""
     if present is None:
         database, schema = connection.execute(_DATABASE_AND_OWNERS).fetchone()[:2]
         present = Team(role_name("members", database, schema), role_name("payers", database, schema))
@@ -60,14 +60,14 @@ def requested_team(connection: Connection, request: TeamRequest, present: Team |
 
 
 def role_name(what: str, database: str, schema: str) -> str:
-    """Return a role's name that no other ledger of the server gets: roles belong to all databases of a server."""
+    """Return a role name that is unique to this ledger, as roles belong to all databases of a server."""
     parts = [database] if schema == "public" else [database, schema]
     name = "_".join(("cloudgpu", what, *parts))
-    if all(_UNQUOTED_NAME.fullmatch(part) for part in parts) and len(name) <= _LONGEST:
+    if all(_UNQUOTED_NAME.fullmatch(part) for part in parts) and len(name) <= _MAX_NAME_BYTES:
         return name
-    mark = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower())[: _LONGEST - len(mark) - 1].strip("_")
-    return f"{plain}_{mark}"
+    digest = hashlib.sha256(f"{database}\n{schema}".encode()).hexdigest()[:8]
+    prefix = re.sub(r"[^a-z0-9]+", "_", name.lower())[: _MAX_NAME_BYTES - len(digest) - 1].strip("_")
+    return f"{prefix}_{digest}"
 
 
 def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> Iterator[Missing]:
@@ -80,20 +80,20 @@ def missing_rights(connection: Connection, team: Team, request: TeamRequest) -> 
 
 
 def missing_membership(connection: Connection, person: str, role: str) -> Missing | None:
-    """Return what keeps a database user from what a role may do; None for nothing."""
+    """Return why a database user does not have the rights of a role; None if it has them."""
     if _is_true(connection, _INHERITS_ROLE, person, role):
         return None
-    who, what = quoted(connection, person), quoted(connection, role)
+    user, role_ = quoted(connection, person), quoted(connection, role)
     if _is_true(connection, _IS_MEMBER, person, role):
         message = f"The database user {person} has the role {role} and does not inherit its rights."
-        statement = f"REVOKE {what} FROM {who}; ALTER ROLE {who} INHERIT; GRANT {what} TO {who};"
+        statement = f"REVOKE {role_} FROM {user}; ALTER ROLE {user} INHERIT; GRANT {role_} TO {user};"
         return Missing(message, statement, ADMINISTRATOR, of_person=True)
     message = f"The database user {person} lacks the role {role}."
-    return Missing(message, f"GRANT {what} TO {who};", ADMINISTRATOR, of_person=True)
+    return Missing(message, f"GRANT {role_} TO {user};", ADMINISTRATOR, of_person=True)
 
 
 def exists(connection: Connection, role: str) -> bool:
-    """Say whether the server has a role, or a user, of this name."""
+    """Return whether the server has a role, or a user, of this name."""
     return connection.execute(_ROLE, (role,)).fetchone() is not None
 
 
@@ -116,14 +116,14 @@ def _connection_problems(connection: Connection, team: Team) -> Iterator[Missing
     if not _is_true(connection, _MAY_USE_SCHEMA, team.members):
         statement = f"GRANT USAGE ON SCHEMA {quoted(connection, schema)} TO {role};"
         yield Missing(f"The role {team.members} may not use the schema {schema}.", statement, schema_owner)
-    for (maker,) in connection.execute(_MAY_CREATE).fetchall():
-        if maker in ("", team.members, team.payers):
-            statement = f"REVOKE CREATE ON SCHEMA {quoted(connection, schema)} FROM {_grantee(connection, maker)};"
-            yield Missing(f"{_grantee_label(maker)} may make tables in the schema {schema}.", statement, schema_owner)
+    for (grantee,) in connection.execute(_MAY_CREATE).fetchall():
+        if grantee in ("", team.members, team.payers):
+            statement = f"REVOKE CREATE ON SCHEMA {quoted(connection, schema)} FROM {_grantee(connection, grantee)};"
+            yield Missing(f"{_grantee_label(grantee)} may make tables in the schema {schema}.", statement, schema_owner)
 
 
 def table_right_problems(connection: Connection, team: Team) -> Iterator[Missing]:
-    """Yield what the members lack on the ledger's tables, and what anybody has on them besides."""
+    """Yield the rights that members lack on the ledger's tables, and those that others have on them."""
     owner, role = connection.execute(_DATABASE_AND_OWNERS).fetchone()[4], quoted(connection, team.members)
     for table, rights in RIGHTS.items():
         lacks = ", ".join(one for one in rights if not _is_true(connection, _HAS_TABLE_RIGHT, team.members, table, one))
@@ -154,7 +154,7 @@ def _is_true(connection: Connection, question: str, *values: str) -> bool:
 
 
 def quoted(connection: Connection, name: str) -> str:
-    """Return a name as this server wants it written in a statement."""
+    """Return a name quoted for a statement of this server."""
     return str(connection.execute(_QUOTE_NAME, (name,)).fetchone()[0])
 
 

@@ -47,9 +47,9 @@ MIGRATIONS: list[tuple[str, ...]] = [
         "CREATE INDEX ended_usage_by_subject ON ended_usage (subject)",
         "CREATE INDEX ended_usage_by_end ON ended_usage (ended)",
     ),
-    (),  # what the next line needs is kept without what stands in the row: all is folded anew
-    (),  # rows say when a machine was launched first: they are folded anew
-    # No row: whoever can write to the ledger may do everything.
+    (),  # the state for the next fold no longer repeats the record: all is folded again
+    (),  # records have the time of the first launch: they are folded again
+    # Without a row, everybody who can write to the ledger may do everything.
     (
         """
 CREATE TABLE ledger_team (
@@ -86,7 +86,7 @@ BEGIN
     RETURN NEW;
 END
 """
-FORGED, UNPAID = "line_names_its_writer", "line_is_a_payers"  # what the refusals of the next one call themselves
+FORGED, UNPAID = "line_names_its_writer", "line_is_a_payers"  # the constraint names of the next guard's errors
 _SIGN = f"""
 DECLARE
     team record;
@@ -111,7 +111,7 @@ BEGIN
     RETURN NEW;
 END
 """  # noqa: S608  (kinds are words of ours)
-# name: (when it fires, what it does, pg_trigger.tgtype). A function's body is compared with what stands there.
+# name: (when it fires, what it does, pg_trigger.tgtype). A function's body is compared with the database's.
 _GUARDS = {
     "line_is_never_changed": (
         "BEFORE UPDATE ON line FOR EACH STATEMENT",
@@ -133,30 +133,30 @@ _GUARDS = {
 }
 GUARDS = frozenset(_GUARDS)
 
-_STANDING = """
+_PRESENT_GUARDS = """
 SELECT tgname, prosrc, tgtype FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
 WHERE tgrelid = 'line'::regclass AND NOT tgisinternal AND tgenabled = 'A' AND tgqual IS NULL"""
 _RULES = "SELECT rulename FROM pg_rewrite WHERE ev_class = 'line'::regclass ORDER BY rulename"
 _RULE = "line has no rule "
 # Not to_regclass(): it answers from a cache that may be older than the lock which its transaction just got.
-_MARK = """
+_HAS_LEDGER = """
 SELECT 1 FROM pg_class WHERE relname = 'ledger_schema'
 AND relnamespace = quote_ident(current_schema())::regnamespace"""
-_OTHERS = """
+_HAS_TABLES = """
 SELECT 1 FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace
 AND relkind IN ('r', 'p') LIMIT 1"""
 
 
 def version_of(connection: Connection) -> int:
     """Return the schema's number; 0 where there is no ledger yet."""
-    if connection.execute(_MARK).fetchone() is None:
+    if connection.execute(_HAS_LEDGER).fetchone() is None:
         return 0
     return int(connection.execute("SELECT version FROM ledger_schema").fetchone()[0])
 
 
 def is_foreign(connection: Connection) -> bool:
-    """Say whether a schema without a ledger holds some other program's tables."""
-    return connection.execute(_OTHERS).fetchone() is not None
+    """Return whether a schema without a ledger holds another program's tables."""
+    return connection.execute(_HAS_TABLES).fetchone() is not None
 
 
 def migrate(connection: Connection) -> None:
@@ -178,15 +178,15 @@ def archive_tables(connection: Connection, name: str) -> str:
 
 
 def delete_move_mark(connection: Connection) -> None:
-    """Delete the last line, which the caller knows for a mark of a move, inside its transaction."""
+    """Delete the last line, which has to be a mark of a move, inside the caller's transaction."""
     connection.execute("DROP TRIGGER IF EXISTS line_is_never_deleted ON line")
     connection.execute("DELETE FROM line WHERE seq = (SELECT max(seq) FROM line)")
     restore_guards(connection)
 
 
 def missing_guards(connection: Connection) -> list[str]:
-    """Return the names of guards that somebody has dropped, disabled or changed, and of rules that were put beside."""
-    found = {name: (body, kind) for name, body, kind in connection.execute(_STANDING)}
+    """Return the names of guards that were dropped, disabled or changed, and of rules that were added."""
+    found = {name: (body, kind) for name, body, kind in connection.execute(_PRESENT_GUARDS)}
     missing = [name for name, (_, body, kind) in _GUARDS.items() if found.get(name) != (body, kind)]
     return sorted(missing) + [f"{_RULE}{name}" for (name,) in connection.execute(_RULES)]
 
@@ -201,7 +201,7 @@ def restore_guards(connection: Connection) -> None:
 
 
 def _restore_trigger(connection: Connection, name: str) -> None:
-    """Make a guard that fires for replicas too, and looks at the table that it guards whoever inserts."""
+    """Create a guard that also fires for replicas, and uses this schema whoever inserts."""
     when, body, _ = _GUARDS[name]
     connection.execute(f"DROP TRIGGER IF EXISTS {name} ON line")
     how = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT"

@@ -1,4 +1,4 @@
-"""Notices a server that has fallen silent: frozen, or behind a network that swallows what is sent."""
+"""Notices a server that does not answer any more: frozen, or behind a network that drops packets."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import psycopg
 
-SILENT_S = 5.0  # without a word on an open connection, before the server is asked for a new one
-REMEMBERED_S = 5.0  # so long one that took no connection in time is not asked again by this process
-_silent: dict[str, tuple[float, str]] = {}  # by conninfo: when it was, and in which words
+SILENT_S = 5.0  # without an answer, until a new connection is tried
+REMEMBERED_S = 5.0  # how long this process does not try a server again that accepted no connection in time
+_silent: dict[str, tuple[float, str]] = {}  # by conninfo: when that was, and the message
 
 
 class Watched(psycopg.Connection[Any]):
-    """A connection whose statements do not wait for ever: a silent server is asked whether it is there.
+    """A connection whose statements do not wait for ever: after a silence, a new connection is tried.
 
-    A server that takes a new connection is at work on a long statement, or has this client wait for a lock.
+    If the server accepts it, it works on a long statement, or lets this client wait for a lock.
     """
 
     conninfo = ""
 
     def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
-        """Carry a statement out as psycopg does; raise psycopg.OperationalError, and close, once the server is away."""
+        """Execute a statement like psycopg; raise psycopg.OperationalError, and close, if no answer comes."""
         return super().wait(self._watched(gen), *args, **more)
 
     def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
@@ -51,13 +51,13 @@ class Watched(psycopg.Connection[Any]):
 
 
 def connect(conninfo: str) -> Watched:
-    """Return a connection; one that was not had in time is not tried again by this process for some seconds.
+    """Return a connection; after a timeout this process does not try again for some seconds.
 
     Raises psycopg.Error.
     """
-    at, words = _silent.get(conninfo, (0.0, ""))
-    if words and time.monotonic() - at < REMEMBERED_S:
-        raise psycopg.OperationalError(words)
+    failed_at, message = _silent.get(conninfo, (0.0, ""))
+    if message and time.monotonic() - failed_at < REMEMBERED_S:
+        raise psycopg.OperationalError(message)
     try:
         made = Watched.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.errors.ConnectionTimeout as error:
@@ -69,5 +69,5 @@ def connect(conninfo: str) -> Watched:
 
 
 def _has_answered(error: psycopg.OperationalError) -> bool:
-    """Say whether this refusal is the server's own word."""
+    """Return whether the server itself sent this error."""
     return bool(error.sqlstate) or "FATAL" in str(error)

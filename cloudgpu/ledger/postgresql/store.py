@@ -22,17 +22,17 @@ from cloudgpu.ledger.log.sql import Connection
 from cloudgpu.ledger.log.teams import Sharing, Team, TeamRequest
 from cloudgpu.ledger.postgresql import denied, errors as sentences, locks, schema, team
 from cloudgpu.ledger.postgresql.address import Address
-from cloudgpu.ledger.postgresql.connection import TIME, Adapter, connected
+from cloudgpu.ledger.postgresql.connection import TIME, Adapter, connect_to_ledger
 
 _CLASS = 0x63677075  # "cgpu": the first half of the append lock's key; the second is the schema's
-_CHECK_COMMIT_S = 10.0  # whether a commit without an answer was made: a termination waits for this
-_PAUSE = 0.2  # seconds between two tries to reach a server that went away
+_CHECK_COMMIT_S = 10.0  # how long to check whether an unconfirmed commit was made; a termination waits for this
+_RETRY_PAUSE_S = 0.2  # seconds between two tries to reach a server that went away
 
 
 class PostgresStore:
     """`cloudgpu.ledger.log.store.Store` in the database at `address`.
 
-    `patience` is how many seconds to wait for a lock. `hear` is told the database's own time, where that counts, at
+    `patience` is how many seconds to wait for a lock. `on_time` is told the database's own time, where that counts, at
     each connection and each transaction that appends.
 
     Methods raise psycopg.Error; InvalidRequest for a database that is not for a ledger; LedgerUnavailable for a
@@ -41,16 +41,16 @@ class PostgresStore:
 
     takes_teams = True
 
-    def __init__(self, address: Address, patience: float, hear: Callable[[datetime], None]) -> None:
+    def __init__(self, address: Address, patience: float, on_time: Callable[[datetime], None]) -> None:
         self._address = address
         self._patience = patience
         self._raw: psycopg.Connection[Any] | None = None
         self._schema = ""
         self._version = 0
-        self._holds: dict[str, psycopg.Connection[Any]] = {}
+        self._lock_connections: dict[str, psycopg.Connection[Any]] = {}
         self.is_writing = False
         self.signature = ""
-        self._hear = hear
+        self._on_time = on_time
 
     @property
     def location(self) -> str:
@@ -63,14 +63,14 @@ class PostgresStore:
         return self._raw is not None and self._raw.closed
 
     def translated(self) -> AbstractContextManager[None]:
-        """Let every psycopg.Error and OSError out of this block as LedgerUnavailable."""
+        """Raise LedgerUnavailable for every psycopg.Error and OSError of this block."""
         return sentences.translated(self._address)
 
     def reader(self) -> Connection | None:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
         if self._raw is None or (self.is_lost and not self.is_writing):
             self.close()
-            self._raw, self._schema, there = connected(self._address)
+            self._raw, self._schema, there = connect_to_ledger(self._address)
             self._version = 0
             self._tell_time(there)
         if self._version == 0:
@@ -80,7 +80,7 @@ class PostgresStore:
         return Adapter(self._raw) if self._version else None
 
     def begin(self) -> Connection | None:
-        """Take the append lock in a new transaction; over a new connection where the old one broke meanwhile."""
+        """Take the append lock in a new transaction; over a new connection if the old one broke meanwhile."""
         for is_last in (False, True):
             connection = self.reader()
             if connection is None:
@@ -110,7 +110,7 @@ class PostgresStore:
             raise
 
     def commit(self, end: End) -> None:
-        """Commit the transaction. Where no answer came, check whether the last line was committed; if not, raise."""
+        """Commit the transaction. Without an answer, check whether the last line was committed; if not, raise."""
         try:
             cursor = self._connection().execute("COMMIT")
         except psycopg.OperationalError as error:
@@ -148,7 +148,7 @@ class PostgresStore:
 
     @contextmanager
     def as_owner(self) -> Iterator[None]:
-        """Remove the team inside the block: else every line would have to name who copies it."""
+        """Remove the team inside the block, since with one every line has to name the user who writes it."""
         shared_by = team.team_of(self._open())
         if shared_by is not None:
             team.remove(self._open())
@@ -157,7 +157,7 @@ class PostgresStore:
             team.write_team(self._open(), shared_by)
 
     def delete_move_mark(self) -> None:
-        """Delete the last line, which the caller knows for a mark of a move, inside the open transaction."""
+        """Delete the last line, which has to be a mark of a move, inside the open transaction."""
         schema.delete_move_mark(self._open())
 
     def copy_to(self, path: Path) -> None:
@@ -198,21 +198,21 @@ class PostgresStore:
     def lock(self, name: str, wait: bool | float) -> Iterator[None]:  # noqa: FBT001
         """Hold the lock `name` alone among all clients of this ledger, as `locks.lock` says."""
         with locks.lock(self._address, name, wait) as raw:
-            self._holds[name] = raw
+            self._lock_connections[name] = raw
             try:
                 yield
             finally:
-                del self._holds[name]
+                del self._lock_connections[name]
 
     def is_locked(self, name: str) -> bool:
-        """Say whether a living client holds the lock `name`."""
+        """Return whether a living client holds the lock `name`."""
         self.reader()
         return locks.is_locked(self._connection(), self._schema, name)
 
     def check_lock(self, name: str) -> None:
         """Raise LedgerUnavailable where this client held the lock `name` and has lost it with its connection."""
-        if name in self._holds:
-            locks.check(self._holds[name], self._address, self._schema_name(), name)
+        if name in self._lock_connections:
+            locks.check(self._lock_connections[name], self._address, self._schema_name(), name)
 
     def time(self) -> datetime | None:
         """Return the database's own time; None where it is left out."""
@@ -257,7 +257,7 @@ class PostgresStore:
 
     def _tell_time(self, there: datetime | None) -> None:
         if there is not None:
-            self._hear(there)
+            self._on_time(there)
 
     def _open(self) -> Connection:
         return Adapter(self._connection())
@@ -301,9 +301,9 @@ class PostgresStore:
         self._version = self._known_version()
 
     def _lock(self, ask: str = "SELECT ''") -> Any:
-        """Begin a transaction that sees all that stood when it got the lock, and hold the lock to its end.
+        """Begin a transaction that sees everything up to when it got the lock, and hold the lock to its end.
 
-        Return the row that `ask` finds in it.
+        Return the row of the query `ask`.
         """
         key = locks.key_of(self._schema, "") & 0x7FFFFFFF
         lock = f"{self.location}/{self._schema}"
@@ -336,22 +336,22 @@ class PostgresStore:
             except psycopg.OperationalError:
                 if time.monotonic() >= until:
                     raise sentences.unknown(self._address, words) from None
-                time.sleep(_PAUSE)
+                time.sleep(_RETRY_PAUSE_S)
         found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", end[:1]).fetchone()
         self.undo()
         if found != (end[1],):
             raise sentences.unwritten(self._address, words)
 
 
-# A zone or a day set wrong by hand is less; where two clocks are further apart, nobody knows which of the two is right.
-_BELIEVED = timedelta(days=1)
-_UNFOLLOWED = "Set the wrong one right: the times that this computer writes may be wrong, and so may bills be."
+# A wrong time zone or day is less; if two clocks are further apart, it is not known which of them is right.
+_MAX_CORRECTION = timedelta(days=1)
+_NOT_CORRECTED = "Set the wrong one right: the times that this computer writes may be wrong, and so may bills be."
 
 
 class PostgresLedger(Book):
     """`cloudgpu.ledger.log.base.Ledger` in the database at `address`; everything else as `Book` says.
 
-    Where the database's clock contradicts this computer's by up to a day, `now` goes by the database's, unless the
+    If the database's clock differs from this computer's by up to a day, `now` follows the database's, unless the
     caller of the library set the time.
     """
 
@@ -359,7 +359,7 @@ class PostgresLedger(Book):
         self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
     ) -> None:
         self._ahead, self._is_told = timedelta(0), False
-        store = PostgresStore(address, patience, self._hear_time)
+        store = PostgresStore(address, patience, self._compare_clocks)
         super().__init__(store, head_path, actor=actor, clock=clock, patience=patience)
         self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
 
@@ -368,13 +368,13 @@ class PostgresLedger(Book):
         self.head()
         return self.now() if self._is_told else None
 
-    def _hear_time(self, there: datetime) -> None:
-        """Compare this computer's clock with the database's, which has just told its own."""
+    def _compare_clocks(self, there: datetime) -> None:
+        """Compare this computer's clock with the database's time."""
         now = self._clock()
         found = wrong_clock(now, there)
-        yields = found is not None and self.has_own_clock and abs(now - there) <= _BELIEVED
+        yields = found is not None and self.has_own_clock and abs(now - there) <= _MAX_CORRECTION
         self._ahead, self._is_told = now - there if yields else timedelta(0), found is None or yields
         if found and self.tell is not None:
             remedy = "cloudgpu goes by the database's. Set this computer's right."
-            self.tell(f"{found} {remedy if yields else _UNFOLLOWED}")
+            self.tell(f"{found} {remedy if yields else _NOT_CORRECTED}")
             self.tell = None

@@ -1,4 +1,4 @@
-"""The team that shares a ledger: two roles of the database server, whose names stand in the ledger's own table."""
+"""The team that shares a ledger: two roles of the database server, whose names are in the ledger's own table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from cloudgpu.ledger.postgresql.connection import TIME
 
 SIGNATURE = f"SELECT coalesce((SELECT session_user::text FROM ledger_team), ''), {TIME}"  # noqa: S608
 _TEAM = "SELECT members, payers FROM ledger_team"
-# As the guard of the lines judges it: whoever owns the tables can do everything anyway.
+# As the guard of the lines decides it: the owner of the tables can do everything anyway.
 _WHO = """
 SELECT session_user::text,
     pg_has_role(session_user, (SELECT relowner FROM pg_class WHERE oid = 'line'::regclass), 'USAGE')
     OR EXISTS (SELECT 1 FROM pg_roles WHERE rolname = payers AND pg_has_role(session_user, oid, 'USAGE'))
 FROM ledger_team"""
-_THOSE_WITH = """
+_USERS_WITH_ROLE = """
 SELECT person.rolname::text FROM pg_roles AS person, pg_roles AS role
 WHERE role.rolname = ? AND pg_has_role(person.oid, role.oid, 'USAGE')
 AND person.rolcanlogin AND (NOT person.rolsuper
     OR EXISTS (SELECT 1 FROM pg_auth_members WHERE roleid = role.oid AND member = person.oid)) ORDER BY 1"""
-_STANDING = """
+_OWNERSHIP = """
 SELECT session_user::text, pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE'),
     (SELECT rolsuper FROM pg_roles WHERE rolname = session_user)
 FROM pg_class WHERE oid = 'line'::regclass"""
 _IS = "SELECT pg_has_role(session_user, ?::name, 'USAGE')"
-_ELSEWHERE = """
+_OTHER_LEDGERS = """
 SELECT quote_ident(nspname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE relname = 'ledger_team' AND nspname NOT LIKE '%\\_before\\_%' AND has_schema_privilege(nspname, 'USAGE')
 ORDER BY 1"""
@@ -70,16 +70,16 @@ def payers(connection: Connection) -> tuple[str, ...]:
 
 def users_with_role(connection: Connection, role: str) -> tuple[str, ...]:
     """Return the names of those who log in and have a role; superusers have all and are left out."""
-    return tuple(name for (name,) in connection.execute(_THOSE_WITH, (role,)))
+    return tuple(name for (name,) in connection.execute(_USERS_WITH_ROLE, (role,)))
 
 
 def remove(connection: Connection) -> None:
-    """Forget the team, inside the caller's transaction."""
+    """Delete the team, inside the caller's transaction."""
     connection.execute("DELETE FROM ledger_team")
 
 
 def write_team(connection: Connection, team: Team) -> None:
-    """Write down which roles the team has, inside the caller's transaction."""
+    """Record the roles of the team, inside the caller's transaction."""
     remove(connection)
     connection.execute("INSERT INTO ledger_team (members, payers) VALUES (?, ?)", (team.members, team.payers))
 
@@ -88,7 +88,7 @@ def sharing(
     connection: Connection, location: str, guards: Iterable[str], request: TeamRequest | None = None
 ) -> Sharing:
     """Return how the ledger is shared; with a request, how it would be: `missing` is what that lacks yet."""
-    person, owner, owns, _ = standing = connection.execute(_STANDING).fetchone()
+    person, owner, owns, _ = standing = connection.execute(_OWNERSHIP).fetchone()
     present = team_of(connection)
     team = present if request is None else rights.requested_team(connection, request, present)
     lacks: list[Missing] = []
@@ -106,9 +106,9 @@ def sharing(
 
 
 def missing_sharing(connection: Connection, location: str) -> Sharing:
-    """Return how a ledger is shared that is not there yet; the search path may have missed the one that is meant."""
+    """Return the state without a ledger in this schema, with a hint if another schema has one."""
     person, here = connection.execute("SELECT session_user::text, quote_ident(current_schema())").fetchone()
-    others = [name for (name,) in connection.execute(_ELSEWHERE)]
+    others = [name for (name,) in connection.execute(_OTHER_LEDGERS)]
     message = (
         f"The schema {here} has no ledger. Another one has: {others[0]}{_AND_MORE * (len(others) > 1)}. To use it, end "
         f"the ledger's URL with ?options=-csearch_path%3D{others[0]}"
@@ -123,12 +123,12 @@ def missing_sharing(connection: Connection, location: str) -> Sharing:
 
 
 def grant(connection: Connection, location: str, request: TeamRequest) -> Sharing:
-    """Give the two roles what they need, as far as this user may; return how it stands then.
+    """Grant the two roles what they need, as far as this user may; return the resulting state.
 
-    Raises RoleNeeded where the tables are not this user's, InvalidRequest for a name that no role can have. What
-    another user has to give first stays missing: done again, this does only the rest.
+    Raises RoleNeeded if the tables are not this user's, InvalidRequest for a name that no role can have. What
+    another user has to grant first stays missing; calling this again does only the rest.
     """
-    person, owner, owns, _ = connection.execute(_STANDING).fetchone()
+    person, owner, owns, _ = connection.execute(_OWNERSHIP).fetchone()
     if not owns:
         raise RoleNeeded(
             f"The ledger {location} belongs to the database user {owner}, and {person} is not that one.",
@@ -151,7 +151,7 @@ def grant(connection: Connection, location: str, request: TeamRequest) -> Sharin
 
 
 def grant_again(connection: Connection) -> None:
-    """Give the roles what they need on tables that were made anew, inside the caller's transaction."""
+    """Grant the roles their rights on tables that were created again, inside the caller's transaction."""
     team = team_of(connection)
     if team is not None and rights.exists(connection, team.members):
         for one in rights.table_right_problems(connection, team):
@@ -159,7 +159,7 @@ def grant_again(connection: Connection) -> None:
 
 
 def _is_allowed(connection: Connection, missing: Missing) -> bool:
-    """Say whether this user may run a statement, once those of others have been run."""
+    """Return whether this user may run a statement, once those of others have been run."""
     return rights.exists(connection, missing.by) and bool(connection.execute(_IS, (missing.by,)).fetchone()[0])
 
 

@@ -1,4 +1,4 @@
-"""Compresses a day of one machine's samples, and keeps for ever how long the machine worked on each day that is over.
+"""Compresses a day of one machine's samples, and keeps a permanent summary of each past day.
 
 Samples are compressed by column, timestamps and ages as differences, then LZMA: a tenth of the size.
 
@@ -24,7 +24,7 @@ from cloudgpu.core.activity.utilization import KINDS, UsageSpan
 from cloudgpu.ledger.log.files import open_to_write, read_our_file
 
 Sample = dict[str, Any]
-DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # they mostly grow by the same amount
+DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # these mostly grow by the same amount
 NOT_READ = False  # marks a missing reading, as no reading is a boolean; null is one that failed
 
 
@@ -32,48 +32,50 @@ def pack(samples: Sequence[Sample]) -> bytes:
     """Return samples as compressed bytes, which `unpack` reads; numbers are rounded to a thousandth."""
     names = sorted({name for one in samples for name in one})
     columns = {name: [one.get(name, NOT_READ) for one in samples] for name in names}
-    stepped = {name: _deltas(column) if name in DELTA_CODED else column for name, column in columns.items()}
-    return lzma.compress(json.dumps(stepped, separators=(",", ":")).encode(), preset=6)
+    encoded = {name: _deltas(column) if name in DELTA_CODED else column for name, column in columns.items()}
+    return lzma.compress(json.dumps(encoded, separators=(",", ":")).encode(), preset=6)
 
 
 def unpack(data: bytes) -> list[Sample]:
     """Return the samples that were packed; raise ValueError for anything else."""
     try:
         columns = json.loads(lzma.decompress(data))
-        whole = {name: _sums(column) if name in DELTA_CODED else column for name, column in columns.items()}
-        rows = zip(*whole.values(), strict=True)
-        return [{name: value for name, value in zip(whole, row, strict=True) if value is not NOT_READ} for row in rows]
+        decoded = {name: _sums(column) if name in DELTA_CODED else column for name, column in columns.items()}
+        rows = zip(*decoded.values(), strict=True)
+        return [
+            {name: value for name, value in zip(decoded, row, strict=True) if value is not NOT_READ} for row in rows
+        ]
     except (lzma.LZMAError, EOFError, ValueError, TypeError, AttributeError) as error:
         raise ValueError("this is not a packed day of samples") from error
 
 
 def _deltas(column: Sequence[Any]) -> list[Any]:
     """Return each number as its difference from the one before; other values stay as they are."""
-    found, last = [], 0.0
+    deltas, last = [], 0.0
     for value in column:
         is_number = value is not None and value is not NOT_READ
-        found.append(_thousandths(value - last) if is_number else value)
+        deltas.append(_rounded_to_thousandths(value - last) if is_number else value)
         last = value if is_number else last
-    return found
+    return deltas
 
 
 def _sums(column: Sequence[Any]) -> list[Any]:
-    found, last = [], 0.0
+    values, last = [], 0.0
     for step in column:
         is_number = step is not None and step is not NOT_READ
-        last = _thousandths(last + step) if is_number else last
-        found.append(last if is_number else step)
-    return found
+        last = _rounded_to_thousandths(last + step) if is_number else last
+        values.append(last if is_number else step)
+    return values
 
 
-def _thousandths(value: float) -> float:
+def _rounded_to_thousandths(value: float) -> float:
     """Return a number to a thousandth; a whole one as an int, which is shorter to write."""
     rounded = round(value, 3)
     return int(rounded) if rounded == int(rounded) else rounded
 
 
 FILE_NAME = "workdays.jsonl"
-MAX_BYTES = 100_000_000  # bytes that are read at most: ten years in which every minute differs from the one before
+MAX_BYTES = 100_000_000  # bytes that are read at most; ten years with different values each minute are smaller
 VERSION = 1  # of the rules for what counts as work: a line of another version is ignored
 DAY = 86400  # seconds
 MAX_JOULES = 1e5 * DAY  # of the largest plausible power (`core.activity.agent_status`)
@@ -85,7 +87,7 @@ _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Workdays:
-    """The workdays of the machine whose directory this is. A writer holds its lock."""
+    """The daily summaries of the machine with this directory. A writer holds its lock."""
 
     directory: Path
 
@@ -126,11 +128,11 @@ class Workdays:
 
 def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
     """Return a day as a line. `steps` has two numbers a span: seconds since the span before, and its own length."""
-    last_end, steps = _midnight(day), []
+    last_end, offsets = _midnight(day), []
     for one in spans:
-        steps += [one.begin - last_end, one.end - one.begin]
+        offsets += [one.begin - last_end, one.end - one.begin]
         last_end = one.end
-    value: dict[str, Any] = {"v": VERSION, "day": day, "steps": steps}
+    value: dict[str, Any] = {"v": VERSION, "day": day, "steps": offsets}
     value["kinds"] = "".join(_LETTERS[one.kind] for one in spans)
     if any(one.joules is not None for one in spans):
         value["joules"] = [one.joules for one in spans]
@@ -140,18 +142,18 @@ def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:
 
 
 def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
-    """Yield the spans of a line; raise ValueError for those that no samples of that day can have shown."""
+    """Yield the spans of a line; raise ValueError for spans that samples of that day cannot have."""
     midnight = last_end = _midnight(day["day"])
     steps, kinds = iter(day["steps"]), day["kinds"]
     joules, cards = (day.get(name, [None] * len(kinds)) for name in ("joules", "cards"))
-    least = midnight - DAY  # a sample is of the day on which it ends
+    earliest = midnight - DAY  # a sample is of the day on which it ends
     for gap, length, letter, drawn, worked in zip(steps, steps, kinds, joules, cards, strict=True):
         begin, end = last_end + gap, last_end + gap + length
-        sane = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
-        if not least <= begin < end <= midnight + DAY or not sane:
+        is_plausible = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
+        if not earliest <= begin < end <= midnight + DAY or not is_plausible:
             message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
             raise ValueError(message)
-        least = last_end = end
+        earliest = last_end = end
         yield UsageSpan(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
 
 

@@ -1,4 +1,4 @@
-"""What may stand in a file of samples: a crash tears lines, and somebody else may have written some."""
+"""Reads lines of a file of samples, of which some may be cut short by a crash or not be cloudgpu's."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from cloudgpu.ledger.samples.packing import pack
 
 Sample = dict[str, Any]
 DAY = 86400.0  # seconds
-LATEST = 1e11  # epoch seconds: no stamp of a sample is later
+MAX_TIME = 1e11  # epoch seconds; a later timestamp is invalid
 
 
 def parsed(line: bytes) -> Sample | None:
-    """Return a line's sample; None for a torn one, and for what has no time."""
+    """Return a line's sample; None for a line that is cut short or has no time."""
     try:
         found = _JSON.decode(line.decode())
     except (ValueError, RecursionError):
         return None
     at = found.get("t") if isinstance(found, dict) else None
-    return found if isinstance(at, int | float) and 0 <= at < LATEST else None
+    return found if isinstance(at, int | float) and 0 <= at < MAX_TIME else None
 
 
 def has_length(sample: Sample) -> bool:
-    """Say whether a sample is of a time that is not longer than a day."""
+    """Return whether a sample covers a time of at most a day."""
     length = sample.get("s")
     return isinstance(length, int | float) and 0 < length <= DAY
 
 
 def can_be_read(sample: Sample) -> bool:
-    """Say whether what a sample says are readings."""
+    """Return whether the values of a sample are valid readings."""
     try:
         return bool(pack([sample]) and usage_intervals([sample]))
     except (TypeError, ValueError):
@@ -39,7 +39,7 @@ def can_be_read(sample: Sample) -> bool:
 
 
 def packed_all(samples: Sequence[Sample]) -> bytes:
-    """Return samples packed, without those that are none."""
+    """Return samples packed, without invalid ones."""
     try:
         return pack(samples)
     except TypeError:

@@ -1,9 +1,8 @@
 """Stores the samples of machines' agents for 90 days, one file per day and machine, outside of the ledger.
 
-Samples are many and prove nothing about money: losing them loses no amount. The day that runs is a file of JSON lines,
-appended to; the days before it are packed. A line that was torn by a crash is left out. How long a machine worked on
-each day stays when its samples go (`ledger.samples.packing`): it is written when a day is packed, and before one is
-dropped.
+Samples are many, and no amount depends on them. The present day is a file of JSON lines, which is appended to; the days
+before it are packed. A line cut short by a crash is ignored. How long a machine worked on each day stays when its
+samples go (`ledger.samples.packing`): it is written when a day is packed, and before one is dropped.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all
 Sample = dict[str, Any]
 RETENTION = timedelta(days=90)
 MAX_DAY_BYTES = 2_000_000  # bytes of a machine's day before it is packed: a line a minute is a tenth of it
-CLOCK_OFF = 300.0  # seconds by which a machine's clock may be off before its stamps are moved to ours
+MAX_CLOCK_ERROR = 300.0  # seconds; with a larger error of a machine's clock, its timestamps are corrected
 MINUTE = 60.0
 DAY = 86400.0
-_MAX = 2 * MAX_DAY_BYTES  # bytes that are read of a file; none of ours has as many
+_MAX = 2 * MAX_DAY_BYTES  # bytes that are read of a file; no valid file is larger
 _TAIL = 8192
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DAY_NAME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(\.jsonl|\.columns\.xz)")
@@ -47,24 +46,24 @@ class SampleStore:
 
     @property
     def directory(self) -> Path:
-        """Where its days lie; an id that is no plain name (a tag of somebody's) is hashed."""
+        """The directory of its days; an id that is not a plain name (such as somebody's tag) is hashed."""
         plain = _SAFE.fullmatch(self.id)
         return self.root / (self.id if plain else hashlib.sha256(self.id.encode(errors="surrogatepass")).hexdigest())
 
-    def keep(self, samples: Sequence[Sample], machine_now: float, at: datetime) -> int:
+    def keep(self, samples: Sequence[Sample], machine_now: float, now: datetime) -> int:
         """Write the samples newer than the last stored one under a lock, and return their number.
 
         `samples` are oldest first, by the machine's clock, which says `machine_now`. Those of its last minute are left
-        for the next time: an agent is still at work on them. Raises OSError (a full disk).
+        for the next time: an agent may still complete them. Raises OSError (a full disk).
         """
-        done = [one for one in samples if one["t"] <= machine_now - MINUTE]
-        with self._alone():
-            fresh = list(_newer(_on_our_clock(done, machine_now, at.timestamp()), self.last()))
-            for day in sorted({_day(one["t"]) for one in fresh}):
-                self._append(day, [one for one in fresh if _day(one["t"]) == day])
-            if fresh:
-                self._tidy(_day(fresh[-1]["t"]), at)
-        return len(fresh)
+        complete = [one for one in samples if one["t"] <= machine_now - MINUTE]
+        with self._exclusively():
+            new_samples = list(_newer(_on_our_clock(complete, machine_now, now.timestamp()), self.last()))
+            for day in sorted({_day(one["t"]) for one in new_samples}):
+                self._append(day, [one for one in new_samples if _day(one["t"]) == day])
+            if new_samples:
+                self._pack_and_delete_old(_day(new_samples[-1]["t"]), now)
+        return len(new_samples)
 
     def last(self) -> float:
         """Return when the last sample kept ended; 0 for none."""
@@ -75,7 +74,7 @@ class SampleStore:
         return 0.0
 
     def read(self, since: float, until: float) -> list[Sample]:
-        """Return the samples that ended in (since, until], oldest first, each time once."""
+        """Return the samples that ended in (since, until], oldest first, one for each time."""
         wanted = [day for day in self._days() if _day(since) <= day <= _day(until)]
         found = {one["t"]: one for day in wanted for one in self._read(day) if since < one["t"] <= until}
         return [found[at] for at in sorted(found)]
@@ -92,22 +91,22 @@ class SampleStore:
             found = {day: known[day] for day in known if first <= day <= last and not self._path(day).exists()}
             for day in set(self._days()) - found.keys():
                 if first <= day <= last:
-                    found[day] = self._summed(day, whole=False)
+                    found[day] = self._usage_of_day(day, must_read=False)
             return join_days(found[day] for day in sorted(found))
         return []
 
-    def _summed(self, day: str, *, whole: bool) -> tuple[UsageSpan, ...]:
-        """Return what the samples of a day show; with `whole`, raise OSError for a file that cannot be read."""
-        found = {one["t"]: one for one in self._read(day, whole=whole) if has_length(one)}
+    def _usage_of_day(self, day: str, *, must_read: bool) -> tuple[UsageSpan, ...]:
+        """Return what the samples of a day show; with `must_read`, raise OSError for a file that cannot be read."""
+        found = {one["t"]: one for one in self._read(day, must_read=must_read) if has_length(one)}
         shown = [found[at] for at in sorted(found)]
         try:
             return usage_intervals(shown)
         except (TypeError, ValueError):  # a file that somebody else wrote: what is no reading shows nothing
             return usage_intervals(one for one in shown if can_be_read(one))
 
-    def _sum_up(self, days: Sequence[str]) -> None:
+    def _write_summaries(self, days: Sequence[str]) -> None:
         """Write the summaries of these days. Raises OSError; nothing may be dropped then."""
-        Workdays(self.directory).add({day: self._summed(day, whole=True) for day in days})
+        Workdays(self.directory).add({day: self._usage_of_day(day, must_read=True) for day in days})
 
     def _days(self) -> list[str]:
         try:
@@ -129,9 +128,9 @@ class SampleStore:
                     return float(found["t"])
         return max((one["t"] for one in self._read(day)), default=0.0)
 
-    def _read(self, day: str, *, whole: bool = False) -> Iterator[Sample]:
-        """Yield a day's samples; with `whole`, raise OSError for a file that is there and cannot be read."""
-        harmless = FileNotFoundError if whole else OSError
+    def _read(self, day: str, *, must_read: bool = False) -> Iterator[Sample]:
+        """Yield a day's samples; with `must_read`, raise OSError for an existing file that cannot be read."""
+        harmless = FileNotFoundError if must_read else OSError
         with suppress(harmless, ValueError):  # both, where packing was cut short
             yield from unpack(read_our_file(self._path(day, _PACKED), _MAX))
         with suppress(harmless):
@@ -147,8 +146,8 @@ class SampleStore:
             torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
             file.write(b"\n" * torn + text)
 
-    def _tidy(self, today: str, at: datetime) -> None:
-        """Pack the days before `today` and drop those that are too old."""
+    def _pack_and_delete_old(self, today: str, at: datetime) -> None:
+        """Pack the days before `today` and delete those that are too old."""
         oldest = _day((at - RETENTION).timestamp())
         for day in self._days():
             if oldest <= day < today and self._path(day).exists():
@@ -156,19 +155,19 @@ class SampleStore:
         self._drop([day for day in self._days() if day < oldest])
 
     def drop_before(self, oldest: str) -> int:
-        """Drop the samples of all days before that one and return how many files went. Raises OSError."""
+        """Delete the samples of all days before `oldest` and return the number of deleted files. Raises OSError."""
         days = [day for day in self._days() if day < oldest]
         if not days:
             return 0
-        with self._alone():
+        with self._exclusively():
             return self._drop(days)
 
     def _drop(self, days: Sequence[str]) -> int:
-        """Remove these days' samples, once it is written what they showed; return how many files went."""
+        """Delete these days' samples after their summaries are written; return the number of deleted files."""
         if not days:
             return 0
         known, gone = Workdays(self.directory).days(), 0
-        self._sum_up([day for day in days if day not in known or self._path(day).exists()])
+        self._write_summaries([day for day in days if day not in known or self._path(day).exists()])
         for path in (self._path(day, ending) for day in days for ending in (_LINES, _PACKED)):
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -183,19 +182,19 @@ class SampleStore:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path(day, _PACKED))
-        self._sum_up([day])
+        self._write_summaries([day])
         self._path(day).unlink()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the machine's directory, made where it is not there: a watch and a cron job may have asked at once."""
+    def _exclusively(self) -> Iterator[None]:
+        """Lock the machine's directory, creating it if missing: a watch and a cron job may run at once."""
         make_private_directory(self.directory)
         with self._held(fcntl.LOCK_EX):
             yield
 
     @contextmanager
     def _held(self, how: int) -> Iterator[bool]:
-        """Hold the machine's directory by such a lock; false where there is none."""
+        """Hold a lock of the mode `how` on the machine's directory; yield False if there is none."""
         try:
             handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -209,7 +208,7 @@ class SampleStore:
 
 
 def sweep(root: Path, at: datetime) -> int:
-    """Drop what is older than 90 days of all machines, ended ones too; return how many days' files went."""
+    """Delete samples older than 90 days of all machines, also ended ones; return the number of deleted files."""
     oldest, gone = _day((at - RETENTION).timestamp()), 0
     for directory in root.iterdir() if root.is_dir() else ():
         if directory.is_dir():
@@ -222,7 +221,7 @@ def sweep(root: Path, at: datetime) -> int:
 
 
 def sweep_daily(root: Path, at: datetime) -> int:
-    """Sweep where that was not done today, and return as `sweep`. Raises OSError."""
+    """Call `sweep` unless that was done today; return the number of deleted files. Raises OSError."""
     mark, today = root / "swept", _day(at.timestamp())
     with suppress(OSError):
         if not root.is_dir() or mark.read_text() == today:
@@ -234,7 +233,7 @@ def sweep_daily(root: Path, at: datetime) -> int:
 
 
 def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:
-    """Yield what is newer than `last` by half its own length at least: stamps of the same one differ by moments."""
+    """Yield samples newer than `last` by at least half their length: timestamps of the same sample differ slightly."""
     for one in samples:
         if one["t"] > last + one["s"] / 2:
             last = one["t"]
@@ -242,10 +241,10 @@ def _newer(samples: Sequence[Sample], last: float) -> Iterator[Sample]:
 
 
 def _on_our_clock(samples: Sequence[Sample], machine_now: float, now: float) -> list[Sample]:
-    """Return the samples by our clock; where a machine's is off, by whole minutes, so that none is new twice."""
-    off = now - machine_now
-    by = 0.0 if abs(off) < CLOCK_OFF else round(off / MINUTE) * MINUTE
-    return [{**one, "t": one["t"] + by} for one in samples]
+    """Return the samples with times of this computer's clock, corrected by whole minutes so that none is new twice."""
+    clock_error = now - machine_now
+    correction = 0.0 if abs(clock_error) < MAX_CLOCK_ERROR else round(clock_error / MINUTE) * MINUTE
+    return [{**one, "t": one["t"] + correction} for one in samples]
 
 
 def _day(at: float) -> str:

@@ -1,4 +1,4 @@
-"""Copies of a ledger, from any store and back into any: one SQLite file, checked line by line when made and when read.
+"""Copies of a ledger, from any store and back into any: one SQLite file, checked line by line when written and read.
 
 A copy is a ledger by itself: `CLOUDGPU_LEDGER=sqlite:////path/to/copy.db cloudgpu ls` reads it.
 """
@@ -22,13 +22,13 @@ from cloudgpu.ledger.log.storage_errors import other_format, translated
 from cloudgpu.ledger.sqlite import migrations
 
 INSERT = f"INSERT INTO line ({lines.COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_SHEAF = 5000  # lines written at once
+_BATCH = 5000  # lines written at once
 _HASH = "SELECT hash FROM line WHERE seq = ?"
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did. `lacks` lines of the ledger before are not in the copy; all of it stands at `aside`."""
+    """The result of a restore. `lacks` lines of the previous ledger are not in the copy; that ledger is at `aside`."""
 
     copy: Copy
     lacks: int
@@ -36,7 +36,7 @@ class Restored:
 
 
 def write_backup(book: Ledger, path: Path) -> Copy:
-    """Write a consistent copy of the ledger to the new 0600 file `path`, check it whole, and return what it holds.
+    """Write a consistent copy of the ledger to the new 0600 file `path`, check all of it, and describe it.
 
     Others may append meanwhile. Raises InvalidRequest for a file that exists or cannot be made, LedgerUnavailable for
     a ledger that cannot be read or whose chain is broken: then no file is left.
@@ -61,12 +61,12 @@ def write_backup(book: Ledger, path: Path) -> Copy:
 
 
 def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restored:
-    """Put the copy's lines in the ledger's place, and set aside what stood there.
+    """Put the copy's lines in the ledger's place, and move the present ledger aside.
 
-    Nothing is changed before every line of the copy is checked, nor where the ledger has lines that the copy lacks,
-    unless `even_if_older`. The head record stays as it is, so that a copy that is older than what this client has
-    seen is doubted until it is settled; a client without one gets a line that says so.
-    Raises InvalidRequest for a file that is no whole copy and for a ledger that would lose lines.
+    Nothing is changed before every line of the copy is checked, nor if the ledger has lines that the copy lacks,
+    unless `even_if_older`. The head record stays as it is, so a copy that is older than what this client has
+    seen has an integrity problem until it is settled; without a head record, a line says so.
+    Raises InvalidRequest for an incomplete copy and for a ledger that would lose lines.
     """
     with _open_copy(path) as source:
         copy = _describe_copy(source, path)
@@ -83,10 +83,10 @@ def restore(book: Ledger, path: Path, *, even_if_older: bool = False) -> Restore
 
 
 def pour(source: Connection, target: Connection, *, after: int = 0) -> None:
-    """Write every line of one database behind `after`, as it stands, into another that ends with that line."""
+    """Copy every line after `after` from one database into another, which ends with that line."""
     found = lines.stored_lines(source, after=after or None)
-    while sheaf := list(islice(found, _SHEAF)):
-        target.executemany(INSERT, sheaf)
+    while batch := list(islice(found, _BATCH)):
+        target.executemany(INSERT, batch)
 
 
 def write_copy(connection: Connection, path: Path) -> None:
@@ -102,7 +102,7 @@ def write_copy(connection: Connection, path: Path) -> None:
 
 
 def _lacking(present: Connection, source: Connection) -> int:
-    """Return how many lines the present ledger has behind those that both have: equal hashes mean equal pasts."""
+    """Return how many lines the present ledger has after those that both have; equal hashes mean equal lines before."""
     low, high = 0, lines.last_entry(present)[0]
     last = high
     while low < high:
@@ -117,7 +117,7 @@ def _lacking(present: Connection, source: Connection) -> int:
 
 @contextmanager
 def _open_copy(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a copy for reading alone, whatever its schema: only its lines are used."""
+    """Open a copy read-only, whatever its schema: only its lines are used."""
     if not path.is_file():
         raise _backup_error(f"There is no file {path}.", path, "Name a file that `cloudgpu ledger backup` wrote.")
     try:
@@ -148,7 +148,7 @@ def _describe_copy(source: sqlite3.Connection, path: Path) -> Copy:
 
 
 def _checked(part: Path, location: str) -> Copy:
-    """Return what a copy that was just made holds; raise where it is not whole: then the ledger is not either."""
+    """Describe a copy that was just made; raise if it is not complete: then the ledger is not either."""
     try:
         with _open_copy(part) as copy:
             return _describe_copy(copy, part)
