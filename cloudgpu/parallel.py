@@ -148,7 +148,7 @@ class Part(Generic[Answer]):
         return self._answer
 
     def abandon(self) -> None:
-        """Stop waiting for it, also when the pool is left; another part takes its place. No effect oncafter its end."""
+        """Stop waiting for it, also when the pool is left; another part takes its place. No effect after its end."""
         self._pool.leave(self)
 
     def run(self) -> None:

@@ -66,7 +66,7 @@ def open_to_write(path: Path, flags: int) -> int:
 
 
 def read_our_file(path: Path, max_bytes: int) -> bytes:
-    """Return what is in a file of ours. Raises OSError for a link, pipe or device, and for more than `max_bytes` bytes."""
+    """Return what is in a file of ours. Raises OSError for a link, pipe or device, and above `max_bytes` bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -179,7 +179,7 @@ def lock_directory() -> Path | None:
 
 @contextmanager
 def lock(directory: Path, name: str, *, wait: bool | float, ledger: str = "") -> Iterator[None]:
-    """Hold the lock `name` exclusively among threads and processes; wait forever (True), not at all, or so many seconds.
+    """Hold the lock `name` exclusively among threads and processes; wait forever (True), never, or so many seconds.
 
     `ledger` tells locks of one name apart in a directory that several ledgers share.
 

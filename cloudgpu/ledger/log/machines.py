@@ -138,7 +138,7 @@ def select_present(machines: Iterable[Machine]) -> list[Machine]:
 
 
 def ended_usages(connection: Connection, since: str, *, unpriced: bool = False) -> Iterator[tuple[str, Usage]]:
-    """Yield usages that ended after `since` (ledger time), with their subjects; `unpriced`: only those without a price."""
+    """Yield usages that ended after `since` (ledger time), with their subjects; `unpriced`: only unpriced ones."""
     which = " AND intervals IS NULL" if unpriced else ""
     query = f"SELECT subject, usage FROM ended_usage WHERE ended >= ?{which} ORDER BY subject, ended, usage"  # noqa: S608
     for subject, text in connection.execute(query, (since,)):
@@ -165,7 +165,7 @@ def exposures(connection: Connection) -> list[Exposure | Machine]:
 
 
 def billed_costs(connection: Connection, since: str) -> list[tuple[str, list[RateInterval] | Usage]]:
-    """Return usages that ended after `since`, with their subjects: as rate intervals, or as usages if without a price."""
+    """Return usages that ended after `since`, with their subjects: as rate intervals, or as usages if unpriced."""
     found = connection.execute(_BILLED, (since,)).fetchall()
     parsed = json.loads(f"[{','.join([text for _, text in found])}]")
     return [

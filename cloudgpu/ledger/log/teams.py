@@ -28,7 +28,7 @@ class TeamRequest:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A right that a team, or one person (`of_person`), lacks. `statement` is the SQL that grants it; `by` may run it."""
+    """A right that a team, or a person (`of_person`), lacks. `statement` is the SQL that grants it; `by` may run it."""
 
     message: str
     statement: str
