@@ -18,7 +18,12 @@ from cloudgpu.ledger.log.outbox import Outbox
 
 STRIKE = "CLOUDGPU_TEST_STRIKE"
 # A line of the outbox, a decision for the ledger, what that writes before it is committed, and the outbox's end.
-POINTS = {"add": (Outbox, "add"), "append": (Book, "append"), "write": (Book, "_write"), "keep": (Outbox, "_remove_written")}
+POINTS = {
+    "add": (Outbox, "add"),
+    "append": (Book, "append"),
+    "write": (Book, "_write"),
+    "keep": (Outbox, "_remove_written"),
+}
 _came: Counter[str] = Counter()
 
 

@@ -1,7 +1,6 @@
-"""What a machine's agent says of itself, checked: anybody with the machine could have written it.
+"""Parses and checks the status that a machine's agent reports: whoever controls the machine could forge it.
 
-An answer that cannot be used gives no samples and a clause that says why. Nothing is known then, and nobody may
-take that for idle.
+An invalid answer gives no samples and a clause that says why. The activity is then unknown, never idle.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """What an agent said. Times are the machine's own epoch seconds; `fault` says why nothing is known, else is empty.
+    """An agent's answer. Times are epoch seconds by the machine's clock; `fault` says why nothing is known, else empty.
 
-    `answer` is all that it said beside the samples, cut to a sane size; None where it printed nothing that can be read.
+    `answer` is the rest of the answer without the samples, cut to a safe size; None if it could not be parsed.
     `scratch` are (path, bytes used) of the disks that a stop erases.
     """
 
@@ -48,12 +47,12 @@ class AgentStatus:
 
 
 def unknown_status(fault: str, answer: Mapping[str, Any] | None = None) -> AgentStatus:
-    """Return what is known where nothing was said that can be used."""
+    """Return the status of an agent without a valid answer."""
     return AgentStatus(answer, (), None, None, (), fault)
 
 
 def parse_agent_status(text: bytes) -> AgentStatus:
-    """Return what an agent's `status` answered, checked; never raises for what it says."""
+    """Return the checked answer of an agent's `status`; never raises, whatever the answer is."""
     try:
         status = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -85,7 +84,7 @@ def _checked(status: Mapping[str, Any], answer: Mapping[str, Any]) -> AgentStatu
 
 
 def _sample(one: Any, number: int) -> Sample:
-    """Return one bucket with what is known of it and nothing else."""
+    """Return one sample with the known keys only."""
     if not isinstance(one, dict):
         raise Unusable(f"sample {number} is not an object")
     try:
@@ -164,7 +163,7 @@ def clean(text: str) -> str:
 
 
 def _cut(value: Any, depth: int) -> Any:
-    """Return a JSON value with nothing in it that is too deep, too wide or too long."""
+    """Return a JSON value cut to a safe depth, number of items and length of texts."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):

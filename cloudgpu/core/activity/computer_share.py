@@ -1,9 +1,9 @@
-"""Which part of one computer's electricity each of its machines bears, where several run on it. Pure.
+"""Splits one computer's electricity among the machines that run on it.
 
-What the computer draws without its GPUs is split evenly among the machines that run at a moment. What its GPUs drew is
-split evenly among those whose agents measured a draw then: each measures all GPUs while its machine uses any. Where
-nobody measured a draw, the GPUs count at the most they can draw, split among the machines of which nothing was
-measured; one that was measured at zero used none. So the parts never add up to more than the computer draws.
+What the computer draws without its GPUs is split evenly among the machines that run at the time. What its GPUs draw is
+split evenly among those whose agents measured a draw: each agent measures all GPUs while its machine uses any. Without
+a measured draw, the GPUs count at their maximum, split among the machines without a measurement; a machine measured at
+zero used none. So the shares never add up to more than the computer draws.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Presence(NamedTuple):
 
 
 class ComputerShare(NamedTuple):
-    """A machine's part of its computer in `seconds` of one run, in which at most `machines` ran at once.
+    """A machine's share of its computer in `seconds` of one run, in which at most `machines` ran at once.
 
-    `rest` is its part of these seconds for all that is no GPU. `joules` is what GPUs drew for it in the `measured`
-    seconds; `unmeasured` is its part of the seconds in which they count at the most they can draw.
+    `rest` is its share of the seconds, for all but the GPUs. `joules` is what GPUs drew for it in the `measured`
+    seconds; `unmeasured` is its share of the seconds in which they count at their maximum.
     """
 
     seconds: float
@@ -66,7 +66,7 @@ def draws_of(samples: Iterable[Sample]) -> list[Draw]:
 
 
 def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: float) -> ComputerShare:
-    """Return a machine's part in [begin, end), in which it ran; `computer` has all machines that ran there, by id."""
+    """Return a machine's share in [begin, end), in which it ran; `computer` has all machines that ran there, by id."""
     rest = joules = measured = unmeasured = 0.0
     most = 1
     for first, last in pairwise(_moments(computer.values(), begin, end)):
@@ -99,6 +99,6 @@ def _runs_at(presence: Presence, at: float) -> bool:
 
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:
-    """Return what was measured at a moment; None where nobody did."""
+    """Return the power measured at a time, or None."""
     place = bisect_right(draws, at, key=lambda draw: draw.end)
     return draws[place].watts if place < len(draws) and draws[place].begin <= at else None

@@ -1,4 +1,4 @@
-"""What counts as use of a machine: ACTIVE, IDLE or UNKNOWN, from samples, thresholds and the time. Pure.
+"""What counts as use of a machine: ACTIVE, IDLE or UNKNOWN, from samples, thresholds and the time.
 
 The agent carries these very lines (`cloudgpu.agent.program.source`), so they are Python 3.8 and need nothing of ours.
 

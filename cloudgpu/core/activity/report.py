@@ -1,4 +1,4 @@
-"""What a machine's agent said."""
+"""The report of a machine's agent."""
 
 from __future__ import annotations
 

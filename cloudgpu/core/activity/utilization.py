@@ -1,10 +1,10 @@
-"""How long a machine worked in each hour that it was billed for, by its agent's samples. Pure.
+"""How long a machine was used in each hour that it was billed for, by its agent's samples.
 
 What counts is what counts for idleness (`core.activity.idle`, docs/agent.md "What counts"), by the default thresholds
-whatever a machine's policy says, so that machines compare. A second is GPU work, other use, idle or not known, and
-nothing twice. What nobody sampled is not known; it is idle only by the machine's `ActivityReport`. A sample's `power`
-is the mean of watts that GPUs drew for the machine (`agent/own.py`), None where that could not be read. Its `gpus` is
-the mean number of GPUs that were at work; where a GPU was, one is the least.
+whatever a machine's policy says, so that machines can be compared. Each second is one of: GPU work, other use, idle,
+unknown. A time without samples is unknown, or idle by the machine's `ActivityReport`. A sample's `power` is the mean of
+watts that GPUs drew for the machine (`agent/own.py`), None if that could not be read. Its `gpus` is the mean number of
+GPUs at work, counted as at least one if any was.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ REPORT_EVERY_S = (
 
 
 class UsageSpan(NamedTuple):
-    """Whole epoch seconds of one kind, within one UTC hour. `joules` were drawn in them; None: nobody measured.
+    """Whole epoch seconds of one kind, within one UTC hour. `joules` is what GPUs drew in them; None: not measured.
 
-    `cards` are seconds of GPUs that were at work in them, each counted by itself; None: nobody counted, or none was.
+    `cards` are GPU-seconds of work in them: the sum over the GPUs; None: not counted, or no GPU worked.
     """
 
     begin: int
@@ -48,9 +48,9 @@ class UsageSpan(NamedTuple):
 
 
 class ActivityReport(NamedTuple):
-    """What a machine said of itself, as epoch seconds: it was last in use by `active`, and so it still said at `at`.
+    """A machine's own report, in epoch seconds: at `at` it reported that it was last in use at `active`.
 
-    What nobody sampled in between is idle, but for the last SAID_EVERY seconds: later use may not be said by then.
+    A time in between without samples is idle, except the last REPORT_EVERY_S: use in it may not be reported yet.
     """
 
     active: float
@@ -106,7 +106,7 @@ def _is_used(sample: Sample) -> bool:
 
 
 def usage_intervals(samples: Iterable[Sample]) -> tuple[UsageSpan, ...]:
-    """Return what samples, oldest first, show; like and like together. Where two overlap the earlier one counts."""
+    """Return the use that samples (oldest first) show, adjacent equals joined. If two overlap, the earlier counts."""
     spans: list[UsageSpan] = []
     reach = 0
     for sample in samples:
@@ -138,7 +138,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _alike(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
-    """Say whether both were measured or neither, both drew something or neither, and both were counted or neither."""
+    """Say whether a span can be extended: power and GPUs are known for both or neither, and both drew power or not."""
     measured = (last.joules is None) == (joules is None) and bool(last.joules) == bool(joules)
     return measured and (last.cards is None) == (cards is None)
 
@@ -180,9 +180,9 @@ def hours(
 
 
 def mean_draw(usages: Sequence[UsageSpan], begin: float, end: float) -> tuple[float, float] | None:
-    """Return the mean of watts that GPUs drew in [begin, end), and for how many seconds of it that was measured.
+    """Return the mean watts that GPUs drew in [begin, end), and for how many seconds of it they were measured.
 
-    None where nobody measured.
+    None if they were not measured.
     """
     seconds = joules = 0.0
     for span in _within(usages, begin, end):
@@ -236,7 +236,7 @@ def _utc(number: int) -> datetime:
 
 
 def _by_hour(begin: float, end: float) -> Iterator[tuple[int, float, float]]:
-    """Yield (number of the hour since 1970, begin, end) for each hour's part of a time."""
+    """Yield (number of the hour since 1970, begin, end) for each hour of an interval."""
     while begin < end:
         hour = int(begin // HOUR)
         stop = min(end, float((hour + 1) * HOUR))
@@ -250,7 +250,7 @@ def _within(spans: Sequence[UsageSpan], begin: float, end: float) -> Sequence[Us
 
 
 def _reported_spans(spans: Sequence[UsageSpan], word: ActivityReport, begin: float, end: float) -> Iterator[UsageSpan]:
-    """Yield, as idle, what lies between the spans of a run from the word's use on."""
+    """Yield the gaps between the spans of a run, from the reported last use on, as idle."""
     reach, until = ceil(max(begin, word.active)), int(min(word.at - REPORT_EVERY_S, end))
     for span in spans:
         if reach < min(span.begin, until):

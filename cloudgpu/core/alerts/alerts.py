@@ -1,4 +1,4 @@
-"""Alerts by their level: what is wrong now, against what the ledger says has been told already."""
+"""Which alerts to raise and to clear: what is wrong now, compared with the alerts in the ledger."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong now.
+    """Something that is wrong now, or that people should know.
 
-    `key` says what it is about and stays the same while it lasts: `budget:lab:threshold:80`, `stop:<machine>`. Its
-    first word is what `due` calls a topic; `TOPIC@HOME` is of that home alone. `facts` are names, amounts and times for
+    `key` identifies it and stays the same while it lasts: `budget:lab:threshold:80`, `stop:<machine>`. Its first word
+    is the topic; `TOPIC@HOME` is only about that home. `facts` are names, amounts and times for
     the text, never a secret.
     """
 
@@ -49,7 +49,8 @@ class Finding:
 class RaisedAlert:
     """A finding that was raised: the `number`-th time that its key appeared.
 
-    `to` are the receivers that were configured then, `sent` those that have it. `cleared_at` is when it fell back.
+    `to` are the receivers that were configured then, `sent` those that have received it. `cleared_at` is when its
+    cause was gone.
     """
 
     finding: Finding
@@ -61,13 +62,14 @@ class RaisedAlert:
 
     @property
     def id(self) -> tuple[str, int]:
-        """What ledger lines call it."""
+        """Its identity in ledger lines."""
         return self.finding.key, self.number
 
     def waits_for(self, receiver: str) -> bool:
-        """Say whether this receiver is still to have it.
+        """Say whether it still has to be sent to this receiver.
 
-        What lasts is told to a receiver that was added later too; what fell back, to those of its own time alone.
+        An alert that lasts is also sent to a receiver that was added later; a cleared one only to its original
+        receivers.
         """
         return receiver not in self.sent and (self.cleared_at is None or receiver in self.to)
 
@@ -89,14 +91,14 @@ class Audience:
         return self.lab.union(*self.people.values())
 
     def of(self, finding: Finding) -> frozenset[str]:
-        """Return who hears of a finding: an owner of their machine's ends alone, of what goes wrong beside the lab."""
+        """Return who receives a finding: only the owner for `PERSONAL` topics, else the owner and the lab."""
         own = self._own_receivers(finding)
         if not own:
             return self.lab
         return own if finding.topic in PERSONAL else own | self.lab
 
     def instead(self, alert: RaisedAlert, failed: Collection[str]) -> frozenset[str]:
-        """Return who of the lab is to have urgent news of one person, where each receiver of theirs has failed."""
+        """Return the lab's receivers for an urgent personal alert, if all receivers of its owner have failed."""
         own = self._own_receivers(alert.finding) if alert.finding.topic in PERSONAL else frozenset()
         lost = bool(own) and own <= frozenset(failed) and not own & alert.sent
         return (
@@ -114,24 +116,24 @@ def known_as(names: People, owner: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """What the ledger says of alerts: the news that last or wait for somebody, and how often each key appeared."""
+    """The alerts in the ledger: those that last or still have to be sent, and how often each key was raised."""
 
     news: tuple[RaisedAlert, ...] = ()
     numbers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lasting(self) -> dict[str, RaisedAlert]:
-        """The news that have not fallen back, by key."""
+        """The alerts that are not cleared, by key."""
         return {alert.finding.key: alert for alert in self.news if alert.cleared_at is None}
 
     def waiting(self, receiver: str, audience: Audience | None = None) -> tuple[RaisedAlert, ...]:
-        """Return what this receiver is still to have, oldest first; of an audience only what is for it."""
+        """Return the alerts that still have to be sent to a receiver, oldest first; with an audience, only its own."""
         waiting = (alert for alert in self.news if alert.waits_for(receiver))
         return tuple(alert for alert in waiting if audience is None or receiver in audience.of(alert.finding))
 
 
 def alert_state(lines: Iterable[Event]) -> AlertState:
-    """Fold the lines of the subject `alerts`. Lines that stand twice change nothing."""
+    """Return the alerts by the lines of the subject `alerts`. A repeated line changes nothing."""
     news: dict[tuple[str, int], RaisedAlert] = {}
     numbers: dict[str, int] = {}
     for line in sorted(lines, key=lambda line: line.seq):
@@ -180,7 +182,7 @@ def as_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[Ra
 
 
 def raised_line(finding: Finding, state: AlertState, receivers: Collection[str], now: datetime) -> Draft:
-    """Return the line that raises it; two runs that find the same at once write it once."""
+    """Return the line that raises a finding; two runs that raise the same one at once write it once."""
     alert: AlertRaised = {
         "key": finding.key,
         "number": state.numbers.get(finding.key, 0) + 1,

@@ -1,4 +1,4 @@
-"""Finds what somebody has to hear of: what is wrong by recorded machines, and which month's report is due.
+"""Finds what people have to be alerted to in the recorded machines, and which month's report is due.
 
 In rows it finds no lease, no proof of a stop, no price, a price that leapt, a cluster that has lost a node. Each is
 judged from what the ledger says; how old that is stands in the text. What a cluster lost is told at once, with what the
@@ -71,7 +71,7 @@ def machine_findings(
 
 
 def ended_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
-    """Yield which machines stopped or ended, and nobody had asked for it: the agent did, the cloud, or a person there.
+    """Yield which machines stopped or ended without a request: by the agent, the cloud, or a person on the machine.
 
     Each is told for three days after it was seen, which is once: it has to run and end again to be told again. Of a
     cluster's nodes `lost_findings` tells.
@@ -97,7 +97,7 @@ def _termination(machine: Machine, at: str) -> Finding:
 
 
 def unguarded_finding(machine: Machine, why: str) -> Finding:
-    """Return that scheduled runs are all that ends a machine, and `why` there are none, as a half sentence."""
+    """Return the finding that only scheduled runs could end a machine and there are none; `why` is a clause."""
     hourly = "" if machine.price is None else f" It costs {_hourly(Money(machine.price.nanos_per_hour))}."
     return Finding(
         key=f"{GUARD}:{machine.id}",
@@ -111,7 +111,7 @@ def unguarded_finding(machine: Machine, why: str) -> Finding:
 
 
 def unproved_since(lines: Iterable[Event]) -> datetime | None:
-    """Return since when a machine's stop, parking or end has been asked for without proof; None when none is open."""
+    """Return since when a requested stop, parking or end of a machine is not proved; None if none is open."""
     kind, since = "", None
     for line in sorted(lines, key=lambda line: (line.occurred_at, line.seq)):
         if line.kind in _ASKED:
@@ -153,7 +153,7 @@ def price_leaps(machines: Iterable[Machine], factor_of: Callable[[Machine], Frac
 
 
 def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> Finding:
-    """Return the news of a price that moved; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
+    """Return the finding of a changed price; `place` is like `aws/us-east-1b/p3.2xlarge/spot`."""
     rose = after.nanos > before.nanos
     times = Fraction(after.nanos, before.nanos) if before else None
     by = f", {float(times):.3g} times what it was" if times is not None else ""
@@ -170,7 +170,7 @@ def price_finding(place: str, before: Money, after: Money, *, who: str = "") -> 
 
 
 def withheld_prices_finding(provider: str, names: Sequence[str]) -> Finding:
-    """Return what is told of prices of a list that moved too far to be taken over unseen."""
+    """Return the finding that prices of a list changed too much to be accepted automatically."""
     number = f"{len(names)} prices" if len(names) > 1 else "A price"
     return Finding(
         key=f"price:list:{provider}",
@@ -202,7 +202,7 @@ def _endless(machine: Machine) -> Iterator[Finding]:
 
 
 def _overdue(machine: Machine) -> Iterator[Finding]:
-    """Tell of a machine that was seen billed after its last moment: what should have ended it, has not."""
+    """Yield a finding for a machine that was seen billed after its renew-until, so its safeguards failed."""
     if machine.renew_until is None or machine.seen_at is None:
         return
     late = from_iso(machine.seen_at) - from_iso(machine.renew_until)
@@ -235,7 +235,7 @@ def _unproved(machine: Machine, since: datetime, now: datetime) -> Iterator[Find
 
 
 def _refused(machine: Machine, refused: RefusedAction) -> Finding:
-    """Tell of a machine that something protects from its end: only a person can lift that."""
+    """Return the finding that a machine is protected from its end: only a person can lift that."""
     name = machine.name
     verb = "stopped" if refused.action == "stop" else "ended"
     goes_on = "It is billed." if machine.billed else "It is stopped; its disk still costs money."
@@ -284,7 +284,7 @@ def _facts(machine: Machine) -> dict[str, str]:
 
 
 def _unrequested(why: str | None, at: str) -> str:
-    """Return what is known of a stop or an end for which nobody had asked, in sentences."""
+    """Return what is known about a stop or an end without a request, in sentences."""
     known = f"Reason: {why}." if why else "The cloud gives no reason."
     return f"Neither a command nor the reaper asked for it. {known} Seen at {minute_text(at)}."
 
@@ -300,21 +300,21 @@ def month_before(now: datetime, zone: tzinfo) -> Period:
 
 
 def month_due(now: datetime, zone: tzinfo) -> tuple[Period, datetime]:
-    """Return the month whose report is to be sent by now, and when the next one's is.
+    """Return the month whose report is due now, and when the next one's is due.
 
-    Never an older one: what nobody was there to send in all of the month after it, nobody waits for.
+    Never an older month: a report that was not sent during the whole next month is not sent any more.
     """
     settled = now - MONTH_END_DELAY
     return month_before(settled, zone), period("month", settled, zone).end + MONTH_END_DELAY
 
 
 def month_name(month: Period, zone: tzinfo) -> str:
-    """Return what the ledger and people call it: 2026-10."""
+    """Return the name of a month in the ledger and in texts: 2026-10."""
     return f"{month.begin.astimezone(zone):%Y-%m}"
 
 
 def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) -> Period | None:
-    """Return the calendar month of `zone` that [since, until) is, None where it is anything else."""
+    """Return [since, until) if it is exactly one calendar month of `zone`, else None."""
     if since is None or until is None:
         return None
     found = period("month", since, zone)
@@ -322,7 +322,7 @@ def whole_month(since: datetime | None, until: datetime | None, zone: tzinfo) ->
 
 
 def receivers_with_report(lines: Iterable[Event], month: str) -> frozenset[str]:
-    """Return the receivers that have taken the report of a month."""
+    """Return the receivers that have accepted the report of a month."""
     return frozenset(line.body["receiver"] for line in lines if line.kind == SENT and line.body["month"] == month)
 
 
@@ -332,9 +332,9 @@ def is_wrong(alert: RaisedAlert) -> bool:
 
 
 def lost_findings(machines: Iterable[Machine], now: datetime) -> Iterator[Finding]:
-    """Yield which clusters have lost nodes while others are billed, and which have ended whole though nobody asked.
+    """Yield which clusters have lost nodes while others are billed, and which have ended completely without a request.
 
-    Those, too, of which a start has started a part, and was interrupted: it had STARTS for it.
+    Also clusters that were only partly started START_TIME after the request.
     `machines` are all machines, also those that have ended. A cluster that has lost a node is alerted on for as long as
     that is so, and anew for each further node; an end for three days, as that of a machine.
     """
@@ -397,7 +397,7 @@ def _cluster_ended(cluster: ClusterNode, nodes: Sequence[Machine], at: str) -> F
 
 
 def _last(nodes: Sequence[Machine]) -> str:
-    """Return when the latest of these nodes was seen to be lost."""
+    """Return when the last of these nodes was seen to have stopped."""
     return max(not_none(machine.unrequested_stop).at for machine in nodes)
 
 

@@ -364,7 +364,7 @@ NO_NOTE = ChargeNote("", (), 0, (0, 0, 0, 0, 0))
 
 
 def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
-    """Return the note with a charge in it."""
+    """Return the note with a charge added."""
     compared, interrupted, reasons = note.compared, note.interrupted, note.reasons
     if charge.usage.resource is Resource.INSTANCE:
         compared += charge.amount if charge.list_cost is not None else 0
@@ -380,7 +380,7 @@ def note_with_charge(note: ChargeNote, charge: Charge) -> ChargeNote:
 
 @lru_cache(maxsize=1024)  # the same few marks come again with every charge
 def join_marks(*marks: str) -> str:
-    """Return every mark of these once, in one order."""
+    """Return all marks of these texts, each once, in the order `~?^!`."""
     if not any(marks):
         return ""
     return "".join(mark for mark in _MARK_ORDER if any(mark in one for one in marks))
@@ -399,7 +399,7 @@ def _marks(segments: Iterable[PriceInterval], begin: str) -> Iterator[str]:
 
 @cache
 def _age_mark(as_of: str, day: str) -> str:
-    """Return the mark of a price with this date on this day, or nothing."""
+    """Return the mark if a price of this date is old on this day, else an empty text."""
     from cloudgpu.core.catalog.catalog import is_old_price  # `ls` does without
 
     dated = earliest_moment(as_of)

@@ -98,7 +98,7 @@ class CostTotals:
 
 
 def is_failed(machine: Machine) -> bool:
-    """Say whether a launch was refused, made no machine, or made one that was removed as unfit."""
+    """Say whether a launch was refused, created no machine, or created one that never came up and was removed."""
     return bool(machine.launch_failed) or machine.launch_status in ("refused", "void")
 
 

@@ -76,10 +76,10 @@ def sustained_use_discounts(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Discount]:
-    """Return the sustained use discounts of every month of UTC that lies whole in [`since`, `until`), or up to now.
+    """Return the sustained use discounts of all UTC months that are completely in [`since`, `until`), or up to now.
 
-    A month that the period cuts has none here: what it gets off depends on all of it. Without a machine of Google's,
-    no use is read.
+    A month that the period cuts has none here, as its discount depends on the whole month. Without a machine on Google
+    Cloud, no usage is read.
     """
     began = [from_iso(machine.first_at) for machine in machines if machine.provider == "gcp"]
     if not began:
@@ -102,7 +102,7 @@ def sustained_use_discounts(
 
 
 def _usages_within(usages: Iterable[tuple[str, Usage]], begin: datetime, end: datetime) -> list[tuple[str, Usage]]:
-    """Return the usages of which anything may be billed in a period; what is rounded up goes on for less than a day."""
+    """Return the usages that may be billed in a period; rounding up extends a usage by less than a day."""
     first, last = iso(begin - timedelta(days=1)), iso(end)
     return [
         one for one in usages if one[1].begin < last and max(not_none(one[1].end), one[1].maybe_until or "") >= first
@@ -145,13 +145,13 @@ def sustained_use(bill: Iterable[Billed], month: datetime) -> list[Discount]:
 
 
 def is_eligible(usage: Usage) -> bool:
-    """Say whether a usage (as JSON) is of a kind that gets the discount: an N1 machine on demand, by the hour."""
+    """Say whether a usage gets the discount: an N1 machine, on demand, priced by the hour."""
     fits = (usage.provider, usage.market, usage.resource, usage.per)
     return fits == ("gcp", "on_demand", Resource.INSTANCE, Per.HOUR) and usage.kind.startswith(_ELIGIBLE_SERIES)
 
 
 def month_discount(provider: str, kind: str, market: str, per_hour: Money, held_us: int, month_us: int) -> Money | None:
-    """Return the discount of one machine that is on for `held_us` of a month; None for none."""
+    """Return the discount of one machine that runs for `held_us` of a month's `month_us`, or None."""
     if (provider, market) != ("gcp", "on_demand") or not kind.startswith(_ELIGIBLE_SERIES):
         return None
     exact = _discount_amount([(0, held_us, per_hour.nanos)], month_us)
@@ -191,7 +191,7 @@ def _discount_amount(rates: list[tuple[int, int, int]], month: int) -> int:
 
 
 def _time_at_cost(rates: list[tuple[int, int, int]]) -> dict[int, int]:
-    """Return for how long the machines together cost each height, nano-dollars by the hour, above zero."""
+    """Return for how long, in microseconds, the machines together had each hourly cost in nano-dollars above zero."""
     changes: dict[int, int] = defaultdict(int)
     for start, stop, nanos in rates:
         changes[start] += nanos

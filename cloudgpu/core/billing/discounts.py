@@ -63,7 +63,7 @@ class Discount:
 
 
 def agreed_price(discounts: Iterable[Discount], item: Available, listed: Price | None, at: datetime) -> Price | None:
-    """Return what is really paid for a machine: by the first discount that fits, else the listed price.
+    """Return the effective price of a machine: by the first discount that applies, else the listed price.
 
     The source says by which setting, and what the list price was. None where no price is known: never free.
     """
@@ -109,7 +109,7 @@ class AccountSpend:
 
 @dataclass(frozen=True, slots=True)
 class CreditUse:
-    """How much of a credit was used up by what was spent, and what is left of it."""
+    """How much of a credit was used, and what remains."""
 
     credit: Credit
     used: Money

@@ -1,7 +1,4 @@
-"""The itemised bill: every charge in pieces of one UTC day at one price, whose rounded amounts add up to the total.
-
-A piece is of one job, too.
-"""
+"""The itemised bill: charges split by UTC day, price and job, with rounded amounts that add up to the total."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def rule_for(usage: Usage) -> Rule:
 
 @cache
 def rule_of(provider: str, market: str, resource: str, licence: str = "") -> Rule:
-    """Return the rule by which a resource is billed there; that of plug-ins where the provider is none of ours."""
+    """Return the rule by which a provider bills a resource; the rule for plug-ins if cloudgpu has none for it."""
     fitting = (rule for rule in RULES if rule.provider in (provider, ANY))
     fitting = (rule for rule in fitting if rule.market in (market, ANY) and rule.resource in (resource, ANY))
     return next(rule for rule in fitting if rule.licence in ("", licence))

@@ -19,7 +19,7 @@ CHARGING_PROVIDERS = frozenset(  # reads no catalogue
 
 
 class GapRecord(TypedDict):
-    """What a `TrafficGap` says, as documents have it."""
+    """A `TrafficGap` as a part of a JSON document."""
 
     machine: str
     name: str

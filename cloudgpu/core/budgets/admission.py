@@ -1,4 +1,4 @@
-"""Whether budgets admit a request, given what was spent and what is committed, period by period. Pure."""
+"""Whether budgets admit a request, given what was spent and what is committed, period by period."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ class BudgetSums:
         return found + sum(intervals_cost(item.intervals(now, horizon), begin, end) for item in self.commitments)
 
     def spent_intervals(self) -> Iterator[RateInterval]:
-        """Yield what was billed."""
+        """Yield the rate intervals of what was billed."""
         yield from self.spent
         for (unit, begin, end), nanos in self.past_flows.items():
             yield from flow_intervals(unit, begin, end, nanos)
 
     def committed_intervals(self, now: int, horizon: int) -> Iterator[RateInterval]:
-        """Yield what runs already will cost; what has no end counts up to `horizon`."""
+        """Yield the rate intervals of committed cost; what has no end counts up to `horizon`."""
         for item in self.commitments:
             yield from item.intervals(now, horizon)
         for unit, begin, end, nanos in self._future_flows(now, horizon):
             yield from flow_intervals(unit, begin, end, nanos)
 
     def burn(self, now: int) -> int:
-        """Return what an hour from now on costs if everything goes on, in exact parts."""
+        """Return the cost of the next hour if everything keeps running, in exact parts."""
         end = now + HOUR_MICROS
         found = (interval for item in self.commitments for interval in item._replace(until=None).intervals(now, end))
         return intervals_cost(found, now, end) + sum(
@@ -81,7 +81,7 @@ class BudgetSums:
         )
 
     def ends(self) -> Iterator[int]:
-        """Yield when what runs already will have ended, for all that does."""
+        """Yield the ends of the running resources that have one, in microseconds."""
         yield from (item.until for item in self.commitments if item.until is not None)
         yield from (until for _, _, until in self.future_flows if until is not None)
 

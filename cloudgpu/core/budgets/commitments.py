@@ -41,7 +41,7 @@ class Prices:
 
 
 class Commitment(NamedTuple):
-    """What one resource goes on costing from now on: `nanos` per `hour` or `month`, up to `until`.
+    """The future cost of one resource: `nanos` per `hour` or `month`, up to `until`.
 
     `until` is in microseconds since 1970; None: without an end. `assumed` is why the price is not a known one.
     `since`: it may have cost as much since then, and no event says so; None: what it has cost is known.
@@ -75,7 +75,7 @@ _NO_COMMITMENTS = Commitments()
 def commitments_of(
     subject: BudgetedMachine, now: int, prices: Prices, volumes: Iterable[tuple[str, str]] = ()
 ) -> Commitments:
-    """Return what goes on costing of a machine or a retained resource.
+    """Return the future costs of a machine or a retained resource.
 
     A machine that runs, or may, costs up to its renew-until (one without a lease, or which only the reaper ends while
     none are made: without an end), its attached costs

@@ -1,4 +1,4 @@
-"""How long the prepaid credit of an account lasts for what runs there. Pure.
+"""How long the prepaid credit of an account lasts for what runs there.
 
 An account whose credit cannot be read is unknown, which is not zero: nothing here evaluates it.
 """
@@ -29,8 +29,8 @@ MAX_LASTS = timedelta(days=36525)  # the longest duration that is told, so that 
 class CreditReading(NamedTuple):
     """The credit of an account as a reaper run read it, and its hourly spend: the provider's figure or the ledger's.
 
-    `account` is its name on the computer that asked, `scope` the subject of its sync events. `elsewhere` is what of it
-    the ledger knew nothing of.
+    `account` is its name on the computer that asked, `scope` the subject of its sync events. `elsewhere` is the
+    part of the spend that is not in the ledger.
     """
 
     scope: str
@@ -89,7 +89,7 @@ def hourly_spend(credit: PrepaidCredit, machines: Iterable[Machine]) -> Money:
 
 
 def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
-    """Return what an account spends an hour by what the ledger has there at this moment."""
+    """Return the hourly spend of an account with the machines that the ledger has there now."""
     return hourly_of(machine for machine in machines if scope_of_machine(machine) == credit.scope) + credit.elsewhere
 
 

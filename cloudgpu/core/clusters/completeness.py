@@ -1,4 +1,4 @@
-"""Whether a cluster is whole: which machines it has, which were lost, and when a part of it must not go on. Pure."""
+"""Whether a cluster is complete: which of its nodes exist, which were lost, and which must not run on alone."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def why_part(machines: Sequence[Machine], now: datetime) -> str:
 
 
 def _last_start(machines: Iterable[Machine]) -> str:
-    """Return when one of these machines that exist was last to be started; empty where none was since its launch."""
+    """Return when a start of one of these machines was last requested; empty if none was since its launch."""
     last = [one.last_request for one in machines if node_exists(one) and one.last_request is not None]
     return max((request.at for request in last if request.what == "start"), default="")
 
 
 def node_exists(machine: Machine) -> bool:
-    """Say whether a machine was made and is not proved gone."""
+    """Say whether a machine was created and is not proved gone."""
     return machine.launch_status == "made" and machine.terminated_at is None
 
 
 def is_lost(machine: Machine) -> bool:
-    """Say whether a node was made, and is gone or stopped though nobody had asked for it.
+    """Say whether a node is gone or stopped without a request.
 
     One that its own agent or timer ended at its renew-until is not lost.
     """
@@ -60,15 +60,15 @@ def is_lost(machine: Machine) -> bool:
 
 
 def lost_nodes(machines: Iterable[Machine]) -> list[Machine]:
-    """Return the nodes of one cluster that were lost, where others of it still live and are not stopped."""
+    """Return the lost nodes of one cluster, if others of it still run."""
     nodes = list(machines)
     return [node for node in nodes if is_lost(node)] if any(node.billed and not is_lost(node) for node in nodes) else []
 
 
 def unfinished_stop(machines: Sequence[Machine]) -> str:
-    """Return which nodes of one cluster run on though their stop was requested, a clause; empty where none does.
+    """Return which nodes of one cluster still run after a requested stop, as a clause; empty if none does.
 
-    None, too, where another node was started after that: what was started by hand is not stopped for its cluster.
+    Empty, too, if another node was started after that: a node that was started by hand is not stopped for its cluster.
     """
     started = _last_start(machines)
     nodes = [row for row in machines if row.pending_action == "stop" and row.billed]
@@ -76,9 +76,9 @@ def unfinished_stop(machines: Sequence[Machine]) -> str:
 
 
 def unfinished_end(machines: Iterable[Machine]) -> str:
-    """Return which nodes of one cluster exist though their end was requested, a clause; empty where none does.
+    """Return which nodes of one cluster still exist after a requested termination, as a clause; empty if none does.
 
-    Those, too, that were proved gone by a cloud's wrong word, and are there again.
+    Also those that a cloud reported as gone by mistake, and that exist again.
     """
     last = [row for row in machines if row.last_request is not None and row.last_request.what == "terminate"]
     return _requested("end", [row for row in last if row.discard])
@@ -94,9 +94,9 @@ def _requested(what: str, machines: Iterable[Machine]) -> str:
 
 
 class PartlyStarted(NamedTuple):
-    """A start of a cluster that is not complete: when it was requested, which nodes are missing, and which run.
+    """An incomplete start of a cluster: when it was requested, which nodes are missing, and which run.
 
-    Of those `started` run by this start; others ran before it, and somebody may use them.
+    `started` are the running nodes that this start started; others ran before it, and may be in use.
     """
 
     at: datetime
@@ -106,20 +106,20 @@ class PartlyStarted(NamedTuple):
 
     @property
     def ran_before(self) -> bool:
-        """Whether nodes run that had not to be started."""
+        """Whether some nodes already ran before the start."""
         return len(self.started) < len(self.running)
 
     @property
     def why(self) -> str:
-        """Which nodes do not run, a clause."""
+        """Which nodes do not run, as a clause."""
         more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"the start of {self.missing[0].name}{more} was not completed"
 
 
 def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
-    """Return what the latest start of one cluster has left: some nodes run, others never did since; None otherwise.
+    """Return the latest start of one cluster if some nodes run and others never did since; None otherwise.
 
-    One start is requested of all its nodes at one moment.
+    One start has the same request time on all its nodes.
     """
     nodes = [one for one in machines if node_exists(one)]
     starts = {one.id: one.last_request.at for one in nodes if one.last_request and one.last_request.what == "start"}
@@ -133,19 +133,19 @@ def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:
 
 
 def _is_off_since(machine: Machine, at: str) -> bool:
-    """Say whether a machine is stopped and was never seen to run since."""
+    """Say whether a machine is stopped and was not seen to run since `at`."""
     ran = machine.unrequested_stop is not None and machine.unrequested_stop.at > at
     return not machine.billed and machine.state in ("stopped", "deallocated") and not ran
 
 
 def has_run_before(machine: Machine) -> bool:
-    """Say whether a machine was stopped or kept before it ran as it does now: it may hold somebody's work."""
+    """Say whether a machine was stopped or parked before its present run, so that it may hold somebody's work."""
     ended = any(use.end is not None for use in machine.open_usage)
     return bool(machine.usage_totals or machine.retained) or ended
 
 
 def _why_absent(machine: Machine) -> str:
-    """Return how a machine never came to be, or was ended so that nothing of it stays; empty where neither is so."""
+    """Return why a machine does not exist (never created, or terminated for good), as a clause; empty if it does."""
     if machine.launch_status == "open":
         return "was launched, and whether that made a machine is not known"
     if machine.terminated_at is None or has_retained_resources(machine):

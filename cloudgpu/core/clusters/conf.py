@@ -1,7 +1,7 @@
-"""The files that make nodes a cluster: slurm.conf, gres.conf, and what a job's script finds in its environment.
+"""The files that make nodes a Slurm cluster: slurm.conf, gres.conf, and the environment of jobs and tasks.
 
-Each node has its own slurm.conf, which differs in the paths of its own home alone. Everything in it ran on Slurm
-22.05.8 (Debian 12) before it was written here.
+Each node has its own slurm.conf, which differs only in the paths of its home. All settings were tried on Slurm 22.05.8
+(Debian 12).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Files(NamedTuple):
 
 
 def plan_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = False) -> str:
-    """Return what all that the files are made of comes to: another one, and they have to be written again.
+    """Return a digest of all inputs of the files: if it changes, the files have to be written again.
 
-    `several`: the queue is for several people.
+    `several`: several people share the queue.
     """
     facts = [
         (n.name, n.cores, n.memory_mb, n.gpus, str(n.version), n.user, n.uid, n.hostname, n.host, n.address, n.home)
@@ -53,9 +53,9 @@ def plan_digest(cluster: str, nodes: Sequence[NodeFacts], *, several: bool = Fal
 
 
 def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
-    """Say whether Slurm listens at the nodes' own addresses alone, and not on every network that they have.
+    """Say whether Slurm can be set to listen only at the nodes' cluster addresses, not on all their networks.
 
-    It can be told so only where each node's host name means that address there: Slurm takes the address of the name
+    That needs each node's host name to resolve to that address on the node: Slurm uses the address of the name
     (slurm.conf(5), CommunicationParameters, NoInAddrAny and NoCtldInAddrAny).
     """
     return all(facts.named == facts.address for facts in nodes)
@@ -132,7 +132,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool 
 
 
 def node_line(node: Node) -> str:
-    """Return a node's line in slurm.conf, with what the node itself said."""
+    """Return a node's line in slurm.conf, with the facts that the node reported."""
     facts = node.facts
     gres = f" Gres=gpu:{len(facts.gpus)}" if facts.gpus else ""
     return (
@@ -142,7 +142,7 @@ def node_line(node: Node) -> str:
 
 
 def gres_conf(nodes: Sequence[Node]) -> str:
-    """Return which device files the GPUs of each node are; empty where no node has any."""
+    """Return the gres.conf: the device files of each node's GPUs; empty if no node has any."""
     return "".join(
         f"NodeName={node.facts.name} Name=gpu File={files}\n"
         for node in nodes
@@ -152,7 +152,7 @@ def gres_conf(nodes: Sequence[Node]) -> str:
 
 
 def _ranges(devices: Sequence[str]) -> list[str]:
-    """Return device files as Slurm writes several: /dev/nvidia[0-7]; one with another name stays as it is."""
+    """Return device files in Slurm's bracket notation: /dev/nvidia[0-7]; a name without a number stays as it is."""
     numbered = [(match[1], int(match[2])) if (match := _NUMBERED.fullmatch(one)) else (one, None) for one in devices]
     made = []
     for name, group in groupby(numbered, key=lambda pair: pair[0]):

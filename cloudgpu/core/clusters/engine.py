@@ -1,7 +1,7 @@
-"""What one query of a cluster's engine returns: its queue, and when its last job ended. Pure.
+"""One query of a cluster's engine: its queue, and when its last job ended.
 
-It is asked together with the agent of node 0, in one command: the queue follows a line `QUEUE_HEADER`. A cluster whose
-engine does not answer is not idle.
+It is queried together with the agent of node 0, in one command: the queue follows a line `QUEUE_HEADER`. A cluster
+whose engine does not answer does not count as idle.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def split(answer: bytes) -> tuple[bytes, str]:
 
 
 def read_engine(text: str) -> EngineSaid:
-    """Return what the engine's part of the answer says; what cannot be read is no queue."""
+    """Return the parsed output of the engine; without a queue if it cannot be parsed."""
     body, mark, end = text.rpartition(_END)
     words = end.split()
     if not mark or not words:
@@ -88,7 +88,7 @@ def _fault(status: str, lines: Sequence[str]) -> str:
 
 
 def queue_sentence(queue: Queue) -> str:
-    """Return what a queue holds, for people: `jobs 12, 13 run, job 14 waits`; `no job runs or waits` for none."""
+    """Return a queue in words: `jobs 12, 13 run, job 14 waits`; `no job runs or waits` for an empty one."""
     parts = [_some(jobs, verb) for jobs, verb in ((queue.running, "run"), (queue.waiting, "wait")) if jobs]
     if parts:
         return ", ".join(parts)

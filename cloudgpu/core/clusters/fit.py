@@ -1,4 +1,4 @@
-"""Whether nodes can be one cluster: what Slurm needs of all of them, compared before anything is changed."""
+"""Checks whether nodes can form one Slurm cluster, before anything is changed on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THREE_BACK = (24, 11)  # from this release on a controller takes nodes of three
 
 
 def check_fit(nodes: Sequence[NodeFacts]) -> None:
-    """Raise InvalidRequest, with every machine that is named, where these nodes, in their order, cannot be a cluster.
+    """Raise InvalidRequest, which names the machines, if these nodes, in their order, cannot form a cluster.
 
     Node 0 has the controller. In this order: Slurm and munge are installed, the versions can talk to each other, the
     clocks agree, the login user is the same user everywhere, and the nodes can reach each other's addresses.
@@ -56,9 +56,9 @@ def _check_versions(nodes: Sequence[NodeFacts]) -> None:
 
 
 def version_fault(controller: SlurmVersion, node: SlurmVersion) -> str | None:
-    """Return why a node of this version cannot work under a controller of that one; None where it can.
+    """Return why a node of this version cannot work with a controller of that version, or None.
 
-    A controller takes nodes of its own release and of the two before it (of three, from 24.11 on), none that are newer.
+    A controller accepts nodes of its own release and of the two before it (three, from 24.11 on), but no newer ones.
     """
     back = _index(controller) - _index(node)
     if back < 0:
@@ -132,9 +132,9 @@ def others_of(nodes: Sequence[NodeFacts], people: Iterable[str]) -> tuple[str, .
 
 
 def check_people(nodes: Sequence[NodeFacts], people: Iterable[str]) -> None:
-    """Raise InvalidRequest, saying all that is missing, where these people cannot share a queue on these nodes.
+    """Raise InvalidRequest, which says all that is missing, if these people cannot share a queue on these nodes.
 
-    Daemons of one user run that user's jobs only, so slurmd has to run as root. `check_fit` compares the numbers.
+    The daemons of one user run only that user's jobs, so slurmd has to run as root. `check_fit` compares the user ids.
     """
     others = others_of(nodes, people)
     if not others:

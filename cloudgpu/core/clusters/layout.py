@@ -40,7 +40,7 @@ class EngineFiles(NamedTuple):
 
 
 def cluster_id(machine: Machine) -> str:
-    """Return the id of the cluster that a machine is a node of; its own id where it is a cluster of one."""
+    """Return the id of a machine's cluster; its own id if it is in none."""
     return machine.cluster.id if machine.cluster is not None else machine.id
 
 
@@ -72,5 +72,5 @@ def short_directory(cluster: str, node: int = CONTROLLER) -> str:
 
 
 def engine_of_machine(machine: Machine) -> Engine:
-    """Return which engine a machine's jobs go to; "none" for a machine of its own."""
+    """Return the engine that schedules a machine's jobs; "none" for a machine without one."""
     return machine.cluster.engine if machine.cluster is not None else "none"

@@ -1,4 +1,4 @@
-"""Which machines are the nodes of a cluster, by the records of machines, and how complete it is."""
+"""Which machines are the nodes of a cluster, according to the ledger, and how complete it is."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Status(NamedTuple):
 
 
 def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> tuple[Machine, ...]:
-    """Return the nodes of the cluster with this name or id that live or of which something is kept, in their order.
+    """Return the nodes of the cluster with this name or id that exist or have retained resources, in their order.
 
-    A cluster that lives wins over one of the same name of which only something is kept, and the latest over those
-    before it. With `ended`, where there is neither, all nodes of the latest one that has ended. Empty for none.
+    Of several clusters with this name, one that exists is preferred to one with only retained resources, and then the
+    latest. With `ended`, if there is neither, all nodes of the latest one that has ended. Empty for none.
     """
     groups = [*by_cluster(machine for machine in machines if _is_of(machine, name)).values()]
     for is_meant in (_lives, _is_there):
@@ -37,9 +37,9 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
 
 
 def clusters(machines: Iterable[Machine]) -> list[tuple[Machine, ...]]:
-    """Return the nodes of each cluster that there is among these rows, where its first node stands among them.
+    """Return the nodes of each cluster among these machines, in the order of the clusters' first nodes.
 
-    Nodes that are gone are left out, but of a cluster of which nothing is there all are returned.
+    Nodes that are gone are left out, unless all nodes of the cluster are gone.
     """
     groups = by_cluster(machine for machine in machines if machine.gang is not None).values()
     return [tuple([one for one in group if _is_there(one)] or group) for group in groups]
@@ -53,12 +53,12 @@ def status(nodes: Sequence[Machine]) -> Status:
 
 
 def node_number(machine: Machine) -> int:
-    """Return which node of its cluster a machine is; 0 for a machine of its own."""
+    """Return a machine's node number in its cluster; 0 for a single machine."""
     return machine.gang.node if machine.gang else 0
 
 
 def first_node(nodes: Sequence[Machine]) -> Machine:
-    """Return node 0, which a cluster's name means where one machine is meant.
+    """Return node 0: the machine that a cluster's name stands for in a command about one machine.
 
     Raises InstanceNotFound where it is gone: another node has neither its files nor its queue.
     """
@@ -75,7 +75,7 @@ def first_node(nodes: Sequence[Machine]) -> Machine:
 
 
 def require_complete(machine: Machine, name: str | None, verb: str) -> None:
-    """Raise InvalidRequest where `name` means one node of a cluster: `verb`, a command, is about all of it."""
+    """Raise InvalidRequest if `name` is that of one node: the command `verb` only works on a whole cluster."""
     cluster = machine.gang
     if cluster is None or name not in (machine.name, machine.id):
         return

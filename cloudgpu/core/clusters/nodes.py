@@ -1,4 +1,4 @@
-"""What each node says of itself, as values: nothing of it goes into a file before it was checked here."""
+"""The facts that each node reports about itself, checked before any of them is written into a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION = re.compile(r"(\d{2})\.(\d{2})\.(\d+)\S*")
 
 
 class SlurmVersion(NamedTuple):
-    """A version of Slurm as `slurmd -V` says it: 22.05.8."""
+    """A version of Slurm, as in `slurmd -V`: 22.05.8."""
 
     year: int
     month: int
@@ -41,16 +41,16 @@ class Ports(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """What a node says of itself.
+    """The facts that a node reports about itself.
 
     `memory_mb` is all its memory in MiB. `gpus` are the device files of its GPUs. `version` is None where Slurm is
     missing, `munge` says whether munge is installed. `ahead_s` is how many seconds its clock is ahead of ours. `people`
-    are the user ids of the people who were named, None for one whom the node does not know. `root`: people were named,
-    and the login user becomes root there without a password. `host` is the same for nodes on one host. `address` is the
-    one at which it was reached, `interface` the network card that has it. `named` is the one that its own host name
-    means there, empty for none. `environ` is what tasks there have to find instead of what the submitter has. `planned`
-    is the digest of the plan that its files were written by, empty for none; `ports` are those in the files. `alive`
-    are its daemons that run. `preparing`: its system still installs what its first boot brings.
+    are the user ids of the people who share the queue, None for one without an account there. `root`: the login user
+    has sudo without a password (only checked if people were named). `host` is the same for nodes on one host. `address`
+    is the one at which it was reached, `interface` the network card that has it. `named` is the one that its own host
+    name means there, empty for none. `environ` is what tasks there have to find instead of what the submitter has.
+    `planned` is the digest of the plan that its files were written by, empty for none; `ports` are those in the files.
+    `alive` are its daemons that run. `preparing`: its system still installs what its first boot brings.
     """
 
     name: str
@@ -95,7 +95,7 @@ def version_of(text: str) -> SlurmVersion | None:
 
 
 def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
-    """Return what a node said. Raises ValueError for what no node can say: it goes into files of the others."""
+    """Return the checked facts of a node. Raises ValueError for invalid ones, as they go into files on all nodes."""
     try:
         ports = answers["ports"]
         return NodeFacts(

@@ -1,4 +1,4 @@
-"""Reads Slurm's queue and its record of the jobs that have ended. Pure.
+"""Parses Slurm's queue and its records of ended jobs.
 
 Of the queue it says which jobs run, start, or wait, and which of those that wait have no chance to run. `COMMAND` is
 what has to be run for it. A job that is held, or waits for what its cluster does not have, is no activity: it would
@@ -102,7 +102,7 @@ def _meaning(reason: str) -> str:
 
 
 class QueuedJob(NamedTuple):
-    """One line of Slurm's queue: `id` as Slurm writes it (12, 12_3, 12_[4-9%4]), `reason` why it waits."""
+    """One line of Slurm's queue: `id` as Slurm writes it (12, 12_3, 12_[4-9%4]); `reason` is why it waits."""
 
     id: str
     state: str
@@ -119,7 +119,7 @@ class QueuedJob(NamedTuple):
 
     @property
     def hopeless(self) -> str:
-        """Why it never runs unless somebody does something: `held` or `impossible`; empty if it may."""
+        """Why it never runs without intervention: `held` or `impossible`; empty if it may run."""
         text = self.reason.lower().replace("_", " ").strip("()")
         if self.state in _HELD_STATES or (self.state == _PENDING and any(one in text for one in _HELD)):
             return "held"
@@ -129,19 +129,19 @@ class QueuedJob(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs, starts, or waits with a chance. A state that nobody here knows counts as one of these."""
+        """Whether it runs, starts, or waits and may run. An unknown state counts as active."""
         return self.state not in _OVER and not self.hopeless
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What a cluster's engine has to do."""
+    """The queue of a cluster's engine."""
 
     jobs: tuple[QueuedJob, ...] = ()
 
     @property
     def busy(self) -> bool:
-        """Whether a job runs, starts, or waits with a chance."""
+        """Whether a job runs, starts, or waits and may run."""
         return any(job.is_active for job in self.jobs)
 
     @property
@@ -151,7 +151,7 @@ class Queue:
 
     @property
     def waiting(self) -> tuple[QueuedJob, ...]:
-        """The jobs that wait with a chance."""
+        """The jobs that wait and may run."""
         return tuple(job for job in self.jobs if job.is_active and job.waits)
 
     @property
@@ -161,7 +161,7 @@ class Queue:
 
 
 def read_queue(text: str) -> Queue:
-    """Return the queue that `COMMAND` printed. Raises ValueError for a line that is none of its lines."""
+    """Return the queue that `COMMAND` printed. Raises ValueError for an invalid line."""
     return Queue(tuple(_job(line) for line in text.splitlines() if line.strip()))
 
 
@@ -193,7 +193,7 @@ class Record(NamedTuple):
 
 
 def read_records(text: str, utc_offset: timedelta) -> tuple[Record, ...]:
-    """Return the jobs of these lines, as they were written; a line that was cut short is left out.
+    """Return the jobs of these lines, in their order; an incomplete line is left out.
 
     `utc_offset` is what the controller's clock is ahead of UTC.
     """
@@ -214,7 +214,7 @@ def _record(line: str, offset: timedelta) -> Record | None:
 
 
 def status_of(text: str) -> int | None:
-    """Return the exit status that Slurm writes as `STATUS:SIGNAL`; None for what is none."""
+    """Return the exit status that Slurm writes as `STATUS:SIGNAL`; None for any other text."""
     status, colon, number = text.partition(":")
     if not colon or not status.isdecimal() or not number.isdecimal():
         return None

@@ -1,4 +1,4 @@
-"""Whether several machines are faster than one, by published formulas, and how likely a gang on spot is lost. Pure.
+"""Whether several machines are faster than one, by published formulas, and how likely a spot cluster loses a machine.
 
 The formulas are for data parallel training, which sends every gradient once a step: 6ND for computing (Kaplan et al.,
 2020, arXiv:2001.08361), and a ring all-reduce for sending (NVIDIA, nccl-tests, doc/PERFORMANCE.md).
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeNetwork:
-    """What one machine of a type can send for long, in Gbit/s; `up_to` for a while, where that is more.
+    """The sustained network bandwidth of one machine of a type, in Gbit/s; `up_to` is the burst bandwidth, if higher.
 
     `fabric` is `Ethernet`, or what has to be set up before it is as fast as that: `EFA`, `InfiniBand`, `RDMA`.
     """
@@ -68,7 +68,7 @@ class Training:
 
     @property
     def backward(self) -> float:
-        """Which part of a step is the backward pass, in which gradients are sent: two thirds if all are trained."""
+        """The share of a step that is the backward pass, in which gradients are sent: two thirds if all are trained."""
         return (2 * self.parameters + 2 * self.trained) / (4 * self.parameters + 2 * self.trained)
 
 
@@ -113,10 +113,10 @@ class Worth:
 def speed_up(
     training: Training, nodes: int, peak_tflops: float, gbit: float, *, used_of_peak: float = USED_OF_PEAK
 ) -> Worth:
-    """Return what `nodes` machines are worth, each of which sends `gbit` Gbit/s, with GPUs of this dense peak.
+    """Return the speed-up of `nodes` machines with `gbit` Gbit/s each, and GPUs of this dense peak.
 
-    A lower bound of what is sent: GPUs without NVLink pay inside a machine, too, and ZeRO-3 or FSDP sends half as much
-    again. Raises ValueError for what is not above zero, and for fewer than two machines.
+    The traffic is a lower bound: GPUs without NVLink also send inside a machine, and ZeRO-3 or FSDP sends half as much
+    again. Raises ValueError for a figure that is not above zero, and for fewer than two machines.
     """
     if nodes < 2 or min(training.trained, training.tokens, peak_tflops, gbit, used_of_peak) <= 0:  # noqa: PLR2004
         raise ValueError("two machines or more, and figures above zero")
@@ -127,9 +127,10 @@ def speed_up(
 
 @dataclass(frozen=True, slots=True)
 class GangLoss:
-    """The chance that at least one of `nodes` spot machines is taken within an `hour` or a `month`: all start again.
+    """The chance that at least one of `nodes` spot machines is interrupted within an `hour` or `month` (`per`).
 
-    `each` is that of one machine, as (least, most): equal for one figure, and 1 at most where a source has no end.
+    `each` is the chance of one machine, as (least, most): equal for one figure; most is 1 if the source has no upper
+    end.
     """
 
     nodes: int
@@ -144,7 +145,7 @@ class GangLoss:
 
 
 def gang_loss(each: float, nodes: int) -> float:
-    """Return the chance to lose at least one of so many machines, each of which is lost with this chance: 1-(1-p)^N.
+    """Return the chance to lose at least one of `nodes` machines, each of which is lost with chance `each`: 1-(1-p)^N.
 
     Machines of one zone are often taken together, so the truth lies between that and the chance of one.
     """
@@ -152,7 +153,7 @@ def gang_loss(each: float, nodes: int) -> float:
 
 
 def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, float]:
-    """Return how many spot machines of a type were taken, and for how many hours all that are gone had run."""
+    """Return how many spot machines of a type were interrupted, and the total hours that all ended ones had run."""
     gone = [machine for machine in machines if machine.market == "spot" and machine.instance_type == instance_type]
     spans = [(one, one.launched_at, one.interrupted_at or one.terminated_at) for one in gone]
     known = [(one, from_iso(begun), from_iso(end)) for one, begun, end in spans if begun and end]
@@ -161,7 +162,7 @@ def spot_losses(machines: Iterable[Machine], instance_type: str) -> tuple[int, f
 
 
 def loss_an_hour(taken: int, hours: float) -> float:
-    """Return the chance to lose a machine within an hour, where so many were taken in so many hours of machines."""
+    """Return the chance to lose a machine within an hour, if `taken` were lost in `hours` machine-hours."""
     return -expm1(-taken / hours)
 
 
@@ -197,7 +198,7 @@ def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeN
 
 
 def gang_sentence(loss: GangLoss) -> str:
-    """Return how likely a gang on spot loses a machine, and what that rests on."""
+    """Return how likely a spot cluster loses a machine, with the source."""
     of_one, of_all = (_between(pair) for pair in (loss.each, loss.chance))
     return (
         f"Any loss restarts all {loss.nodes}: the chance is {of_all} in each {loss.per}, with {of_one} for one machine "
@@ -215,5 +216,5 @@ def _between(pair: tuple[float, float]) -> str:
 
 
 def figure(number: float) -> str:
-    """Return a number as it is worth reading: two places below 10, whole above."""
+    """Return a number for people: two decimal places below 10, none above."""
     return f"{number:.2f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004

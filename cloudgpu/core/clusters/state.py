@@ -1,4 +1,4 @@
-"""How the engine is, as `sinfo` and `squeue` say it."""
+"""The state of the engine, from the output of `sinfo` and `squeue`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OF_SLURM = ("duplicate jobid", "not responding", "node unexpectedly rebooted", "
 
 
 class NodeState(NamedTuple):
-    """How a node is: `state` is Slurm's own word (idle, mixed, allocated, down, drained, ...) and `reason` why."""
+    """The state of a node, in Slurm's words (idle, mixed, allocated, down, drained, ...), and the reason for it."""
 
     name: str
     state: str
@@ -41,7 +41,7 @@ class QueuedJob(NamedTuple):
 
 
 class EngineState(NamedTuple):
-    """Whether the engine answers, how its nodes are, and its jobs that have not ended. `why` it does not answer."""
+    """Whether the engine answers (if not, `why`), its nodes, and its jobs that have not ended."""
 
     alive: bool
     nodes: tuple[NodeState, ...] = ()
@@ -55,7 +55,7 @@ class EngineState(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait, with or without a chance."""
+        """How many jobs wait, even if they can never run."""
         return len(self.jobs) - self.running
 
     @property

@@ -1,4 +1,4 @@
-"""Accounts and hosts that were renamed or retired: what the ledger says of them. Pure."""
+"""Accounts and hosts that were renamed or retired, according to the ledger."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SUBJECT, FORGOTTEN, RENAMED = "accounts", "account_forgotten", "account_renamed"
 
 @dataclass(frozen=True, slots=True)
 class CurrentNames:
-    """What accounts and hosts are called now that had another name when machines were launched there."""
+    """The current names of accounts and hosts that were renamed."""
 
     accounts: dict[str, str] = field(default_factory=dict)  # by the old name
     hosts: dict[tuple[str, str], str] = field(default_factory=dict)  # by the account's name now and the old name
 
     def account(self, name: str) -> str:
-        """Return what an account is called now."""
+        """Return the current name of an account."""
         return self.accounts.get(name, name)
 
     def host(self, account: str, name: str) -> str:
-        """Return what a host of an account is called now."""
+        """Return the current name of a host of an account."""
         return self.hosts.get((self.account(account), name), name)
 
     def among(self, settings: Mapping[str, Mapping[str, Any]]) -> CurrentNames:
@@ -42,12 +42,12 @@ class CurrentNames:
         return CurrentNames(accounts, hosts)
 
     def hosts_of(self, account: str) -> dict[str, str]:
-        """Return the names now of an account's hosts, by their old names."""
+        """Return the current names of an account's renamed hosts, by their old names."""
         return {old: new for (name, old), new in self.hosts.items() if name == account}
 
 
 def hosts_in(table: Mapping[str, Any]) -> list[str]:
-    """Return the names of the hosts that the table of an account lists."""
+    """Return the names of the hosts in the table of an account."""
     hosts = table.get("hosts")
     return [str(one.get("name")) for one in hosts if isinstance(one, Mapping)] if isinstance(hosts, list) else []
 
@@ -80,9 +80,9 @@ def _moved(known: dict[str, str], old: str, new: str) -> dict[str, str]:
 
 
 def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
-    """Return when `who` retired each account, by its name there, as ledger time; `lines` are those of `SUBJECT`.
+    """Return when the member `who` retired each account, by its name, as ledger time; `lines` are those of `SUBJECT`.
 
-    What another member calls by that name may be another account.
+    Another member may use that name for another account.
     """
     own = (line for line in lines if line.kind == FORGOTTEN and line.actor == who)
     return {str(line.body["account"]): line.occurred_at for line in own}

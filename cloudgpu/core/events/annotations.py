@@ -1,6 +1,6 @@
-"""Folds what else is said of a machine into its row: its policy's origin, warnings, decisions, timer, who was let in.
+"""Adds ledger entries to the optional fields of a machine's record: policy, warnings, decision, timer, shared keys.
 
-The fields are there only where there is something to say, so that most records are short.
+A field without a value is left out, so that most records are short.
 """
 
 from __future__ import annotations

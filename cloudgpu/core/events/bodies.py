@@ -1,4 +1,4 @@
-"""What the lines of machines and resources say: a type for each body. `core.events.kinds` says which kind has which.
+"""The bodies of ledger lines about machines and resources, as types. `core.events.kinds` maps kinds to them.
 
 Every time inside a body is `times.iso` text; every amount is whole nano-dollars; nothing in a body is a secret. The
 first line of a docstring is what `docs/ledger.md` says of the kind.
@@ -30,7 +30,7 @@ Outcome = Literal["made", "refused", "void"]
 
 
 class RequestedBy(TypedDict, total=False):
-    """Whose the machine is, and by which right another acted on it: `control.team.authorization.by`. Only in a team."""
+    """The machine's owner, and the right by which another acted on it (`control.team.authorization.by`), in a team."""
 
     whose: str
     right: str
@@ -46,7 +46,7 @@ class BeforeTheEnd(TypedDict, total=False):
 
 
 class Resized(TypedDict):
-    """What a machine is now that was of another type or market before; it was last seen as before `after`."""
+    """The new type and market of a machine that was changed, at some time after `after`."""
 
     instance_type: str
     market: str
@@ -60,7 +60,7 @@ class Resized(TypedDict):
 
 
 class Placed(TypedDict):
-    """Where a machine is, and what it is."""
+    """A machine's account, place, type and price."""
 
     provider: str
     account: str
@@ -74,9 +74,9 @@ class Placed(TypedDict):
 
 
 class LaunchIntended(Placed):
-    """A launch, before its call is sent; `terms` are the texts that it is under, `max_price` is for an hour.
+    """A launch, before its call is sent; `terms` are the texts of its policy and limits, `max_price` is for an hour.
 
-    `trust` is whose computer it is (`datacenter` or `community`); it is the cloud's own where none is said.
+    `trust` is who owns its computer (`datacenter` or `community`); without it, the cloud.
     """
 
     attempt: int
@@ -109,7 +109,7 @@ class LaunchIntended(Placed):
 
 
 class LaunchSettled(TypedDict):
-    """The end of an attempt: it made a machine, was refused, or is void: it never made one."""
+    """The result of an attempt: it made a machine, was refused, or is void (it never made one)."""
 
     token: str
     outcome: Outcome
@@ -117,7 +117,7 @@ class LaunchSettled(TypedDict):
 
 
 class Tagged(TypedDict):
-    """What a machine's tags tell of its launch."""
+    """A machine's launch, as far as its tags record it."""
 
     key: str
     request: str
@@ -162,7 +162,7 @@ class MachineAdopted(AdoptedByResource):
 
 
 class InstanceObserved(BeforeTheEnd):
-    """How the provider reports a machine, where that is news; `asked_at`: when we had asked for its end."""
+    """A change in how the provider reports a machine; `asked_at`: when its end was requested before."""
 
     provider_id: str
     state: str
@@ -179,7 +179,7 @@ class InstanceObserved(BeforeTheEnd):
 
 
 class InstanceVanished(TypedDict):
-    """A machine is proved gone: some time after `alive_at`, or at `ended_at` by the cloud's word."""
+    """A machine is proved gone: some time after `alive_at`, or at `ended_at` as the provider reports."""
 
     provider_id: str
     proof: str
@@ -188,14 +188,14 @@ class InstanceVanished(TypedDict):
 
 
 class ResourcesRetained(TypedDict):
-    """What stays of a machine without it; `alive_at`: when it was last there, where others have removed something."""
+    """The retained resources of a machine; `alive_at`: when one that others have removed was last seen."""
 
     retained: list[RetainedRecord]
     alive_at: NotRequired[Time]
 
 
 class PriceObserved(TypedDict):
-    """A price of a machine; the line occurred when it began to hold, `maybe_from` on perhaps."""
+    """A price of a machine, in force since the line's time, or perhaps since `maybe_from`."""
 
     price: PriceRecord
     maybe_from: NotRequired[Time | None]
@@ -203,7 +203,7 @@ class PriceObserved(TypedDict):
 
 
 class Received(RateRecord):
-    """Bytes that a machine has received, where those cost; `counted` is all that it ever counted."""
+    """Bytes that a machine received, if they cost; `counted` is its counter's total."""
 
     bytes_in: int
     counted: int
@@ -211,9 +211,9 @@ class Received(RateRecord):
 
 
 class TrafficObserved(RateRecord):
-    """Bytes that a machine has sent since they were last counted; `counted` is all that it ever counted.
+    """Bytes that a machine has sent since the last count; `counted` is its counter's total.
 
-    `received` is there where its offer has a price for what it receives.
+    `received` is set if its offer has a price for received bytes.
     """
 
     bytes_out: int
@@ -225,7 +225,7 @@ class TrafficObserved(RateRecord):
 
 
 class TermsSet(TypedDict):
-    """A file of the home that launched a machine says something else by now."""
+    """The policy or limits of a machine have changed in the home that launched it."""
 
     terms: TermsRecord
 
@@ -234,9 +234,9 @@ class TermsSet(TypedDict):
 
 
 class Requested(RequestedBy):
-    """Written before it is asked, for the reason `why`, on the computer `host`.
+    """Written before the request is sent, for the reason `why`, on the computer `host`.
 
-    `judged`: a run of the reaper decided it of a cluster; where it is not done, the next run decides anew.
+    `judged`: a run of the reaper decided it for a cluster; until it is done, each run decides again.
     """
 
     why: str
@@ -245,15 +245,15 @@ class Requested(RequestedBy):
 
 
 class TerminateRequested(Requested):
-    """Written before an end is asked; `failed`: the machine never came up."""
+    """Written before a termination is requested; `failed`: the machine never came up."""
 
     failed: NotRequired[Literal[True]]
 
 
 class StartRequested(Requested):
-    """Written before a start is asked; `waived`: with --no-guard, so that no run from outside guards it.
+    """Written before a start is requested; `waived`: with --no-guard, so without scheduled runs of the reaper.
 
-    `running`: it runs, and nothing is sent; a stop or an end that was requested and is not done is taken back.
+    `running`: it runs, and nothing is sent; a requested stop or end that is not done is cancelled.
     """
 
     waived: NotRequired[Literal[True]]
@@ -264,13 +264,13 @@ AnyRequested = Requested | TerminateRequested | StartRequested
 
 
 class StartRefused(TypedDict):
-    """A start that was asked has surely not begun."""
+    """A requested start has certainly not begun."""
 
     why: str
 
 
 class ActionRefused(TypedDict):
-    """The provider refused an action, as something protects the machine; `next` lifts that."""
+    """The provider refused an action, as the machine is protected; `next` lifts the protection."""
 
     action: Action
     why: str
@@ -295,7 +295,7 @@ class HoldSet(RequestedBy):
 
 
 class InterruptionSimulated(TypedDict):
-    """A spot interruption is rehearsed: when the machine will be taken."""
+    """A spot interruption is simulated: when the machine will be taken."""
 
     at: Time
 
@@ -306,8 +306,8 @@ How = Literal["notice", "provider", "vanished"]
 class SpotInterrupted(TypedDict):
     """The provider took a spot machine; the line occurred when it was gone.
 
-    `how` that was known: by its `notice`, by the cloud's own word afterwards (`provider`), or because it `vanished`.
-    `ran_s` is how long it had run. `nanos` is what it cost with all beside it; `free` says why its run is not charged.
+    `how` it became known: by its `notice`, from the provider afterwards (`provider`), or because it `vanished`. `ran_s`
+    is how long it had run. `nanos` is its cost with attached resources; `free` says why its run is not charged.
     """
 
     how: How
@@ -321,11 +321,11 @@ _Shared = TypedDict("_Shared", {"key": str, "label": str, "from": str | None, "h
 
 
 class MachineShared(_Shared, RequestedBy):
-    """A public key was let in until the next launch: its fingerprint, whose it is, from which network."""
+    """A public key may log in until the next launch: its fingerprint, its owner, and from which network."""
 
 
 class MachineUnshared(RequestedBy):
-    """A shared key was taken out; null: every one."""
+    """A shared key was removed; null: all of them."""
 
     key: str | None
     host: str
@@ -342,7 +342,7 @@ class TimerSet(TypedDict):
 
 
 class DecisionMade(RequestedBy):
-    """What a run decided of a machine, where that is not what it was; `at`: when it ends if nothing changes."""
+    """A run's decision about a machine, if it differs from the last one; `at`: when it ends if nothing changes."""
 
     do: str
     rule: str
@@ -363,7 +363,7 @@ class WarningSent(TypedDict):
 
 
 class WarningCleared(TypedDict):
-    """A warning holds no more."""
+    """A warning no longer applies."""
 
     rule: str
     why: str
@@ -382,7 +382,7 @@ class ResourceObserved(RetainedRecord):
 
 
 class ResourceVanished(RequestedBy):
-    """A volume or an image that was kept by name is gone: at `ended_at`, or some time after `alive_at`."""
+    """A named volume or image is gone: at `ended_at`, or some time after `alive_at`."""
 
     id: str
     proof: str
@@ -391,7 +391,7 @@ class ResourceVanished(RequestedBy):
 
 
 class OrphanRemoved(TypedDict):
-    """An orphan was removed; `image` is what was saved of it before."""
+    """An orphan was removed; `image` is the image that was made of it before."""
 
     what: str
     id: str

@@ -1,4 +1,4 @@
-"""What the lines of a lab say, those of no machine: a type for each body. `core.events.kinds` has them by kind."""
+"""The bodies of ledger lines that are not about one machine, as types. `core.events.kinds` maps kinds to them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 
 
 class UnansweredRecord(TypedDict):
-    """What did not answer, and why."""
+    """A scope that did not answer a sync, and why."""
 
     scope: str
     why: str
 
 
 class AccountSynced(TypedDict):
-    """A sync of one account: how many machines, what did not answer, and what was not in the answer (`unseen`)."""
+    """A sync of one account: how many machines, what did not answer, known machines not in the answer (`unseen`)."""
 
     machines: int
     unanswered: list[UnansweredRecord]
@@ -28,7 +28,7 @@ class AccountSynced(TypedDict):
 
 
 class RunResult(TypedDict, total=False):
-    """What a run of the reaper did; or only `why` it broke off."""
+    """What a run of the reaper did; or only `why` it was aborted."""
 
     why: str
     machines: int
@@ -80,7 +80,7 @@ class AccountRenamed(TypedDict):
 
 
 class PaidInRecord(TypedDict):
-    """A limit in another currency, with the rate and its day that were recorded together with it."""
+    """A limit in another currency, with the exchange rate and date that were recorded with it."""
 
     amount: str
     code: str
@@ -97,7 +97,7 @@ class SpanRecord(TypedDict):
 
 
 class ScopeRecord(TypedDict):
-    """What a budget is about: what is as all of these say; None: any."""
+    """The scope of a budget: what matches all of these; None: any."""
 
     project: str | None
     provider: str | None
@@ -128,7 +128,7 @@ class BudgetRemoved(TypedDict):
 
 
 class Passed(TypedDict):
-    """A budget that was overridden, and by how much at most."""
+    """A budget that was overridden, and the most by which it may be exceeded."""
 
     name: str
     nanos: Nanos
@@ -148,7 +148,7 @@ class BudgetOverridden(TypedDict):
 
 
 class AlertRaised(TypedDict):
-    """Something is wrong: the `number`-th time that its key appeared; `to` are the receivers of then."""
+    """Something is wrong, for the `number`-th time under this key; `to` are its receivers."""
 
     key: str
     number: int
@@ -161,21 +161,21 @@ class AlertRaised(TypedDict):
 
 
 class AlertSent(TypedDict):
-    """A receiver has taken these alerts: key and number of each."""
+    """A receiver has accepted these alerts: key and number of each."""
 
     receiver: str
     news: list[list[str | int]]
 
 
 class AlertCleared(TypedDict):
-    """An alert fell back."""
+    """The cause of an alert is gone."""
 
     key: str
     number: int
 
 
 class ReportSent(TypedDict):
-    """A receiver has taken the report of a month."""
+    """A receiver has accepted the report of a month."""
 
     month: str
     receiver: str
@@ -185,7 +185,7 @@ class ReportSent(TypedDict):
 
 
 class PolicyPublished(TypedDict):
-    """A policy, or `limits`: those of the lab, was published as YAML; `tz` is of schedules that name none."""
+    """A policy, or the lab's limits (`limits`), was published as YAML; `tz` is for schedules without a time zone."""
 
     name: str
     text: str
@@ -199,14 +199,14 @@ class PolicyWithdrawn(TypedDict):
 
 
 class OwnerNamed(TypedDict):
-    """An owner's name is this person's, a user of the database: by their own claim, or as a payer says."""
+    """An owner's name belongs to this person, a user of the database: by their own claim, or assigned by a payer."""
 
     owner: str
     person: str
 
 
 class TeamSet(TypedDict):
-    """The ledger is a team's: the database's roles of those who write, and of those who decide."""
+    """The ledger is a team's: the database roles of its members and of its payers."""
 
     members: str
     payers: str
@@ -223,21 +223,21 @@ class LedgerOpened(TypedDict):
 
 
 class LedgerDoubted(TypedDict):
-    """The ledger may lack lines: it ends before line `seq`, or 0 where nobody knows."""
+    """The ledger may lack lines: those before line `seq`, or 0 if that is not known."""
 
     why: str
     seq: int
 
 
 class LedgerSettled(TypedDict):
-    """The ledger is taken for whole again; `found` is what was in doubt."""
+    """The ledger counts as complete again; `found` is the problem that was resolved."""
 
     found: str | None
     why: str
 
 
 class LedgerMoved(TypedDict):
-    """The ledger is at `to`; `goes_on` is the hash of its next line there. Always the last line here."""
+    """The ledger continues at `to`; `goes_on` is the hash of its next line there. Always the last line here."""
 
     to: str
     goes_on: str

@@ -1,7 +1,7 @@
-"""Makes the ledger lines of a lab, those of no machine: one function for each kind.
+"""Makes the ledger lines that are not about one machine: one function for each kind.
 
-Each has its body, and its dedupe text: the same text is written once, whoever tries again. `after` is the ledger's last
-line, so that what was undone can be done again.
+Each has its body and its dedupe text: a second line with the same text is not written. `after` is the
+number of the ledger's last line, so that what was undone can be done again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def account_synced(
     resources: bool = False,
     pinned: bool = False,
 ) -> Draft:
-    """Return the one line of a sync of one account; one that was not wholly answered makes no view fresh.
+    """Return the line of a sync of one account; without a complete answer, the account's data stays old.
 
-    `unseen` is what was not in the answer and is not known to be gone: of that the sync proves nothing. `resources`:
-    disks and images were asked for, too; `pinned`: all prices were asked for, and answered.
+    `unseen` are machines that were not in the answer and are not known to be gone: the sync proves nothing about them.
+    `resources`: disks and images were listed, too; `pinned`: all prices were queried, and answered.
     """
     body: bodies.AccountSynced = {
         "machines": machines,
@@ -85,9 +85,9 @@ def reap_finished(
 def account_renamed(
     account: str, region: str | None, new: str, machines: Iterable[Machine], host: str, now: datetime
 ) -> Draft:
-    """Return the line that an account, or the host `region` of it, is called `new` from now on.
+    """Return the line that renames an account, or its host `region`, to `new`.
 
-    `machines` are what the ledger knows of it; `host` is where that was typed.
+    `machines` are those of the account in the ledger; `host` is the computer on which it was renamed.
     """
     body: bodies.AccountRenamed = {
         "account": account,
@@ -101,7 +101,7 @@ def account_renamed(
 
 
 def account_forgotten(account: str, provider: str, machines: Iterable[Machine], host: str, now: datetime) -> Draft:
-    """Return the line that retires an account; `machines` are what the ledger knows of it."""
+    """Return the line that retires an account; `machines` are those of the account in the ledger."""
     body: bodies.AccountForgotten = {
         "account": account,
         "provider": provider,
@@ -148,25 +148,25 @@ def budget_overridden(
 
 
 def alert_raised(alert: bodies.AlertRaised, now: datetime) -> Draft:
-    """Return the line that raises an alert; two runs that find the same at once write it once."""
+    """Return the line that raises an alert; two runs that raise the same one at once write it once."""
     return Draft("alert_raised", "alerts", alert, now, f"alert_raised:{alert['key']}:{alert['number']}")
 
 
 def alert_cleared(key: str, number: int, now: datetime) -> Draft:
-    """Return the line that says that an alert fell back."""
+    """Return the line that the cause of an alert is gone."""
     body: bodies.AlertCleared = {"key": key, "number": number}
     return Draft("alert_cleared", "alerts", body, now, f"alert_cleared:{key}:{number}")
 
 
 def alert_sent(receiver: str, news: Iterable[tuple[str, int]], now: datetime) -> Draft:
-    """Return the line that says which alerts this receiver has taken, each by its key and number."""
+    """Return the line that a receiver has accepted alerts, each with its key and number."""
     ids: list[list[str | int]] = [[key, number] for key, number in news]
     body: bodies.AlertSent = {"receiver": receiver, "news": ids}
     return Draft("alert_sent", "alerts", body, now, f"alert_sent:{receiver}:{iso(now)}:{ids[0]}")
 
 
 def report_sent(month: str, receiver: str, now: datetime) -> Draft:
-    """Return the line that says that this receiver has taken a month's report; one for each, however often."""
+    """Return the line that a receiver has accepted a month's report; it is written once."""
     body: bodies.ReportSent = {"month": month, "receiver": receiver}
     return Draft("report_sent", "reports", body, now, f"report_sent:{month}:{receiver}")
 
@@ -181,25 +181,25 @@ def policy_published(name: str, text: str, tz: str, now: datetime, after: int) -
 
 
 def policy_withdrawn(name: str, now: datetime, after: int) -> Draft:
-    """Return the line that withdraws it."""
+    """Return the line that withdraws a published policy or the limits."""
     body: bodies.PolicyWithdrawn = {"name": name}
     return Draft("policy_withdrawn", "policies", body, now, f"policy_withdrawn:{name}:{after}")
 
 
 def owner_claimed(owner: str, person: str, now: datetime, after: int) -> Draft:
-    """Return the line that makes a name that nobody has this person's."""
+    """Return the line by which a person claims an owner's name that nobody has."""
     body: bodies.OwnerNamed = {"owner": owner, "person": person}
     return Draft("owner_claimed", "people", body, now, f"owner_claimed:{tag_value(owner) or owner}:{after}")
 
 
 def owner_assigned(owner: str, person: str, now: datetime, after: int) -> Draft:
-    """Return the line by which a payer says whose a name is."""
+    """Return the line by which a payer assigns an owner's name to a person."""
     body: bodies.OwnerNamed = {"owner": owner, "person": person}
     return Draft("owner_assigned", "people", body, now, f"owner_assigned:{tag_value(owner) or owner}:{after}")
 
 
 def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
-    """Return the line that makes the ledger a team's, by the database's roles."""
+    """Return the line that makes the ledger a team's, with the database roles of members and payers."""
     body: bodies.TeamSet = {"members": members, "payers": payers}
     return Draft("team_set", "team", body, now, f"team_set:{after + 1}")
 
@@ -214,12 +214,12 @@ def ledger_opened(ledger: str, now: datetime) -> Draft:
 
 
 def ledger_doubted(why: str, seq: int, now: datetime) -> Draft:
-    """Return the line that the ledger may lack lines before `seq`; 0: nobody knows how many."""
+    """Return the line that the ledger may lack lines before `seq`; 0: how many is not known."""
     return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"doubt:{seq or why}:{iso(now)}")
 
 
 def ledger_restored(why: str, seq: int, head_hash: str, now: datetime) -> Draft:
-    """Return the line that the ledger may lack lines, as it is a copy that ends with line `seq` of this hash."""
+    """Return the line that the ledger is a restored copy that ends with line `seq` of this hash, and may lack lines."""
     return Draft("ledger_doubted", "ledger", _doubted(why, seq), now, f"restored:{head_hash}:{now.timestamp()}")
 
 
@@ -228,24 +228,24 @@ def _doubted(why: str, seq: int) -> bodies.LedgerDoubted:
 
 
 def ledger_settled(found: str | None, why: str, now: datetime, after: int) -> Draft:
-    """Return the line that the ledger is taken for whole again; `found` is what was in doubt."""
+    """Return the line that the ledger counts as complete again; `found` is the problem that was resolved."""
     body: bodies.LedgerSettled = {"found": found, "why": why}
     return Draft("ledger_settled", "ledger", body, now, f"ledger_settled:{after + 1}")
 
 
 def ledger_moved(to: str, goes_on: str, now: datetime, after: int) -> Draft:
-    """Return the last line of a ledger that stands at `to`; `goes_on` is the hash of its next line there."""
+    """Return the last line of a ledger that continues at `to`; `goes_on` is the hash of its next line there."""
     body: bodies.LedgerMoved = {"to": to, "goes_on": goes_on}
     return Draft("ledger_moved", "ledger", body, now, f"ledger_moved:{after + 1}")
 
 
 def ledger_moving(came_from: str, to: str, now: datetime, after: int) -> Draft:
-    """Return the line behind the copy of a ledger that is being moved to `to`: nothing but its arrival follows."""
+    """Return the line after the copy of a ledger that is being moved to `to`: only its arrival may follow."""
     body: bodies.LedgerMoving = {"from": came_from, "to": to}
     return Draft("ledger_moving", "ledger", body, now, f"ledger_moving:{after + 1}")
 
 
 def ledger_arrived(came_from: str, now: datetime, after: int) -> Draft:
-    """Return the line that a ledger that was moved is in use at its new place."""
+    """Return the line that a moved ledger is in use at its new location."""
     body: bodies.LedgerArrived = {"from": came_from}
     return Draft("ledger_arrived", "ledger", body, now, f"ledger_arrived:{after + 1}")

@@ -1,7 +1,7 @@
 """The ledger lines of jobs: a type for each body, and the function that makes each line, with its dedupe text.
 
-All of them have the subject `jobs`, name their job by id, and hold no value of a secret. The same dedupe text is
-written once, whoever tries again, so that two watchers of one job write one line.
+All of them have the subject `jobs`, name their job by id, and hold no value of a secret. A second line with the same
+dedupe text is not written, so two watchers of one job write one line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Outcome = Literal["succeeded", "failed", "setup_failed", "timed_out", "over_cost
 
 
 class DataRecord(TypedDict):
-    """Data that is there already: a volume, a bucket or a path, and where the command finds it."""
+    """Existing data: a volume, a bucket or a path (`source`), and where the command finds it (`target`)."""
 
     source: str
     target: str
@@ -29,10 +29,10 @@ Market = Literal["spot", "on_demand"]
 
 
 class DeadlineRecord(TypedDict):
-    """When a job has to be done: `work_s` seconds of its command's running, by the policy of this name.
+    """A job's deadline: `work_s` seconds of its command's run time have to be done by `at`, with this spot policy.
 
-    `spot` and `on_demand` are what an hour cost when it was asked for, by which the policy weighs the two. The latter
-    was planned with `provider` and `account`, and budgets count `counted` for an hour of it, disk included.
+    `spot` and `on_demand` are the hourly prices at the request, which the policy compares. On-demand was planned at
+    `provider` and `account`, and budgets count `counted` for an hour of it, disk included.
     """
 
     at: Time
@@ -46,12 +46,12 @@ class DeadlineRecord(TypedDict):
 
 
 class SlurmRecord(TypedDict):
-    """What is asked of Slurm: `minutes` is its --time; `after` is the id of a job in Slurm that has to succeed first.
+    """The options for Slurm: `minutes` is its --time; `after` is the id of a Slurm job that has to succeed first.
 
-    `cluster` is that of ours whose Slurm it is, null for somebody else's; `members` are the ids of its machines, node 0
-    first. `name` begins the name that the job has in Slurm. `once`: the command runs on the first node alone.
-    `usd_per_gpu_hour` is what somebody else asks for it, in nano-dollars; `per_hour` is what an hour of it costs by its
-    plan, where --max-cost made its time limit.
+    `cluster` is the cloudgpu cluster whose Slurm it is, null for another Slurm; `members` are the ids of its machines,
+    node 0 first. `name` is a prefix of the job's name in Slurm. `once`: the command runs only on the first node.
+    `usd_per_gpu_hour` is the tariff of another Slurm, in nano-dollars; `per_hour` is the planned cost of an hour, if
+    --max-cost sets the time limit.
     """
 
     cluster: str | None
@@ -70,10 +70,10 @@ class SlurmRecord(TypedDict):
 
 
 class JobSpec(TypedDict):
-    """What a job is: all that a restart needs, but for the snapshot's files and the values of secrets.
+    """The specification of a job: all that a restart needs, except the snapshot's files and the values of secrets.
 
-    Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of a machine that was there
-    (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
+    Times are seconds. `launch` holds the options of `up` as text; `machine` is the id of an existing
+    machine (null: one is launched for the job). `environment` has the values of --env; of --env-file only the path.
     `results_to` is the bucket or volume that results and checkpoints go to (null: the computer that watches).
     `planned_max` is the most that the job may cost by its plan, null where that has no end. `gang` is how many machines
     each attempt launches as one cluster; `slurm` says then what is asked of its Slurm, and has no cluster yet.
@@ -112,7 +112,7 @@ class JobSpec(TypedDict):
 
 
 class JobRequested(TypedDict):
-    """A job is asked for, before anything is launched; `key` is what attaches to it, on the computer `host`."""
+    """A job is requested, before anything is launched; `key` is its idempotency key, `host` the requesting computer."""
 
     job: str
     name: str
@@ -122,10 +122,10 @@ class JobRequested(TypedDict):
 
 
 class JobPlaced(TypedDict):
-    """An attempt is to run on `machine`, or on the one that is about to be launched with the key `key`.
+    """An attempt is to run on `machine`, or on a machine that is about to be launched with the key `key`.
 
-    `market` is where it is launched for a job with a deadline. The same attempt is placed again, with another key,
-    where nothing was launched for it: `turn` counts that.
+    `market` is set for a job with a deadline. If its launch made no machine, the same attempt is placed again with
+    another key: `turn` counts that.
     """
 
     job: str
@@ -155,7 +155,7 @@ class JobBegan(TypedDict):
 
 
 class JobProgressed(TypedDict):
-    """How far a job is, by what its command wrote: `done` of `of`."""
+    """A job's progress, as its command reported it: `done` of `of`."""
 
     job: str
     attempt: int
@@ -164,7 +164,7 @@ class JobProgressed(TypedDict):
 
 
 class JobWorkSaved(TypedDict):
-    """A copy of the checkpoint of this name is here: it holds `work_s` seconds of the command's running, in all."""
+    """A checkpoint was copied here: it holds `work_s` seconds of the command's run time, in all."""
 
     job: str
     attempt: int
@@ -173,9 +173,9 @@ class JobWorkSaved(TypedDict):
 
 
 class JobMoveRequested(TypedDict):
-    """An attempt's machine is about to be ended under its command, which continues elsewhere: `to`, null for later.
+    """An attempt's machine is about to be ended, and its command continues on the market `to` (null: later).
 
-    `interrupted`: the provider has taken the machine, and only what is left of it is ended.
+    `interrupted`: the provider has taken the machine, and only its resources are ended.
     """
 
     job: str
@@ -189,7 +189,7 @@ Also = Literal["moved", "nothing_made"]
 
 
 class JobTryEnded(TypedDict):
-    """An attempt is over and another one follows: its command failed, or its machine is gone (`interrupted`).
+    """An attempt has ended and another one follows: its command failed, or its machine is gone (`interrupted`).
 
     `moved`: its machine was ended for a job that continues elsewhere. `nothing_made`: its launch made no machine.
     """
@@ -204,7 +204,7 @@ class JobTryEnded(TypedDict):
 
 
 class JobEnded(TypedDict):
-    """A job is over, with its command's own exit status (null: it is not known, or the command never began)."""
+    """A job has ended, with its command's exit status (null: not known, or the command never began)."""
 
     job: str
     attempt: int
@@ -215,7 +215,7 @@ class JobEnded(TypedDict):
 
 
 class JobCancelRequested(TypedDict):
-    """Somebody asked for a job's end; `outcome` is what it ends as, `cancelled` or `over_cost`."""
+    """A job's end was requested; `outcome` is `cancelled` or `over_cost`."""
 
     job: str
     outcome: Outcome
@@ -224,10 +224,9 @@ class JobCancelRequested(TypedDict):
 
 
 class JobResultsFetched(TypedDict):
-    """Results are in `directory` on the computer `host`; `whole`: sizes and hashes agree with the machine's.
+    """Results are in `directory` on the computer `host`; `whole`: complete, with the machine's sizes and hashes.
 
-    Without a host, `directory` is an address: of a bucket, where `whole` means that it has all that its list names, or
-    of a volume, on which they are.
+    Without a host, `directory` is the address of a bucket (`whole`: it has all files of its list) or of a volume.
     """
 
     job: str
@@ -240,7 +239,7 @@ class JobResultsFetched(TypedDict):
 
 
 class JobClosed(TypedDict):
-    """Nothing is left to do for a job: its machine is proved ended, or was there before and is left."""
+    """Nothing is left to do for a job: its machine is proved ended, or existed before the job and stays."""
 
     job: str
     why: str
@@ -270,7 +269,7 @@ class SlurmTask(TypedDict):
 
 
 class JobInSlurm(TypedDict):
-    """Where a job is in Slurm, which calls it `id`."""
+    """The state of a job in Slurm, under Slurm's id."""
 
     job: str
     attempt: int
@@ -279,7 +278,7 @@ class JobInSlurm(TypedDict):
 
 
 class SlurmJobRecorded(TypedDict):
-    """A job that somebody gave to a cluster's Slurm by sbatch or srun has ended, by Slurm's own record.
+    """A job that was submitted directly to a cluster's Slurm (sbatch, srun) has ended, by Slurm's accounting.
 
     `members` are the machines of the cluster, `task` says on which it ran; `status` is its exit status.
     """
@@ -301,7 +300,7 @@ class JobWaits(TypedDict):
 
 
 class JobGangRefused(TypedDict):
-    """A launch of a gang was refused in part: `members` came up for this attempt, and were ended again."""
+    """A cluster launch failed in part: `members` came up for this attempt, and were ended again."""
 
     job: str
     attempt: int
@@ -309,7 +308,7 @@ class JobGangRefused(TypedDict):
 
 
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
-    """Return the line that is written before anything is launched for a job."""
+    """Return the line that requests a job, before anything is launched for it."""
     body: JobRequested = {"job": job, "name": name, "key": key, "host": host, "spec": spec}
     return Draft("job_requested", SUBJECT, body, now, f"job:{job}:requested")
 
@@ -324,9 +323,9 @@ def job_placed(
     market: Market | None = None,
     turn: int = 0,
 ) -> Draft:
-    """Return the line that an attempt gets a machine: the one that is there, or the one launched with this key.
+    """Return the line that assigns an attempt to an existing machine, or to one that will be launched with this key.
 
-    `market` and `turn` are of a job with a deadline: where it is launched, and how often the attempt was placed before.
+    `market` and `turn` are for a job with a deadline: see `JobPlaced`.
     """
     body: JobPlaced = {"job": job, "attempt": attempt, "key": key, "machine": machine}
     if market is not None:
@@ -352,13 +351,13 @@ def job_began(job: str, attempt: int, setup_s: float | None, at: datetime) -> Dr
 
 
 def job_progressed(job: str, attempt: int, done: float, of: float | None, now: datetime) -> Draft:
-    """Return the line that says how far a job is."""
+    """Return the line of a job's progress."""
     body: JobProgressed = {"job": job, "attempt": attempt, "done": done, "of": of}
     return Draft("job_progressed", SUBJECT, body, now, f"job:{job}:{attempt}:progressed:{iso(now)}")
 
 
 def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: datetime) -> Draft:
-    """Return the line that a checkpoint is here, and how much of the work it holds, in seconds."""
+    """Return the line that a checkpoint was copied here, with the seconds of work that it holds."""
     body: JobWorkSaved = {"job": job, "attempt": attempt, "checkpoint": checkpoint, "work_s": round(work_s, 3)}
     return Draft("job_work_saved", SUBJECT, body, now, f"job:{job}:{attempt}:saved:{iso(now)}")
 
@@ -366,7 +365,7 @@ def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: 
 def job_move_requested(
     job: str, attempt: int, to: Market | None, why: str, now: datetime, *, interrupted: bool = False
 ) -> Draft:
-    """Return the line that is written before a machine is ended under a job that continues elsewhere."""
+    """Return the line that is written before a machine is ended whose job continues elsewhere."""
     body: JobMoveRequested = {"job": job, "attempt": attempt, "to": to, "interrupted": interrupted, "why": why}
     return Draft("job_move_requested", SUBJECT, body, now, f"job:{job}:{attempt}:move")
 

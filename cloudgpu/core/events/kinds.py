@@ -1,4 +1,4 @@
-"""Every kind of line that a ledger can hold: what its subject is, and the type of its body."""
+"""All kinds of ledger lines, each with its subject and the type of its body."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MACHINE, RESOURCE, EITHER = "machine", "resource", "either"  # the subject is on
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of line is about, and the type of its body."""
+    """A kind of ledger line: its subject, and the type of its body."""
 
     subject: str
     body: type

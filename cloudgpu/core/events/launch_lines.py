@@ -1,6 +1,6 @@
-"""Makes the ledger lines of launches and of machines that are taken up: one function for each kind.
+"""Makes the ledger lines of launches and of adopted machines: one function for each kind.
 
-Each has its body, and its dedupe text: the same text is written once, whoever tries again.
+Each has its body and its dedupe text: a second line with the same text is not written.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def launch_intended(
 ) -> Draft:
     """Return the line that says what is about to be launched, before the call is sent.
 
-    `beside` is what is paid beside the machine: what a stopped one costs is known from this line alone. `on_demand`
-    is what the same machine costs on demand, `licence` its system's where that changes how it is billed. `identity` is
-    the account to which the machine will belong, whatever it is called here; `guards` is what can end it.
+    `costs` are the attached costs: what the stopped machine will cost is known only from this line. `on_demand` is the
+    on-demand price of the same machine, `licence` that of an operating system with billing rules of its own.
+    `identity` is the account of the machine, whatever it is called here; `guards` are its safeguards.
     """
     request, item = attempt.request, attempt.offer.available
     max_price = request.want.max_price
@@ -116,9 +116,9 @@ def machine_adopted(
     identity: AccountIdentity,
     unknown: str = "",
 ) -> Draft:
-    """Return the line that takes up a machine of this ledger that has no launch record here.
+    """Return the line that adopts a machine with this ledger's tag of which the ledger has no launch.
 
-    `able` is how it can end, and what guards it, by what its provider can do; `unknown` says what of its cost cannot be
+    `able` says how it can be ended and its safeguards; `unknown` is a clause about the part of its cost that is not
     known.
     """
     tags = instance.tags
@@ -147,7 +147,7 @@ def machine_adopted(
 
 
 def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIdentity, now: datetime) -> Draft:
-    """Return the line that takes up a machine of which only a disk or an image is there, and no launch record."""
+    """Return the line that adopts a machine of which only a disk or an image exists, and no launch is recorded."""
     body: bodies.AdoptedByResource = {
         **_tagged(resource),
         "provider": resource.provider,

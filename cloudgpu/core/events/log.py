@@ -1,4 +1,4 @@
-"""What can be written into the ledger: drafts, and the lines they become.
+"""The lines of the ledger: drafts before they are appended, and events after.
 
 Every time inside a body is `times.iso` text; every amount is whole nano-dollars; nothing in a body is a secret.
 `core.events.kinds` lists the kinds, with the type of each body.
@@ -24,7 +24,7 @@ _WHOLE_SECONDS = timedelta(seconds=1)  # clouds cut their times to them
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A line before it is in the ledger. The same `dedupe` is written once, whoever tries again."""
+    """A line before it is appended to the ledger. A second line with the same `dedupe` is not written."""
 
     kind: str
     subject: str
@@ -36,7 +36,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of the ledger. `seq` starts at 1 and has no holes; `prev_hash` is the hash of the line before."""
+    """A line of the ledger. `seq` counts from 1 without gaps; `prev_hash` is the hash of the line before."""
 
     seq: int
     occurred_at: str
@@ -51,7 +51,7 @@ class Event:
 
 
 class EventSummary(NamedTuple):
-    """What a line says, without what proves it: all that a fold of a whole ledger reads, and quickly made."""
+    """A line without actor, clock and hash: all that a projection reads, and quick to make."""
 
     seq: int
     occurred_at: str
@@ -65,9 +65,9 @@ Line = Event | EventSummary
 
 
 def clock_ahead(intended_at: str | None, launched_at: str | None) -> timedelta:
-    """Return by how much the clock of a launch is ahead of its provider's, as far as that shows.
+    """Return by how much the clock of the launching client is ahead of its provider's, as far as can be seen.
 
-    No machine was made before it was asked for. What that clock saw start may have run already, by so much.
+    A machine cannot be created before its request. What that client saw start may have run for this long already.
     """
     if not intended_at or not launched_at or launched_at >= intended_at:
         return timedelta(0)

@@ -1,7 +1,7 @@
-"""Makes the ledger lines of what people, and the reaper, asked and said of a machine: one function for each kind.
+"""Makes the ledger lines of requests and decisions about a machine, by people and the reaper: a function for each kind.
 
-Each has its body, and its dedupe text: the same text is written once, whoever tries again. `who` is
-`control.team.authorization.by`: who asked, by which right.
+Each has its body and its dedupe text: a second line with the same text is not written. `who` is the result of
+`control.team.authorization.by`: who requested it, by which right.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def requested(
     running: bool = False,
     judged: bool = False,
 ) -> Draft:
-    """Return the line written before a stop, start, park or end is asked (`what`).
+    """Return the line written before a stop, start, park or termination (`what`) is sent.
 
-    `who` says who asked, by which right. `failed`: it is ended because it never came up. `waived`: it is started though
-    nothing would end it. `running`: it runs, and the start takes back a stop or an end that is not done.
-    `judged`: a run of the reaper decided it of a cluster, and the next one decides anew.
+    `failed`: it is terminated because it never came up. `waived`: it is started though no safeguard would end it.
+    `running`: it runs, and the start cancels a stop or an end that is not done. `judged`: a run of the reaper decided
+    it for a cluster, and the next one decides again.
     """
     flags = {"failed": failed, "waived": waived, "running": running, "judged": judged}
     plain = {"why": why, "host": host, **who}
@@ -45,13 +45,13 @@ def requested(
 
 
 def start_refused(machine: str, why: str, now: datetime) -> Draft:
-    """Return the line that says that the start which was asked has surely not begun."""
+    """Return the line that a requested start has certainly not begun."""
     body: bodies.StartRefused = {"why": why}
     return Draft("start_refused", machine, body, now, f"start_refused:{machine}:{iso(now)}")
 
 
 def action_refused(machine: str, what: Literal["stop", "terminate"], refusal: EndRefused, now: datetime) -> Draft:
-    """Return the line that says that the provider refused what was asked (`terminate`, `stop`), and what lifts that."""
+    """Return the line that the provider refused an action, and how to lift the protection."""
     body: bodies.ActionRefused = {"action": what, "why": refusal.message, "next": refusal.next}
     return Draft("action_refused", machine, body, now, f"action_refused:{machine}:{what}:{iso(now)}")
 
@@ -59,7 +59,7 @@ def action_refused(machine: str, what: Literal["stop", "terminate"], refusal: En
 def lease_set(
     machine: str, expires: datetime, renew_until: datetime, why: str, now: datetime, *, host: str, who: RequestedBy
 ) -> Draft:
-    """Return the line that records a lease that was set."""
+    """Return the line of a new lease."""
     body: bodies.LeaseSet = {
         "expires": iso(expires),
         "renew_until": iso(renew_until),
@@ -71,7 +71,7 @@ def lease_set(
 
 
 def lease_put_back(machine: Machine, now: datetime, *, host: str) -> Draft:
-    """Return the line that a machine has the lease that it had: it did not take the new one."""
+    """Return the line that a machine's old lease applies again, as setting the new one on the machine failed."""
     body: bodies.LeaseSet = {
         "expires": machine.expires,
         "renew_until": machine.renew_until,
@@ -89,7 +89,7 @@ def hold_set(machine: str, until: datetime | None, why: str, now: datetime, *, h
 
 
 def interruption_simulated(machine: str, at: datetime, now: datetime) -> Draft:
-    """Return the line that a spot interruption is rehearsed: the machine is taken at `at`."""
+    """Return the line that a spot interruption is simulated: the machine is taken at `at`."""
     body: bodies.InterruptionSimulated = {"at": iso(at)}
     return Draft("interruption_simulated", machine, body, now, f"interrupt:{machine}:{iso(now)}")
 
@@ -97,7 +97,7 @@ def interruption_simulated(machine: str, at: datetime, now: datetime) -> Draft:
 def spot_interrupted(
     machine: str, at: datetime, how: bodies.How, *, noticed: datetime | None, ran_s: float, nanos: int, free: str
 ) -> Draft:
-    """Return the line that the provider took a spot machine at that time; once for each of its lives."""
+    """Return the line that the provider took a spot machine at that time; once for each of its runs."""
     body: bodies.SpotInterrupted = {
         "how": how,
         "noticed_at": None if noticed is None else iso(noticed),
@@ -119,7 +119,7 @@ def machine_shared(
     host: str,
     who: RequestedBy,
 ) -> Draft:
-    """Return the line that a key, named by its fingerprint, was let in from this network."""
+    """Return the line that a key, named by its fingerprint, may log in from this network."""
     body: bodies.MachineShared = {
         "key": key,
         "label": label,
@@ -132,7 +132,7 @@ def machine_shared(
 
 
 def machine_unshared(machine: str, key: str | None, now: datetime, *, host: str, who: RequestedBy) -> Draft:
-    """Return the line that a key, or every shared one (None), was taken out."""
+    """Return the line that a shared key, or all of them (None), was removed."""
     body: bodies.MachineUnshared = {"key": key, "host": host, **who}
     return Draft("machine_unshared", machine, body, now, f"unshared:{machine}:{key}:{iso(now)}")
 
@@ -158,7 +158,7 @@ def decision_made(
     at: datetime | None,
     host: str,
 ) -> Draft:
-    """Return the line of what a run decided of a machine; `at` is when it ends if nothing changes."""
+    """Return the line of a run's decision about a machine; `at` is when it ends if nothing changes."""
     end = None if at is None else iso(at)
     body: bodies.DecisionMade = {"do": do, "rule": rule, "why": why, "activity": activity, "at": end, "host": host}
     return Draft("decision_made", machine, body, now, f"decided:{machine}:{iso(now)}:{do}:{rule}")
@@ -167,7 +167,7 @@ def decision_made(
 def decision_made_for_lab(
     machine: str, now: datetime, *, do: str, rule: str, why: str, host: str, who: RequestedBy
 ) -> Draft:
-    """Return the line of what a payer's run decided of a machine that no home here has launched."""
+    """Return the line of the decision by a payer's run about a machine of another ledger."""
     body: bodies.DecisionMade = {
         "do": do,
         "rule": rule,
@@ -183,14 +183,14 @@ def decision_made_for_lab(
 def warning_sent(
     machine: str, rule: str, due: datetime | None, why: str, now: datetime, *, how: Sequence[str], host: str
 ) -> Draft:
-    """Return the line that people were told that this rule ends a machine at `due`; None: it does not."""
+    """Return the line that people were warned that this rule ends a machine at `due`; None: it does not."""
     end = None if due is None else iso(due)
     body: bodies.WarningSent = {"rule": rule, "due": end, "why": why, "how": list(how), "host": host}
     return Draft("warning_sent", machine, body, now, f"warning:{machine}:{rule}:{iso(now)}")
 
 
 def warning_cleared(machine: str, rule: str, why: str, now: datetime, *, host: str) -> Draft:
-    """Return the line that a warning holds no more."""
+    """Return the line that a warning no longer applies."""
     body: bodies.WarningCleared = {"rule": rule, "why": why, "host": host}
     return Draft("warning_cleared", machine, body, now, f"cleared:{machine}:{rule}:{iso(now)}")
 

@@ -1,8 +1,7 @@
-"""What a policy would have saved: the recorded uses of machines, billed as they were and as they would have been. Pure.
+"""What a policy would have saved: the recorded usages of machines, billed as they were and as they would have been.
 
-A usage is cut where the machine would have been off, and each part is billed by its provider's rule, with the least
-that a start is billed; what was saved is the difference. Nothing is counted as saved from where somebody used the
-machine.
+The time in which the machine would have been off is cut out of a usage, and each part is billed by its provider's rule,
+with the minimum charge of a start; the saving is the difference. It ends where somebody used the machine again.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class MachineHistory:
-    """One machine, or a cluster as one: its row as it is now, what was recorded, and all that is billed while it runs.
+    """One machine, or a cluster as one: its current state, what was recorded, and the usages billed while it runs.
 
-    `ends` are its runs' true ends within the period, each with why, as far as the ledger says.
+    `ends` are the actual ends of its runs within the period, each with the reason that the ledger has.
     """
 
     machine: Machine
@@ -59,9 +58,9 @@ class MachineHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndEffect:
-    """An end that the policy would have made, what it saved, and what the next start would have been billed at least.
+    """An end that the policy would have made, its saving, and the minimum charge of the next start.
 
-    `blind_s` are the seconds of it of which no samples tell whether the machine was used.
+    `blind_s` is for how many seconds of it there are no samples, so that use is not known.
     """
 
     end: WouldEnd
@@ -134,7 +133,7 @@ def only_while_it_runs(machine: Machine, usage: Usage) -> bool:
 
 
 def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: datetime) -> list[Usage]:
-    """Return what is left of a usage without these times, in order; `gaps` are in order, and none meets another."""
+    """Return the parts of a usage outside these gaps, in order; `gaps` are in order and do not touch."""
     begin, end, parts = from_iso(usage.begin), _end(usage, until), []
     inside = [(max(gap[0], begin), min(gap[1], end)) for gap in gaps if gap[0] < end and gap[1] > begin]
     for first, last in inside:

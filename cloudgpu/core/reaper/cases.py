@@ -1,6 +1,6 @@
-"""One machine, or a cluster as one, as its rules see it; what a rule finds, and how people are warned. Pure.
+"""One machine, or a cluster as one, as the rules see it; the result of a rule, and how people are warned.
 
-The rules of clusters as a whole are here, too: what is only a part of one, what started in part, what lost a node.
+The rules about whole clusters are here, too: incomplete ones, partly started ones, and lost nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEAR = timedelta(hours=12)  # so near a time is named by its hour alone
 
 
 class Stage(StrEnum):
-    """What there is of a machine when a run decides about it."""
+    """The stage of a machine when a run decides about it."""
 
     RUNNING = "a running machine"
     STOPPED = "a stopped machine"
@@ -35,10 +35,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """What one rule finds: what it does now (KEEP: nothing yet), when it ends the machine (None: not by itself).
+    """The result of one rule: what to do now (KEEP: nothing yet), and when it ends the machine (None: not by itself).
 
-    `after` is until when a warning is waited out; `warn` what is to be told now; `stands`: a warning that was given
-    holds on.
+    `after` is when the warning time is over; `warn` is a warning to send now; `stands`: an earlier warning still
+    applies.
     """
 
     rule: Rule
@@ -53,7 +53,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One machine, or a cluster as one, with all that its rules ask for.
+    """One machine, or a cluster as one, with all that the rules need.
 
     `held` is the end of a hold that has not ended, `gang` what the rows of its cluster say of the whole.
     """
@@ -70,18 +70,18 @@ class Case:
 
     @property
     def policy(self) -> Policy | None:
-        """Its policy, where that can be resolved."""
+        """Its policy, None if it cannot be resolved."""
         return self.view.policy
 
     def time(self, name: str) -> datetime | None:
-        """Return a time of its row."""
+        """Return a time of the machine by its field's name, or None."""
         text: str | None = getattr(self.view.machine, name)
         return from_iso(text) if text else None
 
     def given(self, rule: Rule) -> tuple[datetime, datetime, datetime | None] | None:
-        """Return when people were first and last warned by this rule, and the end they were told; None: never.
+        """Return when people were first and last warned by this rule, and the announced end; None: never.
 
-        What they were told of an earlier run is no warning of this one.
+        A warning about an earlier run of the machine does not count.
         """
         warning = self.view.machine.warnings.get(rule)
         if warning is None or from_iso(warning.at) < self.started:
@@ -96,18 +96,18 @@ def clock(at: datetime, now: datetime) -> str:
 
 
 def warn_only(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
-    """Tell that it ends at `due`, as `do` says."""
+    """Return the result that warns that the machine ends at `due` by `do`."""
     message = f"{why}; it ends {clock(due, case.now)}{erasure_text(do)}"
     return RuleResult(rule, Do.KEEP, message, due, due, Warned(rule, due, message), urgent=True)
 
 
 def erasure_text(do: Do) -> str:
-    """Return, as the end of a sentence, that nothing stays of a machine that ends so; empty where something does."""
+    """Return, as the end of a sentence, that this end deletes the machine's disk; empty if it does not."""
     return f"; {ERASES}" if do is Do.TERMINATE else ""
 
 
 def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -> RuleResult:
-    """End what was warned, as `do` says, as soon as that is waited out."""
+    """Return the result that ends a machine by `do` at `due`, after people were warned."""
     times = case.given(rule)
     message = f"{why}; warned {clock(times[0], case.now)}" if times else why
     if due <= case.now + MAX_WAIT:
@@ -116,14 +116,14 @@ def end_after_warning(case: Case, rule: Rule, due: datetime, why: str, do: Do) -
 
 
 def notify_again(case: Case, rule: Rule, why: str, again: timedelta = REPEAT_AFTER) -> RuleResult:
-    """Tell, and tell again after a while: no end follows from it."""
+    """Return the result that only notifies people, and again after `again`; it ends nothing."""
     times = case.given(rule)
     due = times is None or times[2] is not None or case.now - times[1] >= again
     return RuleResult(rule, Do.KEEP, why, warn=Warned(rule, None, why) if due else None)
 
 
 def warn_before_end(case: Case, rule: Rule, at: datetime, what: str, do: Do) -> RuleResult:
-    """Warn at 60 and at 10 minutes before an end; what was told of another end does not count."""
+    """Return the result that warns 60 and 10 minutes before an end; warnings about another end time do not count."""
     why, left = f"{what} {clock(at, case.now)}{erasure_text(do)}", at - case.now
     if left > FIRST:
         return RuleResult(rule, Do.KEEP, why, at, stands=False)
@@ -154,7 +154,7 @@ def part_of_cluster(case: Case) -> RuleResult | None:
 
 
 def part_of_start(case: Case) -> RuleResult | None:
-    """Tell of a cluster whose start was interrupted; stop it after a warning where it has a queue, and no use of it.
+    """Notify about a cluster whose start was interrupted; stop it after a warning if it has a queue and is not in use.
 
     Its queue comes up when all nodes have. Without one, or where nodes ran before, what runs may be of use, and is idle
     by its own rules.
@@ -173,7 +173,7 @@ def part_of_start(case: Case) -> RuleResult | None:
 
 
 def node_loss(case: Case) -> RuleResult | None:
-    """End the rest of a cluster that has lost a node, where its launch said so."""
+    """End the other nodes of a cluster that has lost one, if it was launched with `--on-node-loss stop`."""
     cluster, lost = case.view.machine.cluster, case.gang.lost
     if cluster is None or cluster.on_node_loss != "stop" or not lost:
         return None

@@ -1,4 +1,4 @@
-"""Judges a cluster as one: its nodes become one case, and what is decided of that holds for all of them. Pure.
+"""Evaluates a cluster as one: its nodes become one case, whose decision applies to all of them.
 
 Whether a cluster is used is asked of its engine's queue and of every node. A job that runs, starts or waits with a
 chance, or any node in use, makes it ACTIVE; an engine or a node that is silent makes it UNKNOWN; else it is IDLE. Of
@@ -88,7 +88,7 @@ def _gang(nodes: Sequence[Machine], now: datetime) -> Gang:
 
 
 def group_by_cluster(views: Sequence[MachineView]) -> list[list[MachineView]]:
-    """Return the machines in groups of those that are judged as one: a cluster's nodes, or one machine of its own."""
+    """Return the machines in groups that are evaluated as one: a cluster's nodes, or a single machine."""
     groups, clusters = list[list[MachineView]](), dict[str, list[MachineView]]()
     for view in views:
         cluster = view.machine.cluster
@@ -104,7 +104,7 @@ def group_by_cluster(views: Sequence[MachineView]) -> list[list[MachineView]]:
 
 
 def with_cluster_activity(views: Sequence[MachineView], now: datetime) -> list[MachineView]:
-    """Return these machines, each node of a cluster with what is known of the use of the whole."""
+    """Return these machines, each node of a cluster with the evidence of the whole cluster's use."""
     found: dict[str, Evidence] = {}
     for group in group_by_cluster(views):
         nodes = [one for one in group if one.machine.terminated_at is None and may_be_running(one.machine)]
@@ -154,7 +154,7 @@ def _idle(each: Mapping[str, Evidence], engine: EngineSaid | None) -> Evidence:
 
 
 def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
-    """Return what the cluster's engine said; None where it has none."""
+    """Return the answer of the cluster's engine; None if it has none."""
     if not has_engine(nodes[0].machine):
         return None
     answers = [view.engine for view in nodes if view.engine is not None]
@@ -166,7 +166,7 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
 
 
 def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
-    """Return the nodes of one cluster, which are in their order, as one machine: the first of those that run."""
+    """Return the nodes of one cluster (in their order) merged into one machine, based on the first that runs."""
     machines = [view.machine for view in nodes]
     awake = [view for view in nodes if view.machine.state not in SHUT_DOWN]
     first = (awake or list(nodes))[0]
@@ -219,13 +219,13 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
 
 
 def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
-    """Return what budgets do with a cluster: what ends one node ends all."""
+    """Return what budgets do with a cluster: an end of one node is an end of all."""
     ends = [stop for stop in stops if stop.do is not budget_stops.BudgetAction.WARN]
     return next(iter((*ends, *stops)), None)
 
 
 def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:
-    """Return what was decided of a cluster for each node; its people are told once, by the first."""
+    """Return the decision about a cluster for each node; people are notified once, by the first node's."""
     notified_id = nodes[0].machine.id
     return [
         replace(

@@ -1,4 +1,4 @@
-"""Decides what to do with each machine that a run has observed, and why: the strongest rule that acts. Pure."""
+"""Decides what to do with each machine that a run has observed, and why: by the strongest rule that acts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What is ended together or not at all, as it was judged: one machine, or a cluster as one; a decision for each."""
+    """Machines that are ended together or not at all (a cluster, or one machine), with a decision for each."""
 
     seen: MachineView
     decisions: Sequence[Decision]
@@ -80,7 +80,7 @@ def _unit(
     now: datetime,
     interval: timedelta,
 ) -> list[_Unit]:
-    """Judge one machine, or the nodes of a cluster that are at the same stage as one; others are left as they are."""
+    """Evaluate one machine, or as one the nodes of a cluster at the same stage; other nodes are left as they are."""
     cluster = group[0].machine.cluster
     if cluster is None:
         return [_Unit(view, [_decided(view, over.get(view.machine.id), now, interval)]) for view in group]
@@ -107,7 +107,7 @@ def _decided(view: MachineView, stop: Stop | None, now: datetime, interval: time
 
 
 def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
-    """Return what is decided of a machine that is left as it is, whatever its rules; None for any other."""
+    """Return the decision for a machine that is left as it is without trying its rules; None for any other."""
     machine = view.machine
     if machine.terminated_at is not None and image_since(machine) is None:
         return _left_alone(view, f"it ended {clock(from_iso(machine.terminated_at), now)}")
@@ -130,7 +130,7 @@ def _judged(
 
 
 def _started(machine: Machine) -> datetime:
-    """Return since when a machine is at its stage."""
+    """Return since when a machine has been in its stage."""
     kept = image_since(machine) if _stage(machine) is Stage.IMAGE else None
     return kept or (up_since(machine) if may_be_running(machine) else stopped_since(machine))
 
@@ -200,7 +200,7 @@ def _apply(base: Decision, result: RuleResult) -> Decision:
 
 
 def _with_policy(case: Case, decision: Decision) -> Decision:
-    """Say where no policy can be resolved that only the lease counts."""
+    """Add to the reason that only the lease counts, if no policy can be resolved."""
     if case.policy is not None:
         return decision
     return replace(
@@ -209,7 +209,7 @@ def _with_policy(case: Case, decision: Decision) -> Decision:
 
 
 def _lifted(case: Case, results: Sequence[RuleResult]) -> Iterator[Lifted]:
-    """Yield the warnings that hold no more, each with why."""
+    """Yield the warnings that no longer apply, each with the reason."""
     holding = {result.rule for result in results if result.stands or result.do in ENDINGS}
     for rule in map(Rule, case.view.machine.warnings):
         if rule not in holding:

@@ -1,4 +1,4 @@
-"""What a run knows of machines and of their use (by samples, their own word or state), and what it decides of them."""
+"""What a run knows about machines and their use (by samples, own reports or state), and its decisions."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SAME_WORK_GAP_S = 60.0  # seconds: work that begins so soon after an end was und
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """From when to when a machine ran in truth, within the period; it was started at `started`, maybe before that."""
+    """An actual run of a machine, cut to the period; it was started at `started`, maybe before the period."""
 
     begin: datetime
     end: datetime
@@ -102,7 +102,7 @@ def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: tim
 
 @dataclass(frozen=True, slots=True)
 class _Ticks:
-    """The moments at which runs come."""
+    """The times of the reaper's runs."""
 
     first: datetime
     every: timedelta

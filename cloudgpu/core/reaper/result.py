@@ -91,7 +91,7 @@ class EndItem:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of the decisions of a run; `again` are the decisions that a second sync has changed."""
+    """The outcome of a run's decisions; `again` are the decisions that a second sync has changed."""
 
     ended: list[EndedItem] = field(default_factory=list)
     skipped: list[NotEnded] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Outcome:
     again: list[Decision] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
-        """Take what came of others along."""
+        """Add the outcome of others."""
         self.ended += other.ended
         self.skipped += other.skipped
         self.unconfirmed += other.unconfirmed
@@ -129,7 +129,7 @@ def lock_of(machine: Machine) -> str:
 
 
 def busy(item: EndItem) -> NotEnded:
-    """Return that somebody else is at work on it."""
+    """Return that another command is working on it."""
     return item.left("another command is working on it; the next run checks again")
 
 

@@ -1,4 +1,4 @@
-"""Says whose each owner's name is, and who may do what in a lab: write lines, act on machines, publish policies.
+"""Which person has which owner's name, and who may do what in a lab: write lines, act on machines, publish policies.
 
 A team has members and payers, and only payers write certain lines. They publish policies and limits in the ledger, as
 text, with who and when. Who is alone with a ledger may do everything. An owner's name stands in settings, tags and
@@ -31,9 +31,9 @@ CLAIMED, ASSIGNED = "owner_claimed", "owner_assigned"
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Which person, a user of the database, each owner's name belongs to. Names are compared as tags can say them.
+    """The person, a user of the database, to whom each owner's name belongs. Names are compared in their tag form.
 
-    `users` are all who are in the team: what the database calls them is theirs without any line.
+    `users` are the members of the team: their database names are theirs without a ledger line.
     """
 
     of: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class People:
     users: Collection[str] = field(default=(), compare=False)
 
     def person(self, owner: str | None) -> str | None:
-        """Return whose name this is: as recorded, else the person who is called so; None for no name."""
+        """Return the person to whom a name belongs: as recorded, else the user of that name; None for no name."""
         if not owner:
             return None
         name = comparable_name(owner)
@@ -53,15 +53,15 @@ class People:
         return self.of.get(name, known)
 
     def is_known(self, owner: str) -> bool:
-        """Say whether it is recorded whose name this is."""
+        """Say whether the owner of this name is recorded."""
         return comparable_name(owner) in self.of
 
     def owns(self, person: str, owner: str | None) -> bool:
-        """Say whether this owner's name is this person's."""
+        """Say whether an owner's name belongs to this person."""
         return self.person(owner) == person
 
     def is_another(self, person: str, owner: str) -> bool:
-        """Say whether somebody else is called so, or has launched under this name."""
+        """Say whether another person has this name, or has launched under it."""
         name = comparable_name(owner)
         called = _calls(name, (*self.of.values(), *self.users), person)
         return called or self.of.get(name, person) != person
@@ -98,7 +98,7 @@ def _calls(name: str, users: Iterable[str], person: str) -> bool:
 
 
 def comparable_name(owner: str | None) -> str:
-    """Return an owner's name as it is compared: as a tag can say it, where anything of it is left then."""
+    """Return an owner's name for comparison: in its tag form, unless that is empty."""
     return tag_value(owner or "") or (owner or "")
 
 
@@ -123,7 +123,7 @@ class Published:
 
 
 def published_of(lines: Iterable[Event]) -> dict[str, Published]:
-    """Return what these lines leave published, by name."""
+    """Return the policies and limits that are published after these lines, by name."""
     found: dict[str, Published] = {}
     for line in sorted(lines, key=lambda line: line.seq):
         body = line.body
@@ -168,7 +168,7 @@ def check_payer(what: str, role: Role, person: str, payers: Callable[[], Collect
 
 
 class Right(StrEnum):
-    """By which right somebody acts on a machine."""
+    """The right by which somebody acts on a machine."""
 
     OWNER = "owner"  # it is theirs
     PAYER = "payer"  # they have the payer's role
@@ -177,7 +177,7 @@ class Right(StrEnum):
 
 
 class Claim(StrEnum):
-    """What becomes of an owner's name that somebody launches under."""
+    """Whether somebody may launch under an owner's name."""
 
     GRANTED = "granted"
     NEW = "new"  # nobody has it, and from now on it is theirs
@@ -217,7 +217,7 @@ def right_to(
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """Who asks, in which role, and whose each owner's name is.
+    """Who makes a request, in which role, and the persons of the owners' names.
 
     `person` is the user of the database, `own_owner` the owner of config.toml.
     """
@@ -230,7 +230,7 @@ class Authorization:
 
     @property
     def is_member(self) -> bool:
-        """Say whether some things here are not theirs to do."""
+        """Whether they are a member, who may not do everything."""
         return self.role is Role.MEMBER
 
     def owns(self, machine: OwnedSubject) -> bool:
@@ -243,7 +243,7 @@ class Authorization:
         return bool(owner) and claim(self.people, self.role, self.person, owner or "", self.own_owner) is Claim.NEW
 
     def whose(self, machine: OwnedSubject) -> str:
-        """Return whose it is, in words: `ada's`, `ada@example.org's (ada)`."""
+        """Return the owner of a machine in words: `ada's`, `ada@example.org's (ada)`."""
         owner, person = machine.owner, self.people.person(machine.owner)
         if not owner:
             return "nobody's, as far as is known"
