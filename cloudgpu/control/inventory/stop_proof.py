@@ -138,7 +138,7 @@ def request_until_confirmed(
                 value=machine.name,
                 next=f"Run: cloudgpu ls --refresh, then the same again: cloudgpu down {command_name(machine)}",
             )
-        waiting.on(last_state)
+        waiting.report_progress(last_state)
         session.pause(pause)
         pause = min(2.0, pause * 1.5)
 

@@ -119,7 +119,7 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
             return failed | {one: _unconfirmed_reason(session, row, last[one]) for one, row in waiting.items()}
         if silence.end_round():
             return failed | {one: _silent_reason(cast("Silent", last[one])) for one in waiting}
-        wait.on(f"{len(waiting)} are left")
+        wait.report_progress(f"{len(waiting)} are left")
         session.pause(pause)
         pause = min(MAX_PAUSE_S, pause * 1.5)
 

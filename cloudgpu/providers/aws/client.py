@@ -19,7 +19,7 @@ from cloudgpu.providers.aws.errors import CallContext, translated
 from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.shared.account import AccountPins, CloudAccount, translating
-from cloudgpu.providers.shared.calls import Answer, count, each
+from cloudgpu.providers.shared.calls import Answer, ask_each, count
 
 KIND = "aws"
 MAX_PARALLEL = 32  # regions asked side by side
@@ -229,7 +229,7 @@ class Aws(CloudAccount):
 
         Raises the first error when no region answered.
         """
-        return each(regions, ask, MAX_PARALLEL, patience=self.patience.read_s)
+        return ask_each(regions, ask, MAX_PARALLEL, patience=self.patience.read_s)
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""

@@ -116,7 +116,7 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             if left <= 0:
                 message = f"Azure is still at work on {action} at the deadline."
                 raise OperationPending(message, field="provider", next="Run the same again in a minute.")
-            waiting.on("it is at work on it")
+            waiting.report_progress("it is at work on it")
             azure.pause(min(delay, left))
 
     return Patient(timeout=POLL_S)

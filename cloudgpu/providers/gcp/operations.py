@@ -57,7 +57,7 @@ def waited(
     for pause in _pauses(gcp, until):
         if operation.get("status") == DONE:
             break
-        waiting.on(str(operation.get("status", "no status")))
+        waiting.report_progress(str(operation.get("status", "no status")))
         gcp.pause(pause)
         operation = _again(gcp, operation, project)
     if operation.get("status") != DONE:

@@ -1,7 +1,7 @@
-"""What of a lambda account is not as it should be, and the key to it; and SSH closed to all but some, when asked.
+"""What `doctor` finds in a Lambda account, where its API key is, and restricting SSH to named networks.
 
 Port 22 is open to the whole internet by the account's global rules (Lambda's documentation: so for every new account).
-A set of rules of a machine's own would only add to them, as far as is known. So the global rules are what is changed.
+A ruleset of a single machine would only add to them, as far as is known. So the global rules are changed.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from cloudgpu.providers.lambdalabs.client import Lambda
 from cloudgpu.providers.lambdalabs.options import KIND, read_key
 
 Rule = Mapping[str, Any]
-ANYBODY = "0.0.0.0/0"
-SSH, HIGHEST = 22, 65535
-OURS = "cloudgpu"  # how the descriptions of our rules begin
-NOT_THERE = "us-south-1"  # Lambda's documentation: the global rules do not count there
+ANY_SOURCE = "0.0.0.0/0"
+SSH, MAX_PORT = 22, 65535
+OUR_DESCRIPTION = "cloudgpu"  # how the description of each of our rules begins
+REGION_WITHOUT_GLOBAL_RULES = "us-south-1"  # Lambda's documentation: the global rules do not count there
 
 
 def login(lam: Lambda) -> Login:
-    """Return where the key is; it lasts until somebody deletes it. Raises AuthFailed for none."""
+    """Return where the API key is; it lasts until somebody deletes it. Raises AuthFailed where there is none."""
     return Login(f"the API key from {read_key(lam.options)[1]}", None, lasts=True)
 
 
 def findings(lam: Lambda) -> list[Finding]:
-    """Return what was looked at: the key, who may reach SSH, and what Lambda cannot do at all. Reads only."""
-    return [_account(lam), _firewall(lam), _ends()]
+    """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
+    return [_account_finding(lam), _firewall_finding(lam), _termination_finding()]
 
 
-def _account(lam: Lambda) -> Finding:
+def _account_finding(lam: Lambda) -> Finding:
     name = lam.identity().words
     return Finding("Lambda account", good=True, says=f"{name}, by the API key from {read_key(lam.options)[1]}")
 
 
-def _firewall(lam: Lambda) -> Finding:
+def _firewall_finding(lam: Lambda) -> Finding:
     what = "SSH at Lambda"
     try:
         rules = global_rules(lam)
     except CloudgpuError as error:
         return Finding(what, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
     if not any(_opens_ssh(one) for one in rules):
-        says = f"the account's global rules do not open port 22 to everybody (not so in {NOT_THERE})"
+        says = f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
         return Finding(what, good=True, says=says)
     says = "the account's global firewall rules open port 22 of every machine to the whole internet"
     return Finding(
@@ -55,7 +55,7 @@ def _firewall(lam: Lambda) -> Finding:
     )
 
 
-def _ends() -> Finding:
+def _termination_finding() -> Finding:
     says = "nothing at Lambda ends a machine by itself: a shutdown does not end billing, and there is no stop or timer"
     return Finding("ends at Lambda", None, says, "Run: cloudgpu cron install, on a computer that is always on")
 
@@ -71,40 +71,40 @@ def global_rules(lam: Lambda) -> list[Rule]:
 
 def ssh_sources(lam: Lambda) -> list[str]:
     """Return the networks from which the account's global rules open port 22."""
-    return sorted({str(one.get("source_network")) for one in global_rules(lam) if _is_for_ssh(one)})
+    return sorted({str(one.get("source_network")) for one in global_rules(lam) if _includes_ssh(one)})
 
 
-def narrow(lam: Lambda, cidrs: Sequence[str]) -> None:
-    """Open port 22 to these networks alone, in the account's global rules; every other rule stays. Idempotent."""
-    wanted = narrowed(global_rules(lam), cidrs)
+def restrict_ssh(lam: Lambda, cidrs: Sequence[str]) -> None:
+    """Open port 22 to these networks only, in the account's global rules; every other rule stays. Idempotent."""
+    wanted = restricted_rules(global_rules(lam), cidrs)
     lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": wanted}, again=True)
 
 
-def narrowed(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
-    """Return rules without those that open SSH, and with one for each network.
+def restricted_rules(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
+    """Return these rules, but with SSH open to these networks only.
 
-    One for more ports than SSH's stays without that: its ports below 22 and above.
+    A rule for more ports than 22 is replaced by rules for the ports below and above.
     """
-    kept = [part for one in rules for part in (_without_ssh(one) if _is_for_ssh(one) else (one,))]
+    others = [part for one in rules for part in (_without_ssh(one) if _includes_ssh(one) else (one,))]
     ours: list[Rule] = [
-        {"protocol": "tcp", "port_range": [SSH, SSH], "source_network": cidr, "description": f"{OURS}: SSH"}
+        {"protocol": "tcp", "port_range": [SSH, SSH], "source_network": cidr, "description": f"{OUR_DESCRIPTION}: SSH"}
         for cidr in cidrs
     ]
-    return [*kept, *ours]
+    return [*others, *ours]
 
 
 def _opens_ssh(rule: Rule) -> bool:
-    return rule.get("source_network") == ANYBODY and _is_for_ssh(rule)
+    return rule.get("source_network") == ANY_SOURCE and _includes_ssh(rule)
 
 
-def _is_for_ssh(rule: Rule) -> bool:
+def _includes_ssh(rule: Rule) -> bool:
     ports = rule.get("port_range")
     return rule.get("protocol") in ("tcp", "all") and (not ports or ports[0] <= SSH <= ports[-1])
 
 
 def _without_ssh(rule: Rule) -> list[Rule]:
-    """Return the rules for what a rule opens beside SSH."""
-    low, high = rule.get("port_range") or (1, HIGHEST)
+    """Return the rules that open what this rule opens, except SSH."""
+    low, high = rule.get("port_range") or (1, MAX_PORT)
     others = [] if rule["protocol"] == "tcp" else [{**rule, "protocol": one} for one in ("udp", "icmp")]
     for one in others:
         if one["protocol"] == "icmp":

@@ -1,9 +1,9 @@
-"""One lambda account: its client, its key, how the account is known, and what was sent from here.
+"""One Lambda account: its client, its API key, its identity, and which launches were sent from this home.
 
-An account has no number that its interface would say. It is known by an SSH key that the account itself keeps under
+Lambda's API tells no account number. The account is identified by an SSH key that the account itself keeps under
 the name `cloudgpu`: names are unique there, so that everybody who may use the account finds the same one. Its private
 half is thrown away at once; nobody can log in with it. A launch has to name an SSH key, and names this one. Launches
-and `init` put it there; until then the account is known by the key that this home would put there.
+and `init` put it there; until then the account is identified by the key that this home would put there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CLOUD = "Lambda Cloud"
 KEY_NAME = "cloudgpu"
 # Lambda's description: one request a second, a launch every 12 seconds.
 INTERVALS = {"*": 1.0, "launch": 12.0}
-WHOLE = ("list", "keys", "types")  # reads of all there is, of which none can say that it is not there
+LISTS = ("list", "keys", "types")  # actions that read a whole list: `not found` is no valid answer to them
 TOKEN_RULE = TokenRule(
     lifetime=timedelta(minutes=10),
     listing_proves_after=timedelta(minutes=10),
     source="Lambda knows no tokens: a call is sent once, and a replay only looks. That a listing shows a new machine "
     "within ten minutes is a belief: no page of Lambda's says how late it may be",
 )
-STOCK_S = 20.0  # an answer about types serves offers and prices that are asked one after the other
+CACHED_S = 20.0  # how long an answer about types, or that our SSH key is missing, is used again
 
 
 class Lambda(CloudAccount):
@@ -48,12 +48,12 @@ class Lambda(CloudAccount):
     def __init__(self, settings: ProviderSettings) -> None:
         super().__init__(settings)
         self.options = lambda_options(settings.account, settings.options)
-        self.sends = SendOnce(settings.home, settings.clock)
+        self.launch_records = SendOnce(settings.home, settings.clock)
         intervals = {} if urlsplit(self.options.base).hostname in LOOPBACK else INTERVALS
         api = CloudApi(CLOUD, KIND, self.options.base, self._login, self._refused, intervals)
         self.rest = RestClient(api, self.patience, settings.pause)
-        self._missed: datetime | None = None  # when the account was seen without our SSH key
-        self.paid: dict[str, Money] = {}  # what each machine costs an hour, as Lambda has told it with the machine
+        self._key_missing_at: datetime | None = None  # when the account was seen without our SSH key
+        self.machine_prices: dict[str, Money] = {}  # per hour, by machine id, as Lambda reported them with the machines
         self._types: tuple[datetime, Mapping[str, Any]] | None = None
 
     def _login(self) -> Mapping[str, str]:
@@ -64,26 +64,26 @@ class Lambda(CloudAccount):
         error.message = self.rest.redacted(error.message)
         error.args = (error.message,)
         if error.field == "credential" and error.next:
-            error.next = error.next.replace(KEY_VARIABLES[0], read_key(self.options)[1])  # where the refused one is
+            error.next = error.next.replace(KEY_VARIABLES[0], read_key(self.options)[1])  # where that key is set
         return error
 
     def get(self, path: str, action: str) -> Any:
-        """Return the `data` of an answer to a read. Raises as RestClient.call."""
+        """Return the `data` of the answer to a GET. Raises as RestClient.call."""
         try:
             return _data(self.rest.get(path, action=action), action)
         except InstanceNotFound as error:
-            if action in WHOLE:
+            if action in LISTS:
                 raise errors.unreadable(action) from error
             raise
 
     def change(self, method: str, path: str, action: str, body: object, *, again: bool = False) -> Any:
-        """Ask for a change and return its `data`; `again`: it may be sent twice. Raises as RestClient.call."""
+        """Request a change, return its `data`; `again`: it may be sent twice. Raises as RestClient.call."""
         return _data(self.rest.call(method, path, action=action, body=body, again=again).data, action)
 
     def types(self) -> Mapping[str, Any]:
         """Return the types of machines by name, each with its price and the regions that have some now."""
         now = self.clock()
-        if self._types is None or abs((now - self._types[0]).total_seconds()) > STOCK_S:
+        if self._types is None or abs((now - self._types[0]).total_seconds()) > CACHED_S:
             found = self.get("/instance-types", "types")
             if not isinstance(found, dict):
                 raise errors.unreadable("types")
@@ -98,44 +98,44 @@ class Lambda(CloudAccount):
         The latter is made here and stays here until then: a look changes nothing at Lambda. Raises AuthFailed,
         ProviderUnavailable.
         """
-        found = self._seen()
-        print_ = fingerprint(found or self._prepared())
-        words = f"the Lambda account with the SSH key {print_[:12]}"
-        return AccountIdentity("lambda account", print_, words if found else f"{words}, which is not there yet")
+        found = self._account_key()
+        digest = fingerprint(found or self._new_key())
+        words = f"the Lambda account with the SSH key {digest[:12]}"
+        return AccountIdentity("lambda account", digest, words if found else f"{words}, which is not there yet")
 
     def is_registered(self) -> bool:
         """Say whether the account keeps the SSH key by which it is known. Reads only."""
-        return self._seen() is not None
+        return self._account_key() is not None
 
     def register(self) -> AccountIdentity:
-        """Make sure that the account keeps that key, and return which account it is. Raises as `registered`."""
+        """Make sure that the account keeps that key, and return which account it is. Raises as `register_key`."""
         if not self.is_registered():
-            self.registered()
+            self.register_key()
         return self.identity()
 
-    def _seen(self) -> str | None:
-        """Return the SSH key that the account keeps for us, as it was once seen; None for none."""
-        ours, now = self._known(), self.clock()
+    def _account_key(self) -> str | None:
+        """Return the SSH key that the account keeps for us, from our file or else from Lambda; None for none."""
+        ours, now = self._saved_key(), self.clock()
         if ours is not None:
             return ours
-        if self._missed is not None and abs((now - self._missed).total_seconds()) <= STOCK_S:
+        if self._key_missing_at is not None and abs((now - self._key_missing_at).total_seconds()) <= CACHED_S:
             return None
-        theirs = self._registered_key()
-        self._missed = now if theirs is None else None
-        return None if theirs is None else self._keep(theirs)
+        theirs = self._fetch_key()
+        self._key_missing_at = now if theirs is None else None
+        return None if theirs is None else self._save_key(theirs)
 
-    def registered(self) -> str:
+    def register_key(self) -> str:
         """Make sure that the account keeps the SSH key by which it is known; return it as an OpenSSH line.
 
         Raises InvalidRequest where another one stands in its place.
         """
-        ours = self._known()
-        theirs = self._registered_key()
+        ours = self._saved_key()
+        theirs = self._fetch_key()
         if theirs is None:
-            wanted = ours or self._prepared()
+            wanted = ours or self._new_key()
             with suppress(InvalidRequest, InstanceNotFound):  # somebody else was faster: names are unique
                 self.change("POST", "/ssh-keys", "add-key", {"name": KEY_NAME, "public_key": wanted})
-            theirs = self._registered_key()
+            theirs = self._fetch_key()
         if theirs is None:
             raise ProviderUnavailable(
                 f"{CLOUD} does not show the SSH key {KEY_NAME} that was put there.", field="account"
@@ -147,46 +147,46 @@ class Lambda(CloudAccount):
                 value=self.account,
                 next="Delete it at cloud.lambda.ai/ssh-keys, and run this again: the former one is put back.",
             )
-        return ours or self._keep(theirs)
+        return ours or self._save_key(theirs)
 
-    def _registered_key(self) -> str | None:
+    def _fetch_key(self) -> str | None:
         found = self.get("/ssh-keys", "keys")
         if not isinstance(found, list):
             raise errors.unreadable("keys")
         return next((str(one.get("public_key", "")) for one in found if one.get("name") == KEY_NAME), None)
 
     @property
-    def _file(self) -> Path:
+    def _key_file(self) -> Path:
         """Where the account's SSH key is kept here: another API key may be one of another account."""
         name = sha256(f"{self.options.base} {read_key(self.options)[0]}".encode()).hexdigest()[:32]
         return self.home / f"account-{name}.pub"
 
-    def _known(self) -> str | None:
-        return _line_of(self._file)
+    def _saved_key(self) -> str | None:
+        return _read_line(self._key_file)
 
-    def _keep(self, line: str) -> str:
-        write_file(self._file, line)
-        self._file.with_suffix(".new").unlink(missing_ok=True)
+    def _save_key(self, line: str) -> str:
+        write_file(self._key_file, line)
+        self._key_file.with_suffix(".new").unlink(missing_ok=True)
         return line
 
-    def _prepared(self) -> str:
+    def _new_key(self) -> str:
         """Return the SSH key that is put there where there is none: the same at each call from this home."""
-        file = self._file.with_suffix(".new")
+        file = self._key_file.with_suffix(".new")
         fresh = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        if not (found := _line_of(file)):
+        if not (found := _read_line(file)):
             found = _new_public_key()
             write_file(fresh, found)
             try:
                 file.hardlink_to(fresh)
             except FileExistsError:  # somebody else was faster
-                found = _line_of(file) or found
+                found = _read_line(file) or found
             except OSError:  # a file system without links
                 fresh.replace(file)
             fresh.unlink(missing_ok=True)
         return found
 
 
-def _line_of(file: Path) -> str | None:
+def _read_line(file: Path) -> str | None:
     try:
         return file.read_text(encoding="ascii").strip() or None
     except FileNotFoundError:
@@ -203,8 +203,8 @@ def _new_public_key() -> str:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    forms = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    return Ed25519PrivateKey.generate().public_key().public_bytes(*forms).decode()
+    formats = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    return Ed25519PrivateKey.generate().public_key().public_bytes(*formats).decode()
 
 
 def _data(answer: Any, action: str) -> Any:

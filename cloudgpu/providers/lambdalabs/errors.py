@@ -18,10 +18,10 @@ from cloudgpu.errors import (
 from cloudgpu.providers.rest.client import Answer
 from cloudgpu.providers.shared.errors import RETRY_LATER, UNKNOWN, Meaning, meanings, refusal, shorten
 
-NO_SUCH = "global/object-does-not-exist"
-_KEYS = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
+NOT_FOUND = "global/object-does-not-exist"
+_NEW_KEY = "Make another key at cloud.lambda.ai/api-keys, and put it into LAMBDA_API_KEY."
 MEANINGS = meanings(
-    ("global/invalid-api-key", Meaning(AuthFailed, "credential", _KEYS)),
+    ("global/invalid-api-key", Meaning(AuthFailed, "credential", _NEW_KEY)),
     (
         "global/account-inactive",
         Meaning(AuthFailed, "credential", "Look at cloud.lambda.ai: the account lacks a payment, or was closed."),
@@ -34,7 +34,7 @@ MEANINGS = meanings(
         "global/quota-exceeded",
         Meaning(QuotaExceeded, "quota", "Ask Lambda's support for more, or end a machine: no page raises it."),
     ),
-    (NO_SUCH, Meaning(InstanceNotFound, "id")),
+    (NOT_FOUND, Meaning(InstanceNotFound, "id")),
     no_capacity="instance-operations/launch/insufficient-capacity",
     throttled="global/too-many-requests",
     down="global/internal-error provider/internal-unavailable",
@@ -45,25 +45,25 @@ MEANINGS = meanings(
     },
     remedies={"request": "Report it: cloudgpu sent what Lambda does not take."},
 )
-_BY_STATUS = {401: Meaning(AuthFailed, "credential", _KEYS)}  # where no code is: any other page may be of a proxy
-_SERVERS = 500  # the first status that is the server's own fault
+_BY_STATUS = {401: Meaning(AuthFailed, "credential", _NEW_KEY)}  # without a code: other pages may be a proxy's
+_SERVER_ERROR = 500  # the first HTTP status of a server's error
 
 
 def code_of(data: Any) -> str:
-    """Return the code of an answer that is an error; empty for one that is none of Lambda's."""
+    """Return the `error.code` of an answer; empty where it has none."""
     error = data.get("error") if isinstance(data, dict) else None
     return str(error.get("code") or "") if isinstance(error, dict) else ""
 
 
 def refused(answer: Answer) -> CloudgpuError:
-    """Return the error that an answer of 400 or more is.
+    """Return the error for an answer of 400 or more.
 
-    One without a code, or with one that nobody mapped, proves neither that a machine is gone nor that none was made.
+    An answer without a code, or with one that is not mapped, does not prove that a machine is gone or was not made.
     """
     code = code_of(answer.data)
     text = answer.data["error"].get("message") if code else None
     sentence = f"Lambda Cloud says: {shorten(str(text or code or f'status {answer.status}'))}."
-    if answer.status >= _SERVERS or code.startswith("provider/"):
+    if answer.status >= _SERVER_ERROR or code.startswith("provider/"):
         return refusal(RETRY_LATER, sentence, value=code or None, region="")
     meaning = MEANINGS.get(code) or (UNKNOWN if code else _BY_STATUS.get(answer.status, UNKNOWN))
     return refusal(meaning, sentence, value=code or None, region="", headers=answer.headers)
@@ -75,7 +75,7 @@ def unreadable(what: str) -> ProviderUnavailable:
     return ProviderUnavailable(message, field="provider", value="lambda", next="Try again in a minute.")
 
 
-def no_id(id: str) -> InvalidRequest:  # noqa: A002
+def invalid_id(id: str) -> InvalidRequest:  # noqa: A002
     """Return the error for what cannot be the id of a machine."""
     message = f"{id!r} is not the id of a machine at Lambda Cloud."
     return InvalidRequest(message, field="id", value=id, next="cloudgpu ls shows the machines.")

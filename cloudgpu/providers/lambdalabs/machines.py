@@ -1,7 +1,7 @@
-"""Machines at Lambda: sent once, looked at, ended, priced. What an answer says of one becomes an `Instance`.
+"""Machines at Lambda: launch, get, list, terminate, prices. An answer about a machine becomes an `Instance`.
 
-Nothing here can be asked twice without harm but a look and an end: Lambda knows no token. So a launch is looked for
-before and after it is sent, and one whose answer was lost is settled by the listing.
+Lambda knows no idempotency tokens: only reads and terminations may be sent twice. So the machine of a launch is looked
+for before and after the call is sent, and a launch whose answer was lost is settled by the listing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.shared.account import write_file
 
 Raw = Mapping[str, Any]
-MAX_BYTES = 1 << 20  # of user data
-LONGEST_NAME = 64
+MAX_USER_DATA_BYTES = 1 << 20
+MAX_NAME_LENGTH = 64
 TAG_PREFIX = "cloudgpu-"
-OWN_SOURCE = "Lambda Cloud's own word of this machine"
+MACHINE_SOURCE = "Lambda Cloud's own word of this machine"
 _ID = re.compile(r"[0-9A-Za-z_-]{8,64}")
 _STATES = {
     "booting": State.PENDING,
@@ -41,7 +41,8 @@ _STATES = {
     "terminated": State.TERMINATED,
     "preempted": State.TERMINATED,
 }
-_FREE = ("terminated", "preempted")  # `booting` is about to cost (`from_running` in core.billing.rules)
+# `booting` is not free: it is billed once it runs (`from_running` in core.billing.rules).
+_NOT_BILLED = ("terminated", "preempted")
 
 
 def launch(lam: Lambda, attempt: Attempt) -> Instance:
@@ -50,74 +51,74 @@ def launch(lam: Lambda, attempt: Attempt) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made; LaunchUncertain or
     another ProviderUnavailable when that is not known.
     """
-    body = _body(lam, attempt)  # a fault in it is said before anything is asked
-    with lam.sends.alone(attempt):
-        found = _made(lam, attempt)
+    body = _body(lam, attempt)  # its errors are raised before anything is sent
+    with lam.launch_records.exclusive(attempt):
+        found = _find_machine(lam, attempt)
         if found is not None:
             return found
-        if lam.sends.sent_at(attempt.token) is None:
-            lam.registered()
-        if not lam.sends.may_send(attempt):
+        if lam.launch_records.sent_at(attempt.token) is None:
+            lam.register_key()
+        if not lam.launch_records.claim_send(attempt):
             raise not_known_yet(CLOUD, attempt)
-        return _sent(lam, attempt, body)
+        return _send_launch(lam, attempt, body)
 
 
-def _sent(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
+def _send_launch(lam: Lambda, attempt: Attempt, body: Raw) -> Instance:
     try:
         answer = lam.change("POST", "/instance-operations/launch", "launch", body)
         ids = answer.get("instance_ids") if isinstance(answer, dict) else None
         if not isinstance(ids, list) or len(ids) != 1 or not _ID.fullmatch(str(ids[0])):
             raise errors.unreadable("launch")
     except (NotSent, RateLimited):
-        lam.sends.refused(attempt)
+        lam.launch_records.record_refusal(attempt)
         raise
     except InstanceNotFound as error:  # a type, a region or the SSH key
-        lam.sends.refused(attempt)
+        lam.launch_records.record_refusal(attempt)
         raise InvalidRequest(error.message, field="offer", value=attempt.offer.available.instance_type) from error
     except ProviderUnavailable as error:
         return _find_launched(lam, attempt, error)
     except CloudgpuError:
-        lam.sends.refused(attempt)
+        lam.launch_records.record_refusal(attempt)
         raise
-    lam.sends.answered(attempt, str(ids[0]))
-    return _begun(attempt, str(ids[0]))
+    lam.launch_records.record_machine(attempt, str(ids[0]))
+    return _pending(attempt, str(ids[0]))
 
 
-def _find_launched(lam: Lambda, attempt: Attempt, why: CloudgpuError) -> Instance:
+def _find_launched(lam: Lambda, attempt: Attempt, no_answer: CloudgpuError) -> Instance:
     """Return the machine of a call that was not answered; raise LaunchUncertain while nothing shows it.
 
-    A look that is refused does not say that the call made nothing.
+    An error of the look does not say that the call made nothing.
     """
     try:
-        found = _made(lam, attempt)
+        found = _find_machine(lam, attempt)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
-        raise not_known_yet(CLOUD, attempt, error) from why
+        raise not_known_yet(CLOUD, attempt, error) from no_answer
     if found is None:
-        raise not_known_yet(CLOUD, attempt) from why
+        raise not_known_yet(CLOUD, attempt) from no_answer
     return found
 
 
-def _made(lam: Lambda, attempt: Attempt) -> Instance | None:
-    """Return the machine that was made for this attempt, where Lambda shows it; whether it came is not asked here."""
-    known = lam.sends.made(attempt.token)
-    if known:
+def _find_machine(lam: Lambda, attempt: Attempt) -> Instance | None:
+    """Return the machine of this attempt: as Lambda shows it, or as pending while it may be too new to be shown."""
+    machine_id = lam.launch_records.machine_id(attempt.token)
+    if machine_id:
         try:
-            return get(lam, known)
+            return get(lam, machine_id)
         except InstanceNotFound:  # not shown yet, or gone
-            return _begun(attempt, known) if _is_new(lam, attempt) else None
+            return _pending(attempt, machine_id) if _is_new(lam, attempt) else None
     return next((one for one in listed(lam).instances if one.tags.get(TAG_ID) == attempt.machine), None)
 
 
 def _is_new(lam: Lambda, attempt: Attempt) -> bool:
     """Say whether a machine that was made may not be shown yet."""
-    sent = lam.sends.sent_at(attempt.token)
+    sent = lam.launch_records.sent_at(attempt.token)
     return sent is not None and lam.clock() - sent < TOKEN_RULE.listing_proves_after
 
 
-def _begun(attempt: Attempt, id: str) -> Instance:  # noqa: A002
-    """Return a machine of which Lambda has said its id alone."""
+def _pending(attempt: Attempt, id: str) -> Instance:  # noqa: A002
+    """Return a machine of which only its id is known yet."""
     item = attempt.offer.available
     return Instance(
         provider=KIND,
@@ -136,26 +137,26 @@ def _begun(attempt: Attempt, id: str) -> Instance:  # noqa: A002
 
 def _body(lam: Lambda, attempt: Attempt) -> Raw:
     item = attempt.offer.available
-    given = user_data(attempt, BootOptions(cloud="lambda", ssh_port=lam.options.ssh_port))
-    if len(given) > MAX_BYTES:
-        raise too_large(attempt, len(given), MAX_BYTES, CLOUD)
+    user_data_text = user_data(attempt, BootOptions(cloud="lambda", ssh_port=lam.options.ssh_port))
+    if len(user_data_text) > MAX_USER_DATA_BYTES:
+        raise too_large(attempt, len(user_data_text), MAX_USER_DATA_BYTES, CLOUD)
     return {
         "region_name": item.region,
         "instance_type_name": item.instance_type,
         "ssh_key_names": [KEY_NAME],
-        "name": attempt.request.name[:LONGEST_NAME],
+        "name": attempt.request.name[:MAX_NAME_LENGTH],
         "tags": [{"key": key, "value": value} for key, value in sorted(attempt.tags.items())],
-        "user_data": given,
+        "user_data": user_data_text,
     }
 
 
 def get(lam: Lambda, id: str) -> Instance:  # noqa: A002
     """Return a machine now; raise InstanceNotFound when Lambda has none."""
-    _check(id)
+    _check_id(id)
     try:
         return _instance(lam, lam.get(f"/instances/{id}", "get"))
     except InstanceNotFound as error:
-        ended = _ended(lam, id)
+        ended = _terminated_here(lam, id)
         if ended is not None and all(one.id != id for one in listed(lam).instances):
             return ended
         raise InstanceNotFound(f"{CLOUD} has no machine {id}.", field="id", value=id) from error
@@ -173,10 +174,10 @@ def listed(lam: Lambda) -> Listing:
 def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
     """Ask to end a machine; its disk goes with it. What is not there is ended already.
 
-    That Lambda has said which machine it ends is kept: once neither `get` nor a listing knows that one any more, it
-    has ended, however young it was. Without that word, `not found` may be a machine that is not shown yet.
+    Lambda's confirmation is saved to a file: once neither `get` nor a listing shows that machine any more, it has
+    ended, however new it was. Without it, `not found` may mean a machine that is not shown yet.
     """
-    _check(id)
+    _check_id(id)
     body = {"instance_ids": [id]}
     try:
         answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, again=True)
@@ -185,43 +186,43 @@ def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
     found = answer.get("terminated_instances") if isinstance(answer, dict) else None
     for one in found if isinstance(found, list) else ():
         if isinstance(one, dict) and one.get("id") == id:
-            kept = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
-            with suppress(OSError):  # without it the proof comes later
-                write_file(lam.home / "ended" / id, json.dumps(kept))
+            confirmed = {key: one.get(key) for key in ("id", "region", "instance_type", "tags")}
+            with suppress(OSError):  # without the file the end is proved later
+                write_file(lam.home / "ended" / id, json.dumps(confirmed))
 
 
-def _ended(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
-    """Return a machine of which Lambda said here that it ends it; None for any other."""
+def _terminated_here(lam: Lambda, id: str) -> Instance | None:  # noqa: A002
+    """Return a machine whose termination Lambda confirmed to this home; None for any other."""
     try:
-        kept = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
+        confirmed = json.loads((lam.home / "ended" / id).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return _instance(lam, {**kept, "status": "terminated"})
+    return _instance(lam, {**confirmed, "status": "terminated"})
 
 
-def _check(id: str) -> None:  # noqa: A002
+def _check_id(id: str) -> None:  # noqa: A002
     """Raise InvalidRequest for what cannot be an id: it becomes a part of a path."""
     if not _ID.fullmatch(id):
-        raise errors.no_id(id)
+        raise errors.invalid_id(id)
 
 
 def _instance(lam: Lambda, raw: Raw) -> Instance:
-    """Return a machine as Lambda reports it, with our tags alone. It says no time of a machine."""
+    """Return a machine as Lambda reports it, with our tags alone. Lambda tells no times."""
     status = str(raw.get("status", "")) if isinstance(raw, dict) else ""
     if not status or not _ID.fullmatch(str(raw.get("id", ""))):
         raise errors.unreadable("a machine")
     shape = raw.get("instance_type") or {}
     region = str((raw.get("region") or {}).get("name", ""))
     tags = {str(one.get("key")): str(one.get("value")) for one in raw.get("tags") or ()}
-    state, costs = _STATES.get(status, State.UNKNOWN), per_hour(shape)
-    if costs is not None:
-        lam.paid[str(raw["id"])] = costs
+    state, price = _STATES.get(status, State.UNKNOWN), per_hour(shape)
+    if price is not None:
+        lam.machine_prices[str(raw["id"])] = price
     return Instance(
         provider=KIND,
         account=lam.account,
         id=str(raw["id"]),
         state=state,
-        billed=status not in _FREE,
+        billed=status not in _NOT_BILLED,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
         region=region,
         zone=region,
@@ -230,7 +231,7 @@ def _instance(lam: Lambda, raw: Raw) -> Instance:
         address=_address(lam, raw) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(shape),
         reason="interrupted" if status == "preempted" else None,
-        per_hour=costs,
+        per_hour=price,
     )
 
 
@@ -240,21 +241,23 @@ def _address(lam: Lambda, raw: Raw) -> Address | None:
 
 
 def prices(lam: Lambda, offers: Sequence[Available]) -> list[Price | None]:
-    """Return one price per item, in order: of a machine its own, of an offer that of its type, the same in all regions.
+    """Return one price per item, in order: a machine's own, or that of an offer's type, the same in all regions.
 
-    One call for the machines that were not looked at yet, and one for the types where they are asked for.
+    One call where a machine's price is not known yet, and one for the types where an offer needs them.
     """
-    if any(item.machine is not None and item.machine not in lam.paid for item in offers):
+    if any(item.machine is not None and item.machine not in lam.machine_prices for item in offers):
         listed(lam)
     return [_price(lam, item) for item in offers]
 
 
 def _price(lam: Lambda, item: Available) -> Price | None:
-    own = lam.paid.get(item.machine or "")
-    costs, source = (own, OWN_SOURCE) if own is not None else (_of_type(lam, item.instance_type), SOURCE)
-    return None if costs is None else Price(costs, source, lam.clock(), Basis.ASKED)
+    machine_price = lam.machine_prices.get(item.machine or "")
+    if machine_price is not None:
+        return Price(machine_price, MACHINE_SOURCE, lam.clock(), Basis.ASKED)
+    type_price = _type_price(lam, item.instance_type)
+    return None if type_price is None else Price(type_price, SOURCE, lam.clock(), Basis.ASKED)
 
 
-def _of_type(lam: Lambda, name: str) -> Money | None:
+def _type_price(lam: Lambda, name: str) -> Money | None:
     found = lam.types().get(name) or {}
     return per_hour(found.get("instance_type") or {})

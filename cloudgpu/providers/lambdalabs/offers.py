@@ -1,4 +1,4 @@
-"""What Lambda offers now: one answer has types, prices and the regions that have some; and what its GPUs are called."""
+"""What Lambda offers now: types, prices and regions from one answer, and its GPUs' names in the catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REGIONS = (
     "asia-northeast-1 asia-northeast-2 asia-south-1 australia-east-1 europe-central-1 me-west-1 us-east-1 us-east-2 "
     "us-east-3 us-midwest-1 us-midwest-2 us-south-1 us-south-2 us-south-3 us-west-1 us-west-2 us-west-3"
 ).split()
-STOP = "Lambda has no stop: a machine runs and costs until it is ended, and its disk goes with it"
+STOP_EFFECT = "Lambda has no stop: a machine runs and costs until it is ended, and its disk goes with it"
 _GPU = re.compile(r"(?:(\d+)x )?(?:NVIDIA )?(?:Tesla |Quadro )?(?P<name>[A-Z]+ ?[A-Z]*\d+\w*)(?: \((?P<more>[^)]*)\))?")
 _GB = re.compile(r"(\d+) ?GB")
 
@@ -51,7 +51,7 @@ def _items(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
             vcpus=specs.get("vcpus"),
             memory_gib=specs.get("memory_gib"),
             stoppable=False,
-            stop_effect=STOP,
+            stop_effect=STOP_EFFECT,
             parkable=False,
         )
         for region in regions
@@ -60,7 +60,7 @@ def _items(lam: Lambda, name: str, raw: Mapping[str, Any]) -> list[Available]:
 
 
 def per_hour(shape: Mapping[str, Any]) -> Money | None:
-    """Return the price of a type, or of the type of a machine, as Lambda tells it; None where it does not."""
+    """Return the hourly price of a type, as Lambda reports it; None where it does not."""
     cents = shape.get("price_cents_per_hour")
     if not isinstance(cents, int) or isinstance(cents, bool) or cents <= 0:
         return None
@@ -94,16 +94,16 @@ def accelerators(shape: Mapping[str, Any]) -> tuple[Accelerator, ...]:
     found = _GPU.search(words)
     if not isinstance(count, int) or count < 1 or found is None:
         return ()
-    more = found["more"] or ""
-    memory = _GB.search(more)
+    details = found["more"] or ""
+    memory = _GB.search(details)
     size = int(memory[1]) if memory else None
-    return (Accelerator(gpu_name(found["name"], size, more), count, size),)
+    return (Accelerator(gpu_name(found["name"], size, details), count, size),)
 
 
-def gpu_name(name: str, memory_gb: int | None, more: str) -> str:
-    """Return a GPU's name in the catalogue: those of which there are several kinds bear their memory or their bus."""
+def gpu_name(name: str, memory_gb: int | None, details: str) -> str:
+    """Return a GPU's name in the catalogue; where there are variants, with its memory or bus."""
     plain = name.replace(" ", "").removeprefix("NVIDIA")
-    pcie = "PCIe" in more
+    pcie = "PCIe" in details
     if plain == "A100":
         return f"A100-{memory_gb or 40}GB" + ("-PCIe" if pcie and memory_gb == 80 else "")  # noqa: PLR2004
     if plain == "V100":

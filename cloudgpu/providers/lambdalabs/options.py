@@ -1,4 +1,4 @@
-"""The table of a lambda account in config.toml, and where the key to the account is: named there, never in it."""
+"""The table of a lambda account in config.toml, and where its API key is: the table names the place, never the key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDPOINT_VARIABLE = "CLOUDGPU_LAMBDA_ENDPOINT"
 # Lambda's SDK has none of its own: these are what public clients read, and the file is SkyPilot's.
 KEY_VARIABLES = ("LAMBDA_API_KEY", "LAMBDA_CLOUD_API_TOKEN")
 KEY_FILE = "~/.lambda_cloud/lambda_keys"
-LARGEST = 1 << 16  # bytes of a file with a key
+MAX_KEY_FILE_BYTES = 1 << 16
 REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d{1,2}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?[A-Za-z_]+\s*[=:]\s*")
@@ -46,7 +46,7 @@ class LambdaOptions:
 
     @property
     def base(self) -> str:
-        """The address before each path."""
+        """The URL that each path is appended to."""
         return self.endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
 
 
@@ -60,52 +60,53 @@ def lambda_options(account: str, table: Mapping[str, Any]) -> LambdaOptions:
 
 
 def read_key(options: LambdaOptions) -> tuple[str, str]:
-    """Return the key to the account, and where it is in words. The words are no secret.
+    """Return the API key, and where it is, in words that hold no secret.
 
     Raises AuthFailed where there is none, or where it cannot be one.
     """
-    found, where = _found(options)
-    key = _ASSIGNED.sub("", found.strip(), count=1).strip().strip("\"'")
+    text_with_key, where = _find_key(options)
+    key = _ASSIGNED.sub("", text_with_key.strip(), count=1).strip().strip("\"'")
     if _KEY.fullmatch(key):
         return key, where
     message = f"{where} holds no API key of Lambda: it has to be one word of at least 16 characters."
     raise AuthFailed(message, field="credential", value=where, next="Make a key at cloud.lambda.ai/api-keys.")
 
 
-def _found(options: LambdaOptions) -> tuple[str, str]:
+def _find_key(options: LambdaOptions) -> tuple[str, str]:
     if options.key_variable:
         value = os.environ.get(options.key_variable, "")
         if value:
             return value, options.key_variable
-        raise _none(f"{options.key_variable}, which the account names, is not set.")
+        raise _no_key_error(f"{options.key_variable}, which the account names, is not set.")
     if options.key_file:
-        return _line(Path(options.key_file).expanduser()), options.key_file
+        return _key_line(Path(options.key_file).expanduser()), options.key_file
     for name in KEY_VARIABLES:
         if os.environ.get(name):
             return os.environ[name], name
     file = Path(KEY_FILE).expanduser()
     if file.exists():
-        return _line(file), KEY_FILE
-    raise _none("No API key of Lambda was found.")
+        return _key_line(file), KEY_FILE
+    raise _no_key_error("No API key of Lambda was found.")
 
 
-def _line(file: Path) -> str:
+def _key_line(file: Path) -> str:
     """Return the line of a file that holds the key: `api_key = KEY`, or the key alone."""
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
-            lines = [line for line in opened.read(LARGEST).splitlines() if line.strip() and line.strip()[0] not in "#["]
+            text_lines = opened.read(MAX_KEY_FILE_BYTES).splitlines()
     except OSError as error:
-        raise _none(f"{file} cannot be read: {error.strerror}.") from error
-    named = [line for line in lines if _ASSIGNED.match(line) and "key" in line.partition("=")[0].lower()]
-    return next(iter([*named, *lines]), "")
+        raise _no_key_error(f"{file} cannot be read: {error.strerror}.") from error
+    lines = [line for line in text_lines if line.strip() and line.strip()[0] not in "#["]
+    key_lines = [line for line in lines if _ASSIGNED.match(line) and "key" in line.partition("=")[0].lower()]
+    return next(iter([*key_lines, *lines]), "")
 
 
-def _none(message: str) -> AuthFailed:
+def _no_key_error(message: str) -> AuthFailed:
     remedy = f"Set {KEY_VARIABLES[0]}, or name a file: [accounts.NAME] key_file = ... in config.toml."
     return AuthFailed(message, field="credential", value=None, next=remedy)
 
 
-def _secretless(account: str, key: str, value: object) -> str:
+def _variable_name(account: str, key: str, value: object) -> str:
     """Read a variable's name; what looks like a key itself is refused without being shown."""
     if isinstance(value, str) and _VARIABLE.fullmatch(value) and not value.startswith("secret_"):
         return value
@@ -135,7 +136,7 @@ _READERS = {
     "regions": several(_region, "regions", "us-east-1"),
     "exclude_regions": several(_region, "regions", "us-east-1"),
     "key_file": _path,
-    "key_variable": _secretless,
+    "key_variable": _variable_name,
     "endpoint": _address,
     "ssh_port": port,
 }

@@ -1,4 +1,4 @@
-"""The lambda provider: GPU machines of Lambda Cloud. Each method is one line into the module that does it."""
+"""The lambda provider: GPU machines of Lambda Cloud. Each method calls the module that does the work."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class LambdaProvider:
 
     @property
     def guards(self) -> Safeguards:
-        """Passes from outside alone: its agent can be asked, and ends nothing that costs."""
+        """Only reaper runs end its machines: the agent there reports activity, and cannot end the billing."""
         return Safeguards(Agent.TELLS)
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
-        """Return the account, by the SSH key that it keeps under our name, or would keep. Reads only."""
+        """Return the account, identified by its SSH key `cloudgpu` or the one to be put there. Reads only."""
         return self._lambda.identity()
 
     def is_registered(self) -> bool:
@@ -100,8 +100,8 @@ class LambdaProvider:
 
     def narrow_ssh(self, cidrs: Sequence[str]) -> None:
         """Open port 22 to these networks alone, by the account's global rules; every other rule stays."""
-        account.narrow(self._lambda, cidrs)
+        account.restrict_ssh(self._lambda, cidrs)
 
     def findings(self, region: str | None = None) -> Sequence[Finding]:  # noqa: ARG002  (the rules are the account's)
-        """Return what was looked at in the account: who may reach SSH, and what ends a machine."""
+        """Return the findings about the account: who may reach SSH, and what ends a machine."""
         return account.findings(self._lambda)

@@ -1,8 +1,7 @@
 """A client for clouds that speak JSON over HTTPS and have no SDK that can be trusted with a launch.
 
-A call is sent again only where that cannot do anything twice: a read, or a change that says the same when it is
-repeated. A launch is sent once: what became of it is found out by looking. A redirect is never followed, so that the
-key goes nowhere else.
+A call is sent again only where that cannot do anything twice: a read, or an idempotent change. A launch is sent once:
+what became of it is found out by listing machines. A redirect is never followed, so that the key goes nowhere else.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
 
 READS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-MOVED, TOO_MANY, FAULTY, LARGEST = 300, 429, 500, 64 * 2**20  # HTTP statuses; bytes of an answer
+REDIRECT, TOO_MANY_REQUESTS, SERVER_ERROR = 300, 429, 500  # HTTP statuses
+MAX_ANSWER_BYTES = 64 * 2**20
 LONGEST_WAIT_S = 86_400.0
 PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before a call is sent again, the last one from then on
-_SHOWN = 300  # characters of what a cloud says
+_MAX_SHOWN = 300  # characters of what a cloud says
 
 
 class NotSent(ProviderUnavailable):
@@ -48,11 +48,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloudApi:
-    """Where a cloud is spoken to, and in which words.
+    """A cloud's REST API: its address, its login, its errors and its limits.
 
     `cloud` is its name for people, `kind` that of its provider, `base` the address before each path. `login` returns
-    the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error that an
-    answer of 400 or more is. `intervals` are the least seconds between two calls of one action, where the cloud asks
+    the headers that carry the key, and raises AuthFailed where there is none. `refused` returns the error for an
+    answer of 400 or more. `intervals` are the least seconds between two calls of one action, where the cloud asks
     for that; those of "*" between any two calls.
     """
 
@@ -65,14 +65,14 @@ class CloudApi:
 
 
 class RestClient:
-    """One account's calls. `pause` waits so many seconds; `patience` is what a call has in all."""
+    """Sends one account's calls. `pause` waits that many seconds; `patience` limits how long a call may take in all."""
 
     def __init__(self, api: CloudApi, patience: Patience, pause: Callable[[float], None] = time.sleep) -> None:
         self.api, self.patience, self.pause = api, patience, pause
         self._pool: urllib3.PoolManager | None = None
-        self._next: dict[str, float] = {}  # by action: when it may be sent again
-        self._turns = threading.Lock()
-        _check(api)
+        self._next_turn: dict[str, float] = {}  # by action: the earliest time of its next call (monotonic)
+        self._turn_lock = threading.Lock()
+        _check_https(api)
 
     def call(
         self,
@@ -84,36 +84,36 @@ class RestClient:
         body: object = None,
         again: bool | None = None,
     ) -> Answer:
-        """Send a call and return its answer, which is one below 300.
+        """Send a call and return its answer, whose status is below 300.
 
-        `action` is its name for the metrics and the intervals. `again`: it may be sent again where no answer, or one
-        that says nothing, came; None: where it is a read. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
+        `action` is its name for the metrics and the intervals. `again`: it may be sent again after no answer, 429, or a
+        server error; None: only a read may. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
         what `CloudApi.refused` returns.
         """
-        read = method in READS
-        repeats = read if again is None else again
-        if read:
+        is_read = method in READS
+        may_repeat = is_read if again is None else again
+        if is_read:
             self.patience.raise_if_silent(action, self.api.cloud)
         begun, tries = self.patience.now(), 0
-        fault: CloudgpuError
+        error: CloudgpuError
         while True:
-            begun += self._let(action)  # a turn that is waited for is no silence
+            begun += self._wait_for_turn(action)  # waiting for a turn does not count as the cloud's silence
             try:
-                answer = self._once(method, path, action, query, body, begun)
-            except ProviderUnavailable as error:
-                wait, fault = PAUSES_S[min(tries, len(PAUSES_S) - 1)], error
+                answer = self._send(method, path, action, query, body, begun)
+            except ProviderUnavailable as failed:
+                wait, error = PAUSES_S[min(tries, len(PAUSES_S) - 1)], failed
             else:
-                if answer.status < TOO_MANY or TOO_MANY < answer.status < FAULTY:
+                if answer.status < TOO_MANY_REQUESTS or TOO_MANY_REQUESTS < answer.status < SERVER_ERROR:
                     self.patience.record_answer(action, self.api.cloud)
                     if answer.status >= 400:  # noqa: PLR2004  (RFC 9110, 15.5)
                         raise self.api.refused(answer)
-                    if answer.status >= MOVED:
-                        raise _moved(answer, action, self.api)
+                    if answer.status >= REDIRECT:
+                        raise _redirect_error(answer, action, self.api)
                     return answer
-                wait, fault = self._wait(answer, tries), self._fault(answer)
+                wait, error = self._seconds_before_retry(answer, tries), self._error_for(answer)
             tries += 1
-            if not repeats or self.patience.seconds_left(begun, read=read) < wait + self.patience.connect_s:
-                raise fault
+            if not may_repeat or self.patience.seconds_left(begun, read=is_read) < wait + self.patience.connect_s:
+                raise error
             beat(wait)
             self.pause(wait)
 
@@ -127,7 +127,7 @@ class RestClient:
         """Yield the lines of an answer that need not end, for so many seconds at most. Raises as `call`."""
         import urllib3
 
-        self._let(action)
+        self._wait_for_turn(action)
         count(self.api.kind, action)
         end = self.patience.now() + seconds
         headers = {"Accept": "text/event-stream", **self.api.login()}
@@ -138,7 +138,7 @@ class RestClient:
             )
             with closing(reply):
                 if reply.status >= 400:  # noqa: PLR2004
-                    raise self._fault(_answer(reply, self.api.cloud))
+                    raise self._error_for(_answer(reply, self.api.cloud))
                 for line in _lines(reply):
                     yield line
                     if self.patience.now() >= end:
@@ -146,16 +146,16 @@ class RestClient:
         except urllib3.exceptions.ReadTimeoutError:
             return
         except urllib3.exceptions.HTTPError as error:
-            raise self._unanswered(error, action, seconds) from error
+            raise self._transport_error(error, action, seconds) from error
 
     def redacted(self, text: str) -> str:
         """Return a text of the cloud without the key, in a length that can be shown."""
         for value in self.api.login().values():
             for secret in filter(None, (value, value.rpartition(" ")[2])):
                 text = text.replace(secret, "...")
-        return " ".join(text.split())[:_SHOWN]
+        return " ".join(text.split())[:_MAX_SHOWN]
 
-    def _once(
+    def _send(
         self, method: str, path: str, action: str, query: Mapping[str, str] | None, body: object, begun: float
     ) -> Answer:
         import urllib3
@@ -180,11 +180,11 @@ class RestClient:
             with closing(reply):
                 answer = _answer(reply, self.api.cloud)
         except urllib3.exceptions.HTTPError as error:
-            raise self._unanswered(error, action, seconds) from error
+            raise self._transport_error(error, action, seconds) from error
         beat()
         return answer
 
-    def _unanswered(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
+    def _transport_error(self, error: Exception, action: str, seconds: float) -> ProviderUnavailable:
         import urllib3
 
         cloud = self.api.cloud
@@ -192,32 +192,32 @@ class RestClient:
             message = f"{cloud} cannot be reached: {type(error).__name__}."
             return NotSent(message, field="provider", value=self.api.kind, next="Look at the network, and try again.")
         if isinstance(error, urllib3.exceptions.SSLError):
-            message = f"{cloud} does not prove who it is: {str(error)[:_SHOWN]}."
+            message = f"{cloud} does not prove who it is: {str(error)[:_MAX_SHOWN]}."
             return NotSent(message, field="provider", value=self.api.kind, next="Look for a proxy in between.")
         if isinstance(error, urllib3.exceptions.TimeoutError):
             return self.patience.record_silence(action, cloud, round(seconds, 1))
         message = f"{cloud} did not answer {action} to its end: {type(error).__name__}."
         return Silent(message, field="provider", value=self.api.kind, next="Try again in a minute.")
 
-    def _fault(self, answer: Answer) -> CloudgpuError:
-        if answer.status != TOO_MANY:
+    def _error_for(self, answer: Answer) -> CloudgpuError:
+        if answer.status != TOO_MANY_REQUESTS:
             return self.api.refused(answer)
         message = f"{self.api.cloud} takes no more calls for now (429)."
         remedy = "Try again in a minute."
         return RateLimited(message, retry_after=_retry_after(answer), field="provider", next=remedy)
 
     @staticmethod
-    def _wait(answer: Answer, tries: int) -> float:
-        asked = _retry_after(answer) if answer.status == TOO_MANY else None
+    def _seconds_before_retry(answer: Answer, tries: int) -> float:
+        asked = _retry_after(answer) if answer.status == TOO_MANY_REQUESTS else None
         return PAUSES_S[min(tries, len(PAUSES_S) - 1)] if asked is None else asked
 
-    def _let(self, action: str) -> float:
-        """Wait until this action may be sent again, and return for how many seconds; threads take turns."""
-        least = {name: self.api.intervals[name] for name in ("*", action) if self.api.intervals.get(name)}
-        with self._turns:
+    def _wait_for_turn(self, action: str) -> float:
+        """Wait until `api.intervals` allow this action; return how many seconds that took. Threads take turns."""
+        intervals = {name: self.api.intervals[name] for name in ("*", action) if self.api.intervals.get(name)}
+        with self._turn_lock:
             now = self.patience.now()
-            turn = max((now, *(self._next.get(name, now) for name in least)))
-            self._next.update({name: turn + seconds for name, seconds in least.items()})
+            turn = max((now, *(self._next_turn.get(name, now) for name in intervals)))
+            self._next_turn.update({name: turn + seconds for name, seconds in intervals.items()})
         if turn > now:
             beat(turn - now)
             self.pause(turn - now)
@@ -232,7 +232,7 @@ class RestClient:
         return self._pool
 
 
-def _check(api: CloudApi) -> None:
+def _check_https(api: CloudApi) -> None:
     parts = urlsplit(api.base)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK):
         return
@@ -251,15 +251,15 @@ def _pool(api: CloudApi) -> urllib3.PoolManager:
 
     parts = urlsplit(api.base)
     proxy = getproxies().get(parts.scheme)
-    more: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (its own word for none)
+    pool_options: dict[str, Any] = {"retries": urllib3.Retry(False), "maxsize": MAX_PARALLEL}  # noqa: FBT003  (urllib3's way to say: none)
     if proxy is None or parts.hostname in LOOPBACK or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager(**more)
-    return urllib3.ProxyManager(proxy, **more)
+        return urllib3.PoolManager(**pool_options)
+    return urllib3.ProxyManager(proxy, **pool_options)
 
 
 def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
-    """Return what came, read to its end. Raises ProviderUnavailable for what is not JSON."""
-    text = reply.read(LARGEST, decode_content=True)
+    """Return the whole answer, its body as JSON. Raises ProviderUnavailable for what is not JSON."""
+    text = reply.read(MAX_ANSWER_BYTES, decode_content=True)
     headers = {name.lower(): value for name, value in reply.headers.items()}
     try:
         data = json.loads(text) if text.strip() else None
@@ -271,7 +271,7 @@ def _answer(reply: urllib3.BaseHTTPResponse, cloud: str) -> Answer:
     return Answer(reply.status, headers, data)
 
 
-def _moved(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
+def _redirect_error(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
     """Return the error of a redirect, which is no answer: a page for a login in between sends one, too."""
     message = f"{api.cloud} answered {action} with a redirect ({answer.status}), which is not followed."
     remedy = "Look at the endpoint, and for a proxy or a login page in between."
@@ -279,12 +279,12 @@ def _moved(answer: Answer, action: str, api: CloudApi) -> ProviderUnavailable:
 
 
 def _lines(reply: urllib3.BaseHTTPResponse) -> Iterator[str]:
-    left = b""
+    rest = b""
     for piece in reply.stream(4096, decode_content=True):
-        *whole, left = (left + piece).split(b"\n")
-        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
-    if left:
-        yield left.decode("utf-8", "replace")
+        *complete_lines, rest = (rest + piece).split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip("\r") for line in complete_lines)
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 def _retry_after(answer: Answer) -> float | None:

@@ -1,9 +1,9 @@
-"""Launches at places that know no token: a call is sent once, and whoever comes later only looks.
+"""Launches at clouds without idempotency tokens: a call is sent once, and later attempts only look for the machine.
 
-Before the call, a file for its token is made under the provider's `home`, which one process alone can do. It is put
-aside where the call was surely refused; else it stays, and the same call is never sent again from here. From a home
-that has never seen the call (another computer, a restored disk), it is sent only while it is new: control sends what
-it has saved at once.
+Before the call, a file for the attempt's token is created under the provider's `home`; only one process can do that. It
+is renamed to `.refused` where the call surely made nothing; else it stays, and the same call is never sent again from
+this home. From a home that has no file for the call (another computer, a restored disk), it is sent only within
+SEND_WINDOW: the control layer sends a saved call at once.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.launch import Attempt
     from cloudgpu.errors import CloudgpuError
 
-NEW = timedelta(minutes=2)  # a call of which nothing is known here is sent for so long after it was saved
-FORGOTTEN = timedelta(days=30)
+SEND_WINDOW = timedelta(minutes=2)  # how long after it was saved a call without a file here may still be sent
+FILES_KEPT_FOR = timedelta(days=30)
 
 
 class SendOnce:
-    """The marks of one account: which calls were sent from this home."""
+    """Which launch calls of one account were sent from this home: a file for each."""
 
     def __init__(self, home: Path, clock: Callable[[], datetime]) -> None:
         self._dir, self._clock = home / "sent", clock
 
-    def may_send(self, attempt: Attempt) -> bool:
-        """Mark a call as sent and return True, to one caller alone; False: it may have been sent, so only look."""
+    def claim_send(self, attempt: Attempt) -> bool:
+        """Record a call as sent and return True, for one caller only; False: it may have been sent, so only look."""
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        sent, refused = self._files(attempt.token)
+        sent_file, refused_file = self._files(attempt.token)
         try:
-            refused.rename(sent)
+            refused_file.rename(sent_file)
         except FileNotFoundError:
-            if not -NEW <= self._clock() - attempt.made_at <= NEW:
+            if not -SEND_WINDOW <= self._clock() - attempt.made_at <= SEND_WINDOW:
                 return False
             try:
-                os.close(os.open(sent, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                os.close(os.open(sent_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             except FileExistsError:
                 return False
         now = self._clock().timestamp()
-        os.utime(sent, (now, now))
-        self._kept()
-        self._forget()
+        os.utime(sent_file, (now, now))
+        self._sync_directory()
+        self._delete_old_files()
         return True
 
-    def refused(self, attempt: Attempt) -> None:
-        """Note that the call surely made nothing: it may be sent again."""
-        sent, refused = self._files(attempt.token)
-        sent.rename(refused)
-        self._kept()
+    def record_refusal(self, attempt: Attempt) -> None:
+        """Record that the call surely made nothing: it may be sent again."""
+        sent_file, refused_file = self._files(attempt.token)
+        sent_file.rename(refused_file)
+        self._sync_directory()
 
     @contextmanager
-    def alone(self, attempt: Attempt) -> Iterator[None]:
-        """Let one caller at a time, of all processes with this home, look and send for a token; a kill lets go."""
+    def exclusive(self, attempt: Attempt) -> Iterator[None]:
+        """Hold the lock of an attempt's token, across all processes with this home; a killed process releases it."""
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self._files(attempt.token)[0].with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -70,15 +70,15 @@ class SendOnce:
         finally:
             os.close(handle)
 
-    def answered(self, attempt: Attempt, id: str) -> None:  # noqa: A002
-        """Note the id of the machine that the call has made: a listing may be late."""
-        sent, _ = self._files(attempt.token)
-        at = sent.stat().st_mtime
-        sent.write_text(id, encoding="ascii")
-        os.utime(sent, (at, at))
+    def record_machine(self, attempt: Attempt, id: str) -> None:  # noqa: A002
+        """Record the id of the machine that the call has made: a listing may show it later."""
+        sent_file, _ = self._files(attempt.token)
+        sent_at = sent_file.stat().st_mtime
+        sent_file.write_text(id, encoding="ascii")
+        os.utime(sent_file, (sent_at, sent_at))
 
-    def made(self, token: str) -> str:
-        """Return the id that the call was answered with; empty where none is known here."""
+    def machine_id(self, token: str) -> str:
+        """Return the id of the machine that the call has made; empty where it is not recorded here."""
         try:
             return self._files(token)[0].read_text(encoding="ascii").strip()
         except FileNotFoundError:
@@ -95,18 +95,18 @@ class SendOnce:
         name = sha256(token.encode()).hexdigest()[:32]
         return self._dir / f"{name}.sent", self._dir / f"{name}.refused"
 
-    def _kept(self) -> None:
-        """Have the marks outlast a loss of power."""
+    def _sync_directory(self) -> None:
+        """Make the files durable: they outlast a loss of power."""
         handle = os.open(self._dir, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
-    def _forget(self) -> None:
-        oldest = (self._clock() - FORGOTTEN).timestamp()
+    def _delete_old_files(self) -> None:
+        oldest = (self._clock() - FILES_KEPT_FOR).timestamp()
         for file in self._dir.iterdir():
-            with suppress(FileNotFoundError):  # another launch has just put its mark aside, or taken it up
+            with suppress(FileNotFoundError):  # another launch has just renamed its file
                 if file.stat().st_mtime < oldest:
                     file.unlink()
 
@@ -114,7 +114,7 @@ class SendOnce:
 def not_known_yet(cloud: str, attempt: Attempt, why: CloudgpuError | None = None) -> LaunchUncertain:
     """Return the error of a launch that was sent before, and that no listing shows yet.
 
-    `why` is what a look for it was answered, where that is not that nothing is there.
+    `why` is the error of looking for the machine, where the look itself failed.
     """
     name = attempt.request.name
     message = (

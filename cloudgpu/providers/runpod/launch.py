@@ -30,7 +30,7 @@ def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
     with token_lock:
         pod = _find_created(runpod, attempt)
         if pod is None:
-            if not runpod.launch_records.may_send(attempt):
+            if not runpod.launch_records.claim_send(attempt):
                 raise not_known_yet("RunPod", attempt)
             pod = _Sender(runpod, attempt, deadline).send(request_body)
         runpod.launched_pods[attempt.token] = pod["id"]
@@ -69,15 +69,15 @@ class _Sender:
             try:
                 return self._runpod.create(request_body, self._value)  # type: ignore[arg-type]
             except RateLimited as error:  # rejected before processing
-                self._runpod.launch_records.refused(self._attempt)
+                self._runpod.launch_records.record_refusal(self._attempt)
                 self._wait(error)
             except NotSent:
-                self._runpod.launch_records.refused(self._attempt)
+                self._runpod.launch_records.record_refusal(self._attempt)
                 raise
             except ProviderUnavailable as error:
                 return self._find_launched(error)
             except CloudgpuError:
-                self._runpod.launch_records.refused(self._attempt)
+                self._runpod.launch_records.record_refusal(self._attempt)
                 raise
 
     def _wait(self, error: RateLimited) -> None:
@@ -87,7 +87,7 @@ class _Sender:
             raise error
         self._runpod.notify(f"RunPod takes no more calls for now; trying again in {seconds:.0f} s")
         self._runpod.pause(seconds)
-        if not self._runpod.launch_records.may_send(self._attempt):
+        if not self._runpod.launch_records.claim_send(self._attempt):
             raise not_known_yet("RunPod", self._attempt)
 
     def _find_launched(self, error: ProviderUnavailable) -> Pod:

@@ -1,7 +1,7 @@
 """Makes calls to clouds side by side, in bulk and in waits, counts them, and checks the clock by their answers.
 
 Side by side, what did not answer is named, and a silent part keeps no other one's answer. A part that says nothing for
-too long is waited for no more: its thread is left alone, and sends nothing after that. Retries count, for the clouds
+too long is waited for no more: its thread is abandoned, and sends nothing after that. Retries count, for the clouds
 count them. Credentials fail by a wrong clock. A wait tells what it waits for at once or after some seconds, then ever
 more seldom, and ends early where nothing answers. The sends of a launch are counted, and spaced out.
 
@@ -36,7 +36,7 @@ from cloudgpu.providers.patience import patience_s
 from cloudgpu.providers.shared.account import CloudAccount
 
 MAX_PARALLEL = 32
-GRACE_S = 1.0  # that whoever waits for a read gives it beyond its own time: it says better what was silent
+GRACE_S = 1.0  # added to a read's own timeout: its own error says better what was silent
 ACCOUNTS_GRACE_S = (
     2 * GRACE_S
 )  # a whole account has more than one of its regions, so that the others' answers are not lost
@@ -49,7 +49,7 @@ T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 
 
-def each(
+def ask_each(
     parts: Sequence[str], ask: Callable[[str], Answer], at_once: int = MAX_PARALLEL, *, patience: float | None = None
 ) -> tuple[dict[str, Answer], tuple[Unanswered, ...]]:
     """Ask each part (a region, say); return the answers by part, and those that did not answer with why.
@@ -57,11 +57,8 @@ def each(
     `patience` is how many seconds a read may be silent; None is the usual. Raises the first error when no part
     answered.
     """
-    outcomes = dict(
-        zip(
-            parts, gather(parts, lambda part: tried(ask, part), at_once, patience=patience, what="regions"), strict=True
-        )
-    )
+    results = gather(parts, lambda part: result_or_error(ask, part), at_once, patience=patience, what="regions")
+    outcomes = dict(zip(parts, results, strict=True))
     answers = {part: found for part, found in outcomes.items() if not isinstance(found, CloudgpuError)}
     faults = {part: fault for part, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
     if faults and not answers:
@@ -86,25 +83,25 @@ def gather(
     seconds = (patience or patience_s()) + grace
     with Pool(min(at_once, len(items)), what) as pool:
         sent = [pool.submit(ask, item) for item in items]
-        return [one.result() if one.listen(seconds, MAX_TIMES * seconds) else late(seconds) for one in sent]
+        return [one.result() if one.listen(seconds, MAX_TIMES * seconds) else silence_error(seconds) for one in sent]
 
 
 def by_item(items: Iterable[Key], ask: Callable[[Key], Answer], at_once: int = MAX_PARALLEL) -> dict[Key, Answer]:
     """Return what `ask` answers for each of these, side by side; raise what it raises first."""
-    each_once = list(dict.fromkeys(items))
+    distinct = list(dict.fromkeys(items))
     with Pool(at_once) as pool:
-        return dict(zip(each_once, pool.map(ask, each_once), strict=True))
+        return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
-def late(seconds: float) -> Silent:
-    """Return the error for who said nothing for so many seconds."""
+def silence_error(seconds: float) -> Silent:
+    """Return the error for a call without an answer for that many seconds."""
     return Silent(f"No answer within {seconds:g} seconds.", field="provider", next="Try again in a minute.")
 
 
-def tried(ask: Callable[..., Answer], *of: object) -> Answer | CloudgpuError:
-    """Return what `ask` answers `of` these, or the error of ours in its place."""
+def result_or_error(ask: Callable[..., Answer], *arguments: object) -> Answer | CloudgpuError:
+    """Return what `ask` returns for these arguments, or the CloudgpuError that it raises."""
     try:
-        return ask(*of)
+        return ask(*arguments)
     except CloudgpuError as error:
         return error
 
@@ -130,20 +127,20 @@ def retry(
     return call()
 
 
-_LOCK = threading.Lock()
+_SENT_LOCK = threading.Lock()
 _SENT: Counter[tuple[str, str]] = Counter()
 
 
 def count(provider: str, operation: str) -> None:
     """Count one request; raise Abandoned where nobody waits for it any more."""
     stop_if_abandoned()
-    with _LOCK:
+    with _SENT_LOCK:
         _SENT[provider, operation] += 1
 
 
 def calls() -> dict[tuple[str, str], int]:
     """Return how many requests were sent, by (provider, operation)."""
-    with _LOCK:
+    with _SENT_LOCK:
         return dict(_SENT)
 
 
@@ -188,8 +185,8 @@ def _date(headers: Mapping[str, str]) -> datetime | None:
         return None
 
 
-Refused = dict[str, CloudgpuError]
-_ABOUT_ONE = (
+Refusals = dict[str, CloudgpuError]  # by id
+_ERRORS_ABOUT_ONE = (
     InvalidRequest,
     InstanceNotFound,
     AuthFailed,
@@ -197,38 +194,38 @@ _ABOUT_ONE = (
 )  # others (no answer, throttled) are about the whole call
 
 
-def halved(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refused:
-    """Ask about all of `ids`, in halves where that is refused; return why not, by id, for those that were not asked.
+def call_in_halves(ids: Sequence[str], ask: Callable[[Sequence[str]], None]) -> Refusals:
+    """Call `ask` with all `ids`, in halves where that is refused; return the errors of the refused ones, by id.
 
     `ask` raises what the provider says of a whole call. A permission may be missing for one machine (it depends on
-    tags): such a refusal is halved too, until more calls were denied in a row than one machine can be the cause of.
+    tags): such a refusal is halved too, until more calls in a row were denied than one machine can cause.
     """
     return _Halving(ask, 2 * ceil(log2(max(2, len(ids)))) + 1).run(list(ids))
 
 
 class _Halving:
-    """One run: the denials since a call was taken, and how many of them are enough."""
+    """One run: the denials since the last accepted call, and how many of them end it."""
 
-    def __init__(self, ask: Callable[[Sequence[str]], None], enough: int) -> None:
+    def __init__(self, ask: Callable[[Sequence[str]], None], max_denials: int) -> None:
         self._ask = ask
-        self._enough = enough
+        self._max_denials = max_denials
         self._denied: list[AuthFailed] = []
 
-    def run(self, ids: Sequence[str]) -> Refused:
+    def run(self, ids: Sequence[str]) -> Refusals:
         """Ask about these; return those that were refused."""
-        if not ids or len(self._denied) >= self._enough:
+        if not ids or len(self._denied) >= self._max_denials:
             return dict.fromkeys(ids, self._denied[-1]) if ids else {}
         try:
             self._ask(ids)
         except CloudgpuError as error:
-            return self._parted(ids, error)
+            return self._refused(ids, error)
         self._denied.clear()
         return {}
 
-    def _parted(self, ids: Sequence[str], error: CloudgpuError) -> Refused:
+    def _refused(self, ids: Sequence[str], error: CloudgpuError) -> Refusals:
         if isinstance(error, AuthFailed):
             self._denied.append(error)
-        if len(ids) == 1 or not isinstance(error, _ABOUT_ONE):
+        if len(ids) == 1 or not isinstance(error, _ERRORS_ABOUT_ONE):
             return dict.fromkeys(ids, error)
         half = len(ids) // 2
         return {**self.run(ids[:half]), **self.run(ids[half:])}
@@ -249,20 +246,20 @@ class Waiting:
         *,
         after: float = SILENT_FOR_S,
     ) -> None:
-        self._tell, self._clock, self._what, self._until = notify, clock, what, until
+        self._notify, self._clock, self._what, self._until = notify, clock, what, until
         self._tries = 0
         self._pause = max(after, SILENT_FOR_S)
         self._next = clock() + timedelta(seconds=after)
 
-    def on(self, last: str) -> None:
-        """Say that it goes on, where it is time to; `last` is what was said or seen last."""
+    def report_progress(self, last: str) -> None:
+        """Report that the wait goes on, where a report is due; `last` is the last message."""
         self._tries += 1
         now = self._clock()
         if now < self._next:
             return
         self._next, self._pause = now + timedelta(seconds=self._pause), 2 * self._pause
         tries = "1 try" if self._tries == 1 else f"{self._tries} tries"
-        self._tell(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")
+        self._notify(f"{self._what} after {tries} ({last.rstrip('.')}). Trying until {self._until:%H:%M:%S} UTC.")
 
 
 SILENT_SENDS = 2  # after so many a launch is left uncertain: whoever settles it sends it again
@@ -300,7 +297,7 @@ class SendLimits:
         seconds = seconds or self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_S)
         if seconds < (self._until - self._account.clock()).total_seconds():
-            self._waiting.on(error.message)
+            self._waiting.report_progress(error.message)
             self._account.pause(seconds)
             return
         if not self.unsure:

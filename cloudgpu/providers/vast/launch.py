@@ -48,21 +48,21 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = Call(**attempt.call)
     _check_price(attempt, call)
     with vast.token_lock(attempt.token):
-        if not vast.launch_records.may_send(attempt):
+        if not vast.launch_records.claim_send(attempt):
             return _find_launched(vast, attempt, deadline)
         try:
             answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, again=False)
         except RefusedWithContract as left:
             return _destroy(vast, attempt, left, deadline)
         except (NotSent, RateLimited):  # vast.ai throttles calls before it handles them
-            vast.launch_records.refused(attempt)
+            vast.launch_records.record_refusal(attempt)
             raise
         except (ProviderUnavailable, InstanceNotFound) as error:  # the latter proves nothing about a launch
             return _find_launched(vast, attempt, deadline, error)
         except NoCapacity:
             return _rented_before(vast, attempt, deadline)
         except CloudgpuError:
-            vast.launch_records.refused(attempt)
+            vast.launch_records.record_refusal(attempt)
             raise
         contract = contract_of(answer)
         if contract is None:
@@ -86,7 +86,7 @@ def _rented_before(vast: Vast, attempt: Attempt, deadline: datetime) -> Instance
     """
     found = machines.find_by_label(vast, attempt.token)
     if found is None:
-        vast.launch_records.refused(attempt)
+        vast.launch_records.record_refusal(attempt)
         raise  # noqa: PLE0704  (called in its handler)
     return _check_found(vast, attempt, found, deadline)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.providers.rest.once import NEW, SendOnce
+from cloudgpu.providers.rest.once import SEND_WINDOW, SendOnce
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
@@ -32,36 +32,36 @@ def call(name="t", at=NOW):
 
 def test_a_call_is_sent_once_from_a_home(tmp_path, clock):
     once = SendOnce(tmp_path, clock)
-    assert once.may_send(call())
-    assert not once.may_send(call())
-    assert not SendOnce(tmp_path, clock).may_send(call())
-    assert once.may_send(call("another"))
+    assert once.claim_send(call())
+    assert not once.claim_send(call())
+    assert not SendOnce(tmp_path, clock).claim_send(call())
+    assert once.claim_send(call("another"))
     assert once.sent_at("t") == NOW
     assert once.sent_at("never") is None
 
 
 def test_a_call_that_was_surely_refused_may_be_sent_again_once(tmp_path, clock):
     once = SendOnce(tmp_path, clock)
-    assert once.may_send(call())
-    once.refused(call())
+    assert once.claim_send(call())
+    once.record_refusal(call())
     clock.now += timedelta(hours=1)
-    assert once.may_send(call())
-    assert not once.may_send(call())
+    assert once.claim_send(call())
+    assert not once.claim_send(call())
 
 
 def test_a_home_that_has_never_seen_an_old_call_only_looks(tmp_path, clock):
-    clock.now += NEW + timedelta(seconds=1)
-    assert not SendOnce(tmp_path, clock).may_send(call())
-    assert SendOnce(tmp_path, clock).may_send(call(at=clock.now - NEW))
+    clock.now += SEND_WINDOW + timedelta(seconds=1)
+    assert not SendOnce(tmp_path, clock).claim_send(call())
+    assert SendOnce(tmp_path, clock).claim_send(call(at=clock.now - SEND_WINDOW))
 
 
 def test_a_call_from_a_clock_far_ahead_only_looks(tmp_path, clock):
-    assert not SendOnce(tmp_path, clock).may_send(call(at=NOW + timedelta(hours=1)))
+    assert not SendOnce(tmp_path, clock).claim_send(call(at=NOW + timedelta(hours=1)))
 
 
 def test_of_many_at_once_one_may_send(tmp_path, clock):
     once, said = SendOnce(tmp_path, clock), []
-    threads = [threading.Thread(target=lambda: said.append(once.may_send(call()))) for _ in range(16)]
+    threads = [threading.Thread(target=lambda: said.append(once.claim_send(call()))) for _ in range(16)]
     for one in threads:
         one.start()
     for one in threads:
@@ -71,9 +71,9 @@ def test_of_many_at_once_one_may_send(tmp_path, clock):
 
 def test_marks_are_kept_for_a_month(tmp_path, clock):
     once = SendOnce(tmp_path, clock)
-    once.may_send(call())
+    once.claim_send(call())
     clock.now += timedelta(days=31)
-    once.may_send(call("new", clock.now))
+    once.claim_send(call("new", clock.now))
     assert once.sent_at("t") is None
     assert once.sent_at("new") == clock.now
 
@@ -81,5 +81,5 @@ def test_marks_are_kept_for_a_month(tmp_path, clock):
 def test_a_mark_that_another_launch_takes_away_meanwhile_hinders_nobody(tmp_path, clock, monkeypatch):
     once = SendOnce(tmp_path, clock)
     monkeypatch.setattr(type(tmp_path), "iterdir", lambda place: iter([place / "just-renamed.refused"]))
-    assert once.may_send(call())
-    assert not once.may_send(call())
+    assert once.claim_send(call())
+    assert not once.claim_send(call())

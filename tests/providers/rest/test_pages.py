@@ -111,7 +111,7 @@ def test_not_found_by_its_id_and_yet_listed_is_no_end(runpod, tmp_path):
     runpod.advance(900)
     runpod.faults.add("pods.get", error="gone", status=404, message="pod not found", times=FOREVER)
     for ask in (place.provider.get, place.provider.stop, place.provider.start):
-        with pytest.raises(ProviderUnavailable, match="and lists it"):
+        with pytest.raises(ProviderUnavailable, match="but lists it"):
             ask(made.id)
     place.provider.terminate(made.id)
     with pytest.raises(InstanceNotFound):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
-from cloudgpu.providers.shared.calls import halved
+from cloudgpu.providers.shared.calls import call_in_halves
 
 
 class Cloud:
@@ -29,7 +29,7 @@ class Cloud:
 @pytest.mark.parametrize("bad", [0, 1, 19, 20, 39])
 def test_one_bad_id_of_forty_costs_at_most_twelve_calls_more_and_keeps_no_other_running(bad, kind):
     cloud = Cloud([bad], kind)
-    refused = halved(list(range(40)), cloud.ask)
+    refused = call_in_halves(list(range(40)), cloud.ask)
     assert set(refused) == {bad}
     assert isinstance(refused[bad], kind)
     assert sorted(cloud.done) == [one for one in range(40) if one != bad]
@@ -40,7 +40,7 @@ def test_one_bad_id_of_forty_costs_at_most_twelve_calls_more_and_keeps_no_other_
 def test_each_good_one_is_asked_once_and_each_bad_one_is_named(many, bad):
     ids = list(range(many))
     cloud = Cloud(bad)
-    refused = halved(ids, cloud.ask)
+    refused = call_in_halves(ids, cloud.ask)
     assert set(refused) == bad & set(ids)
     assert sorted(cloud.done) == sorted(set(ids) - bad)
     assert all(call for call in cloud.calls)
@@ -49,17 +49,17 @@ def test_each_good_one_is_asked_once_and_each_bad_one_is_named(many, bad):
 @pytest.mark.parametrize("kind", [ProviderUnavailable, RateLimited])
 def test_a_cloud_that_does_not_answer_is_not_asked_again_for_each(kind):
     cloud = Cloud([3], kind)
-    assert set(halved(list(range(40)), cloud.ask)) == set(range(40))
+    assert set(call_in_halves(list(range(40)), cloud.ask)) == set(range(40))
     assert len(cloud.calls) == 1
 
 
 def test_a_credential_that_may_stop_nothing_is_believed_after_a_few_calls():
     cloud = Cloud(range(300), AuthFailed)
-    assert set(halved(list(range(300)), cloud.ask)) == set(range(300))
+    assert set(call_in_halves(list(range(300)), cloud.ask)) == set(range(300))
     assert len(cloud.calls) <= 2 * ceil(log2(300)) + 1
 
 
 def test_none_is_not_asked_about():
     cloud = Cloud([])
-    assert halved([], cloud.ask) == {}
+    assert call_in_halves([], cloud.ask) == {}
     assert cloud.calls == []

@@ -14,7 +14,7 @@ from cloudgpu.core.model.launch import BootPart, Setup
 from cloudgpu.core.model.offers import Basis, Market, Price
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import AuthFailed, InvalidRequest, LaunchUncertain, NoCapacity, ProviderUnavailable, RateLimited
-from cloudgpu.providers.rest.once import NEW
+from cloudgpu.providers.rest.once import SEND_WINDOW
 from tests.clouds.rest_faults import FOREVER
 from tests.clouds.vast.contracts import Contract
 from tests.clouds.vast.server import KEY
@@ -101,7 +101,7 @@ def test_what_was_never_connected_is_sent_again(vast, lab):
 def test_a_replay_from_a_fresh_home_makes_no_second_machine(vast, lab, tmp_path):
     attempt = attempt_from_json(json.loads(json.dumps(attempt_to_json(attempt_of(lab)))))
     made = launched(lab, attempt)
-    vast.advance(NEW.total_seconds() + 60)
+    vast.advance(SEND_WINDOW.total_seconds() + 60)
     other = account(vast, tmp_path / "another-computer")
     assert launched(other, attempt).id == made.id
     other.terminate(made.id)

@@ -14,7 +14,7 @@ from cloudgpu.providers.aws.compute import interruption as spot_end
 from cloudgpu.providers.aws.compute.listing import describe_raw, instances
 from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
 from cloudgpu.providers.aws.storage.disks import is_shared
-from cloudgpu.providers.shared.calls import by_item, gather, halved
+from cloudgpu.providers.shared.calls import by_item, call_in_halves, gather
 
 ENDED_STATES = ("shutting-down", "terminated")
 READ_PAUSE_S, MAX_READS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
@@ -196,7 +196,7 @@ def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[st
 
     found: dict[str, CloudgpuError] = {}
     for batch in _batches(native_ids, MAX_IDS):
-        found |= halved(batch, ask)
+        found |= call_in_halves(batch, ask)
     return {ids.joined(region, one): fault for one, fault in found.items()}
 
 

@@ -307,7 +307,7 @@ class _Launch:
         """Wait a little, unless the deadline has passed."""
         if self._azure.clock() >= self._deadline:
             raise self._uncertain(error.message) from error
-        self._waiting.on(error.message)
+        self._waiting.report_progress(error.message)
         self._azure.pause(SETTLES_S)
 
     def _uncertain(self, why: str) -> LaunchUncertain:

@@ -21,7 +21,7 @@ from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.error_codes import BUSY
 from cloudgpu.providers.azure.errors import code_of
-from cloudgpu.providers.shared.calls import by_item, retry, tried
+from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
 START_WITHIN = timedelta(minutes=10)
 Raw = Mapping[str, Any]
@@ -208,7 +208,7 @@ def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
 
     One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
     """
-    asked = by_item(many, partial(tried, stop, azure), AT_ONCE)
+    asked = by_item(many, partial(result_or_error, stop, azure), AT_ONCE)
     return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
 
 
@@ -219,7 +219,7 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
     """
     wanted = list(dict.fromkeys(many))
     if len(wanted) <= FEW:
-        return by_item(wanted, partial(tried, listing.get, azure), AT_ONCE)
+        return by_item(wanted, partial(result_or_error, listing.get, azure), AT_ONCE)
     try:
         seen, _ = listing.both(azure)
     except Silent:  # each may answer by itself
@@ -228,7 +228,7 @@ def get_many(azure: Azure, many: Sequence[str]) -> Found:
         return {id_: _fault_of(id_, error) for id_ in wanted}
     found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
     others = [id_ for id_ in wanted if id_ not in seen]
-    return {**found, **by_item(others, partial(tried, listing.get, azure), AT_ONCE)}
+    return {**found, **by_item(others, partial(result_or_error, listing.get, azure), AT_ONCE)}
 
 
 def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:

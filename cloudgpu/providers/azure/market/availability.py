@@ -23,7 +23,7 @@ from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
-from cloudgpu.providers.shared.calls import each
+from cloudgpu.providers.shared.calls import ask_each
 from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as wished_region
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
@@ -121,7 +121,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     regions = wanted_regions(azure, requirements, names)
     if not regions:
         return Availability(())
-    answers, silent = each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
+    answers, silent = ask_each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
     items = tuple(
         item
         for region in sorted(answers)

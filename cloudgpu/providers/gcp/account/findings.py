@@ -14,7 +14,7 @@ from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, read
 from cloudgpu.providers.gcp.network.firewall_rules import openings
-from cloudgpu.providers.shared.calls import tried
+from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.rules import finding
 
 Raw = Mapping[str, Any]
@@ -55,7 +55,7 @@ def _asked(gcp: Gcp) -> Answers:
         OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
     }
     with Pool(len(calls)) as pool:
-        return dict(zip(calls, pool.map(tried, calls.values()), strict=True))
+        return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
 
 
 def _unknown(what: str, error: CloudgpuError) -> Finding:

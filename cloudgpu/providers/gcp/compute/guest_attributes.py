@@ -21,7 +21,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.shared.calls import by_item, tried
+from cloudgpu.providers.shared.calls import by_item, result_or_error
 
 _CALL = "compute.instances.getGuestAttributes"
 _NOT_SAID, _NOT_THERE = "guest attribute", "/instances/"
@@ -56,7 +56,7 @@ def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuEr
 
     One call for each, side by side.
     """
-    return by_item(ids, partial(tried, _last_active, gcp))
+    return by_item(ids, partial(result_or_error, _last_active, gcp))
 
 
 def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002

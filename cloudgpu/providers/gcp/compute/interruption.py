@@ -16,7 +16,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.storage.resources import aggregated, at
-from cloudgpu.providers.shared.calls import each
+from cloudgpu.providers.shared.calls import ask_each
 
 Raw = Mapping[str, Any]
 PREEMPTED = "compute.instances.preempted"
@@ -122,7 +122,7 @@ def _events_of(gcp: Gcp, wanted_events: str, zones: Sequence[str]) -> Sequence[R
         return [one for page in pages for one in page.get("items", ())]
 
     try:
-        answers, _ = each(zones, listed)
+        answers, _ = ask_each(zones, listed)
     except CloudgpuError:
         return ()
     return [event for events in answers.values() for event in events]

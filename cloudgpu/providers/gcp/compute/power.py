@@ -25,7 +25,7 @@ from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.network import firewall as access
 from cloudgpu.providers.gcp.storage.resources import changed
-from cloudgpu.providers.shared.calls import by_item, retry, tried
+from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
 if TYPE_CHECKING:
     from cloudgpu.providers.gcp.client import Gcp
@@ -233,7 +233,8 @@ def _read_machines(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuErr
     if len(wanted) > 1:
         answers |= _listed(gcp, wanted)
     missing = [id_ for id_ in wanted if id_ not in answers]
-    return {id_: answers[id_] for id_ in wanted if id_ in answers} | by_item(missing, partial(tried, raw, gcp), AT_ONCE)
+    found = {id_: answers[id_] for id_ in wanted if id_ in answers}
+    return found | by_item(missing, partial(result_or_error, raw, gcp), AT_ONCE)
 
 
 def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:

@@ -32,7 +32,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     our_tags,
     scope_parameter,
 )
-from cloudgpu.providers.shared.calls import tried
+from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
@@ -63,7 +63,7 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
         lambda: _everywhere(gcp, MACHINE_IMAGES, machine_image),
     ]
     with Pool(len(parts)) as pool:
-        disks, images, *others = pool.map(tried, parts)
+        disks, images, *others = pool.map(result_or_error, parts)
     faults = [one for one in (disks, images) if isinstance(one, CloudgpuError)]
     if len(faults) > 1:
         raise faults[0]

@@ -34,7 +34,7 @@ from cloudgpu.providers.gcp.storage.resources import (
     our_tags,
     scope_parameter,
 )
-from cloudgpu.providers.shared.calls import tried
+from cloudgpu.providers.shared.calls import result_or_error
 
 Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
@@ -50,7 +50,7 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
     """
     parts: list[Callable[[], Part]] = [lambda: _rules(gcp), lambda: _addresses(gcp)]
     with Pool(len(parts)) as pool:
-        answers = list(pool.map(tried, parts))
+        answers = list(pool.map(result_or_error, parts))
     faults = [one for one in answers if isinstance(one, CloudgpuError)]
     if len(faults) == len(answers):
         raise faults[0]
