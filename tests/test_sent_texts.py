@@ -44,7 +44,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "agent, as what it means": "0dbf84fac9ce2943027192d29fa919f92a48bae2a2c88473d34755f327e6d8ed",
     "agent, as Python 3.11 writes it": "9a99f960a3ba33dde84c3616de817013843a35dadcb012ed532bb792e053b84e",
     "agent's own.py": "f01518f14db498f6bf88ed9691f95f9ae2db64feb7f0ce371d0a242810353a97",
-    "program on a host (ssh)": "7ec8cd5f47688fb6e4a20e73f32f7ed46a8c07660c84a04fb33dd7adb99b30fb",
+    "program on a host (ssh)": "47cc58e3fc665380d04cbfd67d00b91e7315df2c305ff473bca3dcfc35d73428",
     "program that runs JupyterLab": "48e7e82ca64ff4bd859c74faea0f269dbcdf443847b03c3f6446bb12f8dae215",
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "710c3d0ce6dabbee520b3b35ee89e3b0557a1a040d7bc2b0e1cf808ce73f89c9",

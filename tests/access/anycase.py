@@ -11,7 +11,7 @@ from tests.access import sshserver
 _RUN = sshserver._run
 
 
-class AnyCase(sshd._Files):
+class AnyCase(sshd._SftpServer):
     """Finds a name in whatever case it is asked for, and keeps the case in which it was made."""
 
     def map_path(self, path: bytes) -> bytes:
@@ -24,5 +24,5 @@ class AnyCase(sshd._Files):
 
 def run(*given: Any) -> None:
     """Be the server."""
-    sshd._Files = AnyCase
+    sshd._SftpServer = AnyCase
     _RUN(*given)

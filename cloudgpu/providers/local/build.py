@@ -35,12 +35,12 @@ from cloudgpu.providers.local.processes import MARKER, marker, wait_for
 MODULE = "cloudgpu.providers.local.machine"
 AGENT_INTERVAL_S = 5
 PROFILES = (".profile", ".zprofile")
-LONGEST_TMPDIR = 60  # characters; sockets are made below it, and their paths end at 104 (macOS) or 108
-_KEPT = (
+MAX_TMPDIR_LENGTH = 60  # characters; sockets are made below it, and their paths end at 104 (macOS) or 108
+_INHERITED_VARIABLES = (
     "LANG LANGUAGE TZ SHELL LD_LIBRARY_PATH DYLD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
     "HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy"
 ).split()
-_KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
+_INHERITED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_")
 _JUPYTER_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 
@@ -65,21 +65,21 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
         sync_directory(directory)
 
 
-def rehome(layout: Layout, before: str) -> None:
-    """Write into the files that name the machine's directory where that is now; `before` is where it was."""
-    now = str(layout.root)
+def rewrite_paths(layout: Layout, old_root: str) -> None:
+    """Replace the old path of the machine's directory by its current one in all files that contain it."""
+    new_root = str(layout.root)
     profiles = [layout.home / name for name in PROFILES]
-    for file in (layout.agent / "agent.json", *profiles, *naming_it(layout)):
+    for file in (layout.agent / "agent.json", *profiles, *files_with_paths(layout)):
         with contextlib.suppress(FileNotFoundError):
             text = file.read_text(encoding="utf-8")
-            fresh = text.replace(now, before).replace(before, now)  # a second time changes nothing
+            fresh = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
             if fresh != text:
                 write_file(file, fresh, file.stat().st_mode & 0o777)
 
 
 def _write_profiles(here: Layout, final: Layout) -> None:
     """Keep the machine's Python first on PATH in login shells, whose system profiles set PATH anew."""
-    line = f'PATH={shlex.quote(_first(final))}:"$PATH"\nexport PATH\n'
+    line = f'PATH={shlex.quote(_path_prefix(final))}:"$PATH"\nexport PATH\n'
     for name in PROFILES:
         write_file(here.home / name, line, 0o644)
 
@@ -135,7 +135,7 @@ def spawn(layout: Layout) -> bool:
     stands between, so that the process is no child of ours and leaves no zombie when it ends.
     """
     taken: list[int] = []
-    if not wait_for(lambda: _take(layout, taken), 1.0):  # a look at the lock holds it for an instant
+    if not wait_for(lambda: _take_lifetime_lock(layout, taken), 1.0):  # a look at the lock holds it for an instant
         return False
     log = layout.logs / "machine.log"
     if log.exists():
@@ -159,7 +159,7 @@ def spawn(layout: Layout) -> bool:
     return True
 
 
-def _take(layout: Layout, taken: list[int]) -> bool:
+def _take_lifetime_lock(layout: Layout, taken: list[int]) -> bool:
     descriptor = hold_lifetime_lock(layout)
     if descriptor is not None:
         taken.append(descriptor)
@@ -168,21 +168,22 @@ def _take(layout: Layout, taken: list[int]) -> bool:
 
 def _environ(layout: Layout) -> dict[str, str]:
     """Return the machine's environment: nothing of the caller's that may be secret, all that a shell needs."""
-    kept = {key: value for key, value in os.environ.items() if key in _KEPT or key.startswith(_KEPT_PREFIXES)}
+    names = [key for key in os.environ if key in _INHERITED_VARIABLES or key.startswith(_INHERITED_PREFIXES)]
+    inherited = {key: os.environ[key] for key in names}
     user = login_name()
     own = {
         "HOME": str(layout.home),
         "USER": user,
         "LOGNAME": user,
-        "SHELL": kept.get("SHELL") or _login_shell(),
-        "PATH": f"{_first(layout)}:{os.environ.get('PATH', os.defpath)}",
+        "SHELL": inherited.get("SHELL") or _login_shell(),
+        "PATH": f"{_path_prefix(layout)}:{os.environ.get('PATH', os.defpath)}",
         "JUPYTER_PREFER_ENV_PATH": "0",  # the kernels of the machine's home before those of cloudgpu's environment
         "PYTHONPATH": str(Path(local_package.__file__).parents[3]),
         MARKER: (read_json(layout.record) or {}).get("mark", marker(layout.root)),
     }
-    if len(str(layout.scratch)) <= LONGEST_TMPDIR:
+    if len(str(layout.scratch)) <= MAX_TMPDIR_LENGTH:
         own["TMPDIR"] = str(layout.scratch)
-    return {**kept, **own}
+    return {**inherited, **own}
 
 
 def _login_shell() -> str:
@@ -192,8 +193,8 @@ def _login_shell() -> str:
         return "/bin/sh"
 
 
-def _first(layout: Layout) -> str:
-    """Return what is first on PATH: the machine's own Python, then the programs beside cloudgpu, such as `jupyter`."""
+def _path_prefix(layout: Layout) -> str:
+    """Return the first two directories of PATH: the machine's Python, and cloudgpu's own (with `jupyter`)."""
     return f"{programs(layout)}:{Path(sys.executable).parent}"
 
 
@@ -246,18 +247,18 @@ def _pip_of_python() -> list[Path]:
     return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
 
 
-def naming_it(layout: Layout) -> list[Path]:
-    """Return the files of the environment in which the machine's directory stands."""
-    return [*(programs(layout) / name for name in PIPS), _kernel(layout)]
+def files_with_paths(layout: Layout) -> list[Path]:
+    """Return the files of the environment that contain the path of the machine's directory."""
+    return [*(programs(layout) / name for name in PIPS), _kernel_file(layout)]
 
 
-def _kernel(layout: Layout) -> Path:
+def _kernel_file(layout: Layout) -> Path:
     return layout.home / ("Library/Jupyter" if sys.platform == "darwin" else ".local/share/jupyter") / _KERNEL
 
 
 def _write_kernel(here: Layout, python: Path) -> None:
     """Let notebooks run in the environment: JupyterLab itself is cloudgpu's, and would start its own Python."""
-    file = _kernel(here)
+    file = _kernel_file(here)
     file.parent.mkdir(mode=0o700, parents=True)
     argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3 (ipykernel)", "language": "python", "metadata": {"debugger": True}}

@@ -1,6 +1,6 @@
 """When a local machine has to end by itself: its timer, its interruption, and its lease when no agent watches it.
 
-Each end is held against two clocks: the wall clock, which runs on while a laptop sleeps, and the monotonic one,
+Each deadline is compared with two clocks: the wall clock, which runs on while a laptop sleeps, and the monotonic one,
 which nobody can set back. Whichever gets there first ends the machine.
 """
 
@@ -44,13 +44,13 @@ class Deadlines:
         """Read the files of this directory from now on; until that works, what was read before holds."""
         self._files = (layout.tags, layout.spot, layout.agent / AGENT_EXPIRES)
 
-    def due(self, *, lease_too: bool) -> str | None:
-        """Return why the machine has to end now, or None; a lease counts only with `lease_too`."""
+    def end_reason(self, *, with_lease: bool) -> str | None:
+        """Return why the machine has to end now, or None; the lease counts only with `with_lease`."""
         self._refresh()
         wall, monotonic = self._wall(), self._monotonic()
         for reason in (INTERRUPTED, RENEW_UNTIL, LEASE):
             end = self._ends.get(reason)
-            if end is None or (reason == LEASE and not lease_too):
+            if end is None or (reason == LEASE and not with_lease):
                 continue
             if wall >= end.wall or monotonic >= end.monotonic:
                 return reason

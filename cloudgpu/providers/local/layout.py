@@ -24,7 +24,7 @@ BUILT_PREFIX = "tmp-"  # a machine that is being built and was never accepted
 RECORD = "machine.json"
 IDENTITY_FILE = "place.json"  # which place this is: lives as long as the directory
 BLOCK = 4096  # bytes of a disk that a small file has to itself
-LAST_LINE = 200  # characters of a log's last line that a reason may hold
+MAX_LINE_LENGTH = 200  # characters of a log's last line that a reason may hold
 
 
 class _Below:
@@ -62,16 +62,16 @@ class Layout:
 
 def write_file(path: Path, text: str, mode: int = 0o600) -> None:
     """Write a file whole and durable: a temporary one beside it, synced, then renamed over it."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -131,10 +131,10 @@ def is_alive(layout: Layout) -> bool:
         descriptor = os.open(layout.lifetime_lock, os.O_RDWR)
     except FileNotFoundError:  # never spawned, or gone with its directory
         return False
-    mine = _try_lock(descriptor, fcntl.LOCK_SH)
-    if mine is not None:
-        os.close(mine)
-    return mine is None
+    lock_descriptor = _try_lock(descriptor, fcntl.LOCK_SH)
+    if lock_descriptor is not None:
+        os.close(lock_descriptor)
+    return lock_descriptor is None
 
 
 def _try_lock(descriptor: int, kind: int) -> int | None:
@@ -161,7 +161,7 @@ def last_line(path: Path) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.strip()[:LAST_LINE] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[:MAX_LINE_LENGTH] for line in reversed(lines) if line.strip()), "")
 
 
 def remove(directory: Path) -> None:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.values.times import iso
-from cloudgpu.providers.local.build import rehome
+from cloudgpu.providers.local.build import rewrite_paths
 from cloudgpu.providers.local.deadlines import INTERRUPTED, Deadlines
 from cloudgpu.providers.local.layout import Layout, is_alive, process_number, read_json, write_json
-from cloudgpu.providers.local.processes import GENTLE_S, MARKER, ask_to_end, end_all, marker
+from cloudgpu.providers.local.processes import GENTLE_S, MARKER, end_all, marker, terminate_process
 
 STEADY_S = 10.0  # an agent that lived this long has started well
-DEATHS = 3  # so many deaths in a row, and the machine process watches the lease itself
-LONGEST_PAUSE_S = 30.0
-NOT_STARTED = 127
+MAX_DEATHS = 3  # after this many deaths in a row the machine process watches the lease itself
+MAX_PAUSE_S = 30.0
+EXIT_NOT_STARTED = 127
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -43,7 +43,7 @@ async def run_on_start(layout: Layout) -> int:
 
 
 class Agent:
-    """Keeps the agent alive, and says whether it can be relied on."""
+    """Keeps the machine's agent running, and says whether it can be relied on."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -56,7 +56,7 @@ class Agent:
         if not (self._layout.agent / "agent").exists():
             return False
         steady = self._started_at is not None and time.monotonic() - self._started_at >= STEADY_S
-        return steady or self._deaths < DEATHS
+        return steady or self._deaths < MAX_DEATHS
 
     def move(self, layout: Layout) -> None:
         """Start the agent anew in the directory to which the machine's was moved."""
@@ -64,26 +64,26 @@ class Agent:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _begun(self, layout: Layout, process: asyncio.subprocess.Process) -> None:
+    def _record_process(self, layout: Layout, process: asyncio.subprocess.Process) -> None:
         self._process = process
         if layout != self._layout:  # moved while it was being started
             process.kill()
 
     async def keep(self) -> None:
-        """Start the agent, and again whenever it dies, for ever."""
+        """Start the agent, and restart it whenever it dies, as long as it has one."""
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
             here = self._layout
-            command, log, begun = (
+            command, log, on_start_of = (
                 [str(here.agent / "agent"), "run"],
                 here.logs / "agent.log",
-                partial(self._begun, here),
+                partial(self._record_process, here),
             )
-            await _run(command, here, log, dict(os.environ), begun)
+            await _run(command, here, log, dict(os.environ), on_start_of)
             lived = time.monotonic() - self._started_at
             self._started_at = None
             self._deaths = 1 if lived >= STEADY_S else self._deaths + 1
-            await asyncio.sleep(min(LONGEST_PAUSE_S, 0.1 * 3**self._deaths))
+            await asyncio.sleep(min(MAX_PAUSE_S, 0.1 * 3**self._deaths))
 
 
 async def _run(
@@ -91,7 +91,7 @@ async def _run(
     layout: Layout,
     log: Path,
     env: dict[str, str],
-    begun: Callable[[asyncio.subprocess.Process], object] = repr,
+    on_start_of: Callable[[asyncio.subprocess.Process], object] = repr,
 ) -> int:
     """Run a command with its output in a log; return its status, 127 when it could not be started."""
     with log.open("ab") as out:
@@ -107,8 +107,8 @@ async def _run(
             )
         except OSError as error:
             out.write(f"{command[0]}: {error.strerror}\n".encode())
-            return NOT_STARTED
-    begun(process)
+            return EXIT_NOT_STARTED
+    on_start_of(process)
     status = await process.wait()
     return status if status >= 0 else 128 - status
 
@@ -147,9 +147,9 @@ def _children() -> list[int]:
     return numbers
 
 
-LOOK_S = 0.25  # how often tags, notice and timers are looked at
-SIGN_S = 1.0  # how often `alive` is touched: a machine that was killed is known to have lived until then
-TYPED_S = 5.0
+CHECK_S = 0.25  # how often tags, notice and timers are looked at
+TOUCH_S = 1.0  # how often `alive` is touched: its time is when a killed machine was last alive
+TYPING_TOUCH_S = 5.0
 ASKED = "asked"
 
 
@@ -161,24 +161,25 @@ class Machine:
         self.descriptor = descriptor
         self.record = read_json(self.layout.record) or {}
         self.mark = self.record["mark"]
-        self.before = _read_or_empty(self.layout.run)
-        self.said: dict[str, Any] = {"boot": self.record["boots"], "on_start": None}
+        self.previous_run = _read_or_empty(self.layout.run)
+        self.reported: dict[str, Any] = {"boot": self.record["boots"], "on_start": None}
         self.agent = Agent(self.layout)
-        self._asked = asyncio.Event()
-        self._typed_at = 0.0
+        self._end_requested = asyncio.Event()
+        self._typing_noted_at = 0.0
 
-    def say(self, **facts: Any) -> None:
+    def report(self, **facts: Any) -> None:
         """Add facts to what this process says about itself in run.json."""
-        self.said |= facts
-        write_json(self.layout.run, self.said)
+        self.reported |= facts
+        write_json(self.layout.run, self.reported)
 
-    async def live(self) -> str:
+    async def run_until_end(self) -> str:
         """Run until there is a reason to end; return the reason."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._asked.set)
-        self._beside = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._run_on_start())]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end_requested.set)
+        self._tasks = [asyncio.create_task(self.agent.keep()), asyncio.create_task(self._run_on_start())]
         await asyncio.sleep(0)  # both begin before the SSH server's imports take the processor
         deadlines = Deadlines(self.layout, time.time, time.monotonic)
-        deadlines.due(lease_too=False)  # read before anybody is told that it runs: they hold without its directory, too
+        # Read before anybody is told that the machine runs: they also hold when its directory is gone.
+        deadlines.end_reason(with_lease=False)
         await self._listen()
         return await self._watch(deadlines)
 
@@ -187,11 +188,11 @@ class Machine:
             self._mark_on_start("running")
             status = await run_on_start(self.layout)
             self._mark_on_start(status)
-            self.say(on_start={"status": status})
+            self.report(on_start={"status": status})
 
-    def _mark_on_start(self, how_far: object) -> None:
+    def _mark_on_start(self, status: object) -> None:
         with contextlib.suppress(OSError):  # a full disk must not keep the machine from starting
-            self.layout.on_start_status.write_text(f"{how_far}\n")
+            self.layout.on_start_status.write_text(f"{status}\n")
 
     async def _listen(self) -> None:
         from cloudgpu.providers.local.sshd import serve
@@ -203,89 +204,90 @@ class Machine:
             "home": self.layout.home,
             "environ": environ(),
             "shell": os.environ.get("SHELL", "/bin/sh"),
-            "on_input": self._typed,
+            "on_input": self._note_typing,
         }
         try:
-            self.acceptor = await serve(**facts, port=self.before.get("port") or 0)
+            self.acceptor = await serve(**facts, port=self.previous_run.get("port") or 0)
         except OSError:  # somebody else has taken the port of the last time
             self.acceptor = await serve(**facts, port=0)
-        self.say(port=self.acceptor.get_port(), pid=os.getpid(), started_at=self.said.get("started_at") or _now())
+        started_at = self.reported.get("started_at") or _now()
+        self.report(port=self.acceptor.get_port(), pid=os.getpid(), started_at=started_at)
 
     async def _watch(self, deadlines: Deadlines) -> str:
-        signed = 0.0
+        touched_at = 0.0
         orphans: set[int] = set()
         while True:
-            if time.monotonic() - signed >= SIGN_S:
-                signed = time.monotonic()
-                await self._follow(deadlines)
+            if time.monotonic() - touched_at >= TOUCH_S:
+                touched_at = time.monotonic()
+                await self._follow_move(deadlines)
                 os.utime(self.descriptor)
                 orphans = reap_orphans(orphans)
-            reason = deadlines.due(lease_too=not self.agent.watches())
+            reason = deadlines.end_reason(with_lease=not self.agent.watches())
             if reason is not None:
                 return reason
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK_S)
-                return self._why_asked()
+                await asyncio.wait_for(self._end_requested.wait(), CHECK_S)
+                return self._end_reason()
 
-    async def _follow(self, deadlines: Deadlines) -> None:
-        """Go on where the directory was moved to. Where it is removed, the ends that were read before still hold."""
-        before = self.layout.root
-        if before.exists():
+    async def _follow_move(self, deadlines: Deadlines) -> None:
+        """Use the machine's directory where it was moved to. If it was removed, the known deadlines hold."""
+        old_root = self.layout.root
+        if old_root.exists():
             return
         with contextlib.suppress(OSError):  # removed, or moved to another disk
             moved = Layout(Path.cwd().parent)  # we were started in it: still the same directory, wherever it is
             if not moved.record.exists():
                 return
-            rehome(moved, str(before))
+            rewrite_paths(moved, str(old_root))
             for name, value in os.environ.items():
-                os.environ[name] = value.replace(str(before), str(moved.root))
+                os.environ[name] = value.replace(str(old_root), str(moved.root))
             self.layout = moved
             deadlines.move(moved)
             self.agent.move(moved)
-            if self._beside[0].done():
-                self._beside[0] = asyncio.create_task(self.agent.keep())
+            if self._tasks[0].done():
+                self._tasks[0] = asyncio.create_task(self.agent.keep())
             self.acceptor.close()  # frees the port at once; sessions go on, so their end is not waited for
-            self.before = self.said
+            self.previous_run = self.reported
             await self._listen()
 
-    def _why_asked(self) -> str:
+    def _end_reason(self) -> str:
         from_inside = _read_or_empty(self.layout.power_off)
         if "reason" in from_inside:
             return str(from_inside["reason"])
         wanted = (_read_or_empty(self.layout.record)).get("wanted")
         return ASKED if wanted != "running" else "SIGTERM from outside"
 
-    def _typed(self) -> None:
-        if time.monotonic() - self._typed_at >= TYPED_S:
-            self._typed_at = time.monotonic()
+    def _note_typing(self) -> None:
+        if time.monotonic() - self._typing_noted_at >= TYPING_TOUCH_S:
+            self._typing_noted_at = time.monotonic()
             with contextlib.suppress(OSError):
                 (self.layout.agent / "terminal-input").touch()
 
     def power_off(self, reason: str) -> None:
-        """End every process of the machine, say why and when, and leave. Does not return."""
+        """End every process of the machine, report why and when, and exit. Does not return."""
         state = "terminated" if reason == INTERRUPTED else "stopped"
         try:
-            self._say_end(state, reason)
+            self._report_end(state, reason)
             end_all(self.mark, roots=(os.getpid(),), gentle_s=GENTLE_S)
-            self._say_end(state, reason)
+            self._report_end(state, reason)
         finally:
             sys.stderr.flush()
             os._exit(0)
 
-    def _say_end(self, state: str, reason: str) -> None:
+    def _report_end(self, state: str, reason: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not keep the machine on
-            self.say(end={"state": state, "reason": reason, "at": _now()})
+            self.report(end={"state": state, "reason": reason, "at": _now()})
 
 
 def power_off_from_inside(root: Path, reason: str) -> None:
-    """Ask the machine process to end; when it is dead, end what it left behind."""
+    """Ask the machine process to end; if it is dead, end the processes that it left."""
     layout = Layout(root)
     mark = _mark(root)
     line = reason.strip().splitlines()[0][:200] if reason.strip() else ASKED
     write_json(layout.power_off, {"reason": line, "at": _now()})
     number = process_number(layout)
     if is_alive(layout) and number is not None:
-        ask_to_end(number, mark)
+        terminate_process(number, mark)
     else:
         end_all(mark, gentle_s=GENTLE_S)
 
@@ -305,15 +307,15 @@ def run(root: Path, descriptor: int) -> None:
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     adopt_orphans()
     try:
-        asyncio.run(_live(Machine(root, descriptor)))
+        asyncio.run(_run_machine(Machine(root, descriptor)))
     except BaseException:
         end_all(os.environ.get(MARKER) or marker(root), roots=(os.getpid(),))  # what was begun must not outlive us
         raise  # the last line of the log says why
 
 
-async def _live(machine: Machine) -> None:
+async def _run_machine(machine: Machine) -> None:
     # powered off inside the loop: leaving it would kill the children before they are asked
-    machine.power_off(await machine.live() if machine.record["wanted"] == "running" else ASKED)
+    machine.power_off(await machine.run_until_end() if machine.record["wanted"] == "running" else ASKED)
 
 
 def _read_or_empty(path: Path) -> Mapping[str, Any]:
@@ -328,7 +330,7 @@ def _now() -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Dispatch the two uses. What its sessions run gets the usual signals, also where `nohup` or cron launched it."""
+    """Run as the machine process, or end the machine. Resets the signals that `nohup` or cron made us ignore."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     match arguments:

@@ -16,7 +16,7 @@ from cloudgpu.providers.electricity import SYSTEM_WATTS, USD_PER_KWH
 NOTICE = timedelta(minutes=2)
 START_TIMEOUT = timedelta(seconds=20)
 _KEYS = ("watts", "usd_per_kwh", "interruption_notice", "machine_start_timeout")
-_IGNORED = ("provider",)  # says whose account it is; read by whoever made us
+_IGNORED_KEYS = ("provider",)  # says whose account it is; read by whoever made us
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class LocalOptions:
 def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
     """Return the account's settings with their defaults; raise InvalidRequest for an unknown key or a bad value."""
     for key in options:
-        if key not in _KEYS + _IGNORED:
+        if key not in _KEYS + _IGNORED_KEYS:
             raise _unknown(account, str(key))
     return LocalOptions(
         watts=_figure(account, options, "watts", SYSTEM_WATTS),
         usd_per_kwh=_figure(account, options, "usd_per_kwh", USD_PER_KWH),
-        notice=_span(account, options, "interruption_notice", NOTICE),
-        start_timeout=_span(account, options, "machine_start_timeout", START_TIMEOUT),
+        notice=_duration(account, options, "interruption_notice", NOTICE),
+        start_timeout=_duration(account, options, "machine_start_timeout", START_TIMEOUT),
     )
 
 
@@ -80,7 +80,7 @@ def _number(found: Any) -> Decimal | None:
         return None
 
 
-def _span(account: str, options: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
+def _duration(account: str, options: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
     found = options.get(key)
     if found is None:
         return default

@@ -18,20 +18,20 @@ from cloudgpu.core.values.times import duration_text
 from cloudgpu.providers.electricity import PowerDraw, boards_draw
 from cloudgpu.providers.local.options import LocalOptions
 
-ASK_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us
+QUERY_TIMEOUT_S = 10  # a driver that is just being loaded takes seconds; a broken one must not hold us
 _MIB_PER_GIB = 1024
 
 
 def gpus() -> tuple[Accelerator, ...]:
     """Return this computer's GPUs as `nvidia-smi` names them; none when it is missing or has no answer."""
-    counted = Counter(_ask("name,memory.total"))
+    counted = Counter(_query("name,memory.total"))
     return tuple(_accelerator(row, count) for row, count in counted.items())
 
 
 def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> Price:
     """Return watts times tariff, with the GPUs at the most they can draw: what a machine will do there nobody knows."""
     rest, tariff = options.watts, options.usd_per_kwh
-    drawn = most_drawn(gpus)
+    drawn = max_draw(gpus)
     words = f"{rest.value} W ({rest.source}) x {tariff.value} $/kWh ({tariff.source})"
     return Price(
         per_hour=Money.usd((rest.value + drawn.watts) * tariff.value / 1000),
@@ -42,16 +42,16 @@ def price(options: LocalOptions, gpus: Sequence[Accelerator], now: datetime) -> 
 
 
 def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: ComputerShare, now: datetime) -> Price:
-    """Return what an hour cost a machine that bore this part of the computer."""
-    rest, tariff, of = options.watts, options.usd_per_kwh, Decimal(share.seconds)
-    watts, words = rest.value * Decimal(share.rest) / of, []
+    """Return what an hour cost a machine with this share of the computer's electricity."""
+    rest, tariff, total_seconds = options.watts, options.usd_per_kwh, Decimal(share.seconds)
+    watts, words = rest.value * Decimal(share.rest) / total_seconds, []
     if share.measured:
-        watts += Decimal(share.joules) / of
+        watts += Decimal(share.joules) / total_seconds
         over = duration_text(share.measured)
         words.append(f"measured: {share.joules / share.seconds:.0f} W of GPUs on average, over {over}")
     if share.unmeasured:
-        most = most_drawn(gpus)
-        watts += most.watts * Decimal(share.unmeasured) / of
+        most = max_draw(gpus)
+        watts += most.watts * Decimal(share.unmeasured) / total_seconds
         words.append(f"{duration_text(share.unmeasured)} that nobody measured at {most.explanation}")
     split = f", split among up to {share.machines} machines" if share.machines > 1 else ""
     words.append(f"{rest.value} W ({rest.source}){split}")
@@ -64,10 +64,10 @@ def shared_price(options: LocalOptions, gpus: Sequence[Accelerator], share: Comp
     )
 
 
-def most_drawn(gpus: Sequence[Accelerator]) -> PowerDraw:
+def max_draw(gpus: Sequence[Accelerator]) -> PowerDraw:
     """Return the most that this computer's GPUs can draw: their power limits, else the watts of their boards."""
     with suppress(InvalidOperation):  # `[N/A]`
-        limits = [Decimal(row[0]) for row in _ask("power.limit")] if gpus else []
+        limits = [Decimal(row[0]) for row in _query("power.limit")] if gpus else []
         if limits and all(one.is_finite() and one > 0 for one in limits):
             return PowerDraw(sum(limits, Decimal(0)), f"{sum(limits)} W (power limit of the GPUs, nvidia-smi)")
     return boards_draw(gpus)
@@ -78,13 +78,13 @@ def _accelerator(row: tuple[str, ...], count: int) -> Accelerator:
     return Accelerator(name, count, round(int(mib) / _MIB_PER_GIB, 1) if mib.isdigit() else None)
 
 
-def _ask(fields: str) -> list[tuple[str, ...]]:
+def _query(fields: str) -> list[tuple[str, ...]]:
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
-    question = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    arguments = [command, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(question, capture_output=True, text=True, timeout=ASK_S, check=False)  # noqa: S603
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = [tuple(cell.strip() for cell in line.split(",")) for line in done.stdout.splitlines()]

@@ -38,22 +38,22 @@ def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
 
     parents: dict[int, list[psutil.Process]] = {}
     marked: dict[int, str | None] = {}
-    living = {process.pid: process for process in psutil.process_iter(["ppid", "status"]) if _lives(process)}
+    living = {process.pid: process for process in psutil.process_iter(["ppid", "status"]) if _is_living(process)}
     for process in living.values():
         parents.setdefault(process.info["ppid"], []).append(process)
         marked[process.pid] = _mark_of(process)
     found: dict[int, psutil.Process] = {}
-    ahead = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
-    while ahead:
-        process = ahead.pop()
+    unvisited = [process for process in living.values() if marked[process.pid] == mark or process.pid in roots]
+    while unvisited:
+        process = unvisited.pop()
         if process.pid not in found:
             found[process.pid] = process
-            ahead += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
+            unvisited += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
     found.pop(os.getpid(), None)
     return list(found.values())
 
 
-def _lives(process: psutil.Process) -> bool:
+def _is_living(process: psutil.Process) -> bool:
     import psutil
 
     return process.info["status"] not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
@@ -77,19 +77,19 @@ def end_all(mark: str, *, roots: tuple[int, ...] = (), gentle_s: float = 0.0) ->
     """
     if gentle_s > 0:
         asked = find(mark, roots)
-        _send(asked, signal.SIGTERM)
-        wait_for(lambda: not any(_runs(process) for process in asked), gentle_s)
+        _send_signal(asked, signal.SIGTERM)
+        wait_for(lambda: not any(_is_running(process) for process in asked), gentle_s)
     deadline = time.monotonic() + KILL_S
     while left := find(mark, roots):
         if time.monotonic() > deadline:
             numbers = ", ".join(str(process.pid) for process in left)
             message = f"Processes of the machine {mark.partition('@')[0]} do not end: {numbers}."
             raise StopUnproved(message, next="look at what they wait for, then end them by hand")
-        _send(left, signal.SIGKILL)
-        wait_for(lambda gone=left: not any(_runs(process) for process in gone), 1.0)  # type: ignore[misc]
+        _send_signal(left, signal.SIGKILL)
+        wait_for(lambda gone=left: not any(_is_running(process) for process in gone), 1.0)  # type: ignore[misc]
 
 
-def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
+def _send_signal(processes: list[psutil.Process], number: signal.Signals) -> None:
     import psutil
 
     for process in processes:
@@ -97,7 +97,7 @@ def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
             process.send_signal(number)
 
 
-def _runs(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process) -> bool:
     import psutil
 
     try:
@@ -106,7 +106,7 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def ask_to_end(pid: int, mark: str) -> None:
+def terminate_process(pid: int, mark: str) -> None:
     """Send SIGTERM to `pid` if it carries `mark`."""
     import psutil
 

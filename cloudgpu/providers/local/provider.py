@@ -39,7 +39,7 @@ from cloudgpu.providers.local.layout import (
 from cloudgpu.providers.local.options import local_options
 from cloudgpu.providers.local.processes import end_all, marker
 from cloudgpu.providers.local.store import (
-    Found,
+    StoredMachine,
     cloud_lock,
     complete_all_pending,
     complete_pending,
@@ -48,17 +48,17 @@ from cloudgpu.providers.local.store import (
     id_or_new,
     identity,
     known_id,
+    request_end,
     save,
     system_errors,
     wait_until_dead,
-    want_end,
 )
 
 KIND = "local"
 REGION = "here"
-TYPE = "local"
+INSTANCE_TYPE = "local"
 STOP_MEANS = "ends its processes and keeps its directory; a stopped local machine costs nothing"
-_NEEDED = ("asyncssh", "psutil")
+_REQUIRED_MODULES = ("asyncssh", "psutil")
 
 
 def make(settings: ProviderSettings) -> LocalProvider:
@@ -82,43 +82,43 @@ class LocalProvider:
     def __init__(self, settings: ProviderSettings) -> None:
         self.account = settings.account
         self._home = settings.home
-        self._time, self._ahead = settings.clock, settings.clock_ahead
+        self._caller_clock, self._clock_ahead = settings.clock, settings.clock_ahead
         self._options = local_options(settings.account, settings.options)
 
     def _clock(self) -> datetime:
-        """Return what this computer's clock says, by which its machines go."""
-        return self._time() + self._ahead()
+        """Return the time of this computer's clock, which its machines use."""
+        return self._caller_clock() + self._clock_ahead()
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (this computer is all there is)
         """Return this computer, user and place of its files."""
         return identity(self._home)
 
     def available(self, requirements: Requirements) -> Availability:
-        """Return this computer in both markets, where it is what was wanted."""
+        """Return this computer as an offer in both markets, if it fits the requirements."""
         accelerators = power.gpus()
-        lack = self._lack(_wanted(requirements)) if accelerators else None
-        offers = (self._available(market, accelerators, lack) for market in Market)
+        shortage = self._gpu_shortage(_gpus_wanted(requirements)) if accelerators else None
+        offers = (self._available(market, accelerators, shortage) for market in Market)
         return Availability(tuple(item for item in offers if fits(item, requirements)))
 
-    def _available(self, market: Market, accelerators: tuple[Accelerator, ...], lack: str | None) -> Available:
+    def _available(self, market: Market, accelerators: tuple[Accelerator, ...], shortage: str | None) -> Available:
         return Available(
             provider=KIND,
             account=self.account,
             region=REGION,
             zone=REGION,
-            instance_type=TYPE,
+            instance_type=INSTANCE_TYPE,
             market=market,
             accelerators=accelerators,
             vcpus=power.vcpus(),
             memory_gib=power.memory_gib(),
             stop_effect=STOP_MEANS,
-            after=() if lack is None else (f"{lack}, so it refuses --gpu now",),
+            after=() if shortage is None else (f"{shortage}, so it refuses --gpu now",),
         )
 
-    def _lack(self, wanted: int, but: str | None = None) -> str | None:
-        """Return that fewer GPUs of this computer are free than are wanted, and which machines have them; else None.
+    def _gpu_shortage(self, wanted: int, except_id: str | None = None) -> str | None:
+        """Return a sentence if fewer GPUs are free than wanted, with the machines that have them; else None.
 
-        A machine has those that it was launched for (`--gpu`), while it runs. `but` is the one that wants them.
+        A machine has those that it was launched for (`--gpu`), while it runs. `except_id` is not counted.
         """
         if not wanted or not self._home.exists():
             return None
@@ -128,7 +128,7 @@ class LocalProvider:
             with contextlib.suppress(ProviderUnavailable):  # a broken record: `list` names it
                 found = find(Layout(path))
                 lives = found is not None and translate.state_of(found) in (State.PENDING, State.RUNNING)
-                has = found.record.get("gpus", 0) if found is not None and lives and path.name != but else 0
+                has = found.record.get("gpus", 0) if found is not None and lives and path.name != except_id else 0
                 if has and self._is_here(Layout(path)):
                     free, names = free - has, [*names, translate.tags(Layout(path)).get(TAG_NAME, path.name)]
         if wanted <= free or not names:
@@ -138,12 +138,12 @@ class LocalProvider:
             return f"{taken} the GPU of this computer"
         return f"{taken} {total - free} of the {total} GPUs of this computer, and {wanted} of them would be needed"
 
-    def _check_free(self, wanted: int, but: str | None = None) -> None:
+    def _check_free(self, wanted: int, except_id: str | None = None) -> None:
         """Raise NoCapacity where fewer GPUs are free than are wanted: two jobs on one may both run out of memory."""
-        lack = self._lack(wanted, but)
-        if lack is not None:
-            way = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
-            raise NoCapacity(f"{lack}.", field="--gpu", next=way)
+        shortage = self._gpu_shortage(wanted, except_id)
+        if shortage is not None:
+            remedy = "Stop that machine, request fewer, or leave --gpu out to share the GPU."
+            raise NoCapacity(f"{shortage}.", field="--gpu", next=remedy)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
         """Return what the whole computer costs for each of our offers, at the most it can draw; None for others."""
@@ -161,17 +161,17 @@ class LocalProvider:
         Raises MissingExtra, NoCapacity where other machines have the GPUs that it wants, and NoCapacity or AuthFailed
         when the disk is full or may not be written.
         """
-        _need_extra()
+        _check_modules()
         layout = Layout(self._home / instance_id(attempt.token))
-        attempt = translate.in_own_time(attempt, self._ahead())
+        attempt = translate.to_computer_time(attempt, self._clock_ahead())
         with self._cloud():
             if find(layout) is None:
-                self._check_free(_wanted(attempt.request.want))
+                self._check_free(_gpus_wanted(attempt.request.want))
                 with system_errors(self._home, making=True):
                     self._accept(layout, attempt)
-                    self._begin(layout)
+                    self._start_accepted(layout)
             else:
-                self._settle(layout)
+                self._complete(layout)
             return self._instance(layout)
 
     def _accept(self, layout: Layout, attempt: Attempt) -> None:
@@ -186,10 +186,10 @@ class LocalProvider:
             raise
         sync_directory(self._home)
 
-    def _begin(self, layout: Layout) -> None:
-        """Start what was accepted; where the disk is too full even for that, take it back."""
+    def _start_accepted(self, layout: Layout) -> None:
+        """Start an accepted machine; where the disk is too full even for that, remove it."""
         try:
-            self._settle(layout)
+            self._complete(layout)
         except OSError:
             end_all(marker(layout.root))
             remove(layout.root)
@@ -206,7 +206,7 @@ class LocalProvider:
             "user": login_name(),
             "market": offer.market.value,
             "accelerators": translate.accelerators_to_json(offer.accelerators),
-            "gpus": _wanted(attempt.request.want),
+            "gpus": _gpus_wanted(attempt.request.want),
             "launched_at": now,
             "wanted": "running",
             "boots": 1,
@@ -237,13 +237,13 @@ class LocalProvider:
         """Set these tags where the machine reads them, too. Raises InstanceNotFound."""
         with self._cloud():
             layout = self._known(id)
-            write_json(layout.tags, (read_json(layout.tags) or {}) | translate.moved_tags(tags, self._ahead()))
+            write_json(layout.tags, (read_json(layout.tags) or {}) | translate.shift_tags(tags, self._clock_ahead()))
 
     def timer(self, id: str) -> datetime | None:  # noqa: A002
         """Return when the machine process ends the machine whatever else has died. Raises InstanceNotFound."""
         with self._cloud():
             seconds = tag_time(read_json(self._known(id).tags) or {}, TAG_RENEW_UNTIL)
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC) - self._ahead()
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC) - self._clock_ahead()
 
     def stop(self, id: str) -> None:  # noqa: A002
         """End the machine's processes and keep its directory. Raises InstanceNotFound, StopUnproved."""
@@ -264,14 +264,14 @@ class LocalProvider:
                 return
             self._known(found.id)
             with contextlib.suppress(OSError) if wanted == "terminated" else contextlib.nullcontext():
-                want_end(found, wanted, self._clock())
+                request_end(found, wanted, self._clock())
         wait_until_dead(layout)
         with self._cloud():
-            again = find(layout)
-            if again is None or again.record["launched_at"] != found.record["launched_at"]:
+            current = find(layout)
+            if current is None or current.record["launched_at"] != found.record["launched_at"]:
                 return
             if wanted == "terminated":  # whatever the record says: a full disk may have kept it as it was
-                end_and_remove(again)
+                end_and_remove(current)
             else:
                 complete_pending(layout, self._clock(), self._options.start_timeout, overdue=True)
 
@@ -281,7 +281,7 @@ class LocalProvider:
         Raises InstanceNotFound, MissingExtra, NoCapacity where others have its GPUs, and InvalidRequest when it was
         interrupted or is just stopping.
         """
-        _need_extra()
+        _check_modules()
         with self._cloud():
             layout = self._known(id)
             found = find(layout)
@@ -294,7 +294,7 @@ class LocalProvider:
             kept = {key: value for key, value in found.record.items() if key not in ("ended", "asked_at")}
             boot = {"wanted": "running", "boots": found.record["boots"] + 1, "boot_at": iso(self._clock())}
             save(layout, kept | boot)
-            self._settle(layout)
+            self._complete(layout)
 
     def interrupt(self, id: str) -> datetime:  # noqa: A002
         """Give the machine its notice, `interruption_notice` ahead; then it ends as terminated. Idempotent.
@@ -303,16 +303,16 @@ class LocalProvider:
         """
         with self._cloud():
             layout = self._known(id)
-            given = read_json(layout.spot)
-            if given is not None:
-                return from_iso(given["time"]) - self._ahead()
+            notice = read_json(layout.spot)
+            if notice is not None:
+                return from_iso(notice["time"]) - self._clock_ahead()
             state = self._instance(layout).state
             if state not in (State.RUNNING, State.PENDING):
                 message = f"Only a running machine can be interrupted; {id} is {state.value}."
                 raise InvalidRequest(message, field="instance", value=id, next="start it first")
             at = self._clock() + self._options.notice
             write_json(layout.spot, {"action": "terminate", "time": iso(at)})
-            return at - self._ahead()
+            return at - self._clock_ahead()
 
     @contextlib.contextmanager
     def _cloud(self) -> Iterator[None]:
@@ -320,7 +320,7 @@ class LocalProvider:
             complete_all_pending(self._home, known_id(self._home), self._clock(), self._options.start_timeout)
             yield
 
-    def _settle(self, layout: Layout) -> None:
+    def _complete(self, layout: Layout) -> None:
         complete_pending(layout, self._clock(), self._options.start_timeout)
 
     def _layout(self, id_: str) -> Layout | None:
@@ -349,14 +349,15 @@ class LocalProvider:
         if found is None:
             message = f"There is no local machine {layout.root.name!r}."
             raise InstanceNotFound(message, field="instance", value=layout.root.name)
-        return translate.in_time(translate.instance(found, self.account, REGION, TYPE), self._ahead())
+        instance = translate.instance(found, self.account, REGION, INSTANCE_TYPE)
+        return translate.to_caller_time(instance, self._clock_ahead())
 
 
 def _is_ours(item: Available) -> bool:
-    return item.provider == KIND and item.instance_type == TYPE
+    return item.provider == KIND and item.instance_type == INSTANCE_TYPE
 
 
-def _wanted(requirements: Requirements) -> int:
+def _gpus_wanted(requirements: Requirements) -> int:
     """Return how many GPUs a machine is launched for; none where any computer will do."""
     return 0 if requirements.gpu is None else requirements.gpu_count
 
@@ -366,8 +367,8 @@ def instance_id(token: str) -> str:
     return INSTANCE_PREFIX + digest("local instance", token)[:16]
 
 
-def _need_extra() -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+def _check_modules() -> None:
+    missing = [name for name in _REQUIRED_MODULES if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtra(
             f"The local provider needs {' and '.join(missing)}, which is not installed.",
@@ -377,7 +378,7 @@ def _need_extra() -> None:
         )
 
 
-def _refuse_unstartable(found: Found) -> None:
+def _refuse_unstartable(found: StoredMachine) -> None:
     if found.record["wanted"] == "terminated" or "ended" not in found.record:
         message = f"The machine {found.id} is just ending."
         raise InvalidRequest(message, field="instance", value=found.id, next="try again when it has stopped")

@@ -22,16 +22,16 @@ from typing import Any
 
 import asyncssh
 
-CHUNK = 256 * 1024  # bytes read at once; what bounds memory is the client's window
-PIPE = 1024 * 1024  # bytes a pipe may hold where the system lets us say so
-LAST_WORDS_S = 0.2  # how long a closed terminal is read on after its shell has ended
-FAILED = 255  # the status of a failure of ours, as OpenSSH has it
-TAKEN_FROM_CLIENT = ("LANG", "LC_", "TERM", "COLORTERM")
+CHUNK_BYTES = 256 * 1024  # read at once; the client's window bounds memory
+PIPE_BYTES = 1024 * 1024  # size of a pipe, where the system lets us set it
+FINAL_OUTPUT_S = 0.2  # how long a terminal is still read after its shell has ended
+EXIT_INTERNAL_ERROR = 255  # the same status as OpenSSH's
+CLIENT_VARIABLES = ("LANG", "LC_", "TERM", "COLORTERM")
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Where sessions run: the login name, HOME and working directory, the environment, the shell.
+class SessionSettings:
+    """How sessions run: the login name, HOME and working directory, the environment, the shell.
 
     `on_input` is called when somebody types into a terminal.
     """
@@ -64,18 +64,18 @@ class Session(asyncssh.SSHServerProcess[bytes]):
         return True
 
 
-async def run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
+async def run(process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
     """Run what the client asked for to its end. Never raises: an exception here would cut the whole connection."""
     try:
-        await _run(process, room)
+        await _run(process, settings)
     except Exception as error:  # noqa: BLE001  (see above)
         with contextlib.suppress(OSError):
             process.stderr.write(f"cloudgpu: {type(error).__name__}: {error}\n".encode())
-        process.exit(FAILED)
+        process.exit(EXIT_INTERNAL_ERROR)
 
 
-async def _run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
-    child = await Child.start(process, room)
+async def _run(process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
+    child = await Child.start(process, settings)
     if isinstance(process, Session):
         process.child = child
     finished, closed = asyncio.create_task(child.finish()), asyncio.create_task(process.channel.wait_closed())
@@ -93,18 +93,18 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
 class Child:
     """The process of a session, with our ends of its pipes, or its terminal."""
 
-    def __init__(self, process: asyncssh.SSHServerProcess[bytes], room: Room) -> None:
+    def __init__(self, process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
         self.process = process
-        self.room = room
+        self.settings = settings
         self.terminal: int | None = None
         self.running: asyncio.subprocess.Process
-        self._ours: list[int] = []
+        self._own_fds: list[int] = []
         self._pumps: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def start(cls, process: asyncssh.SSHServerProcess[bytes], room: Room) -> Child:
+    async def start(cls, process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> Child:
         """Start the command, or a login shell, and begin to move its data."""
-        child = cls(process, room)
+        child = cls(process, settings)
         try:
             await (child._start_in_terminal() if process.term_type is not None else child._start_with_pipes())
         except BaseException:
@@ -114,7 +114,7 @@ class Child:
 
     async def _start_in_terminal(self) -> None:
         master, slave = os.openpty()
-        self._ours.append(master)
+        self._own_fds.append(master)
         self.terminal = master
         _set_size(master, self.process.term_size)
         try:
@@ -124,27 +124,27 @@ class Child:
         finally:
             os.close(slave)
         os.set_blocking(master, False)
-        self._pump(_inward(self.process.stdin, master, typed=self.room.on_input))
-        self._pump(_outward(master, self.process.stdout))
+        self._pump(_pump_input(self.process.stdin, master, typed=self.settings.on_input))
+        self._pump(_pump_output(master, self.process.stdout))
 
     async def _start_with_pipes(self) -> None:
         stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
-        self._ours += [stdin[1], stdout[0], stderr[0]]
+        self._own_fds += [stdin[1], stdout[0], stderr[0]]
         try:
             await self._spawn((stdin[0], stdout[1], stderr[1]), {})
         finally:
             for theirs in (stdin[0], stdout[1], stderr[1]):
                 os.close(theirs)
-        for ours in self._ours:
+        for ours in self._own_fds:
             os.set_blocking(ours, False)
-            _widen(ours)
-        self._ours.remove(stdin[1])
-        self._pump(_inward(self.process.stdin, stdin[1]))
-        self._pump(_outward(stdout[0], self.process.stdout))
-        self._pump(_outward(stderr[0], self.process.stderr))
+            _enlarge_pipe(ours)
+        self._own_fds.remove(stdin[1])
+        self._pump(_pump_input(self.process.stdin, stdin[1]))
+        self._pump(_pump_output(stdout[0], self.process.stdout))
+        self._pump(_pump_output(stderr[0], self.process.stderr))
 
-    async def _spawn(self, streams: tuple[int, int, int], more: Mapping[str, str]) -> None:
-        shell, command = self.room.shell, self.process.command
+    async def _spawn(self, streams: tuple[int, int, int], extra_environ: Mapping[str, str]) -> None:
+        shell, command = self.settings.shell, self.process.command
         argv = [shell, "-c", command] if command is not None else [f"-{os.path.basename(shell)}"]  # noqa: PTH119
         self.running = await asyncio.create_subprocess_exec(
             *argv,
@@ -152,8 +152,13 @@ class Child:
             stdin=streams[0],
             stdout=streams[1],
             stderr=streams[2],
-            cwd=self.room.home,
-            env={**_client_environ(self.process), **self.room.environ, **_connection_environ(self.process), **more},
+            cwd=self.settings.home,
+            env={
+                **_client_environ(self.process),
+                **self.settings.environ,
+                **_connection_environ(self.process),
+                **extra_environ,
+            },
             start_new_session=True,
             preexec_fn=_own_terminal if self.terminal is not None else None,
         )
@@ -167,7 +172,7 @@ class Child:
         As OpenSSH does, pipes are read until nobody holds them any more; a terminal ends with its shell.
         """
         status = await self.running.wait()
-        await asyncio.wait(self._pumps[1:], timeout=LAST_WORDS_S if self.terminal is not None else None)
+        await asyncio.wait(self._pumps[1:], timeout=FINAL_OUTPUT_S if self.terminal is not None else None)
         return status
 
     def report(self, status: int) -> None:
@@ -193,8 +198,8 @@ class Child:
         """Stop moving data and close our ends: a terminal's processes get a hang-up, others a broken pipe."""
         for pump in self._pumps:
             pump.cancel()
-        while self._ours:
-            fd = self._ours.pop()
+        while self._own_fds:
+            fd = self._own_fds.pop()
             loop = asyncio.get_running_loop()
             loop.remove_reader(fd)
             loop.remove_writer(fd)
@@ -202,15 +207,15 @@ class Child:
         self.terminal = None
 
 
-async def _inward(stdin: asyncssh.SSHReader[bytes], fd: int, typed: Callable[[], None] | None = None) -> None:
+async def _pump_input(stdin: asyncssh.SSHReader[bytes], fd: int, typed: Callable[[], None] | None = None) -> None:
     """Move the client's input to the child. A child that reads no more does not stop the client."""
     try:
-        open_ = True
-        while data := await stdin.read(CHUNK):
+        is_open = True
+        while data := await stdin.read(CHUNK_BYTES):
             if typed is not None:
                 typed()
-            open_ = open_ and await _write(fd, data)
-        if typed is not None and open_:
+            is_open = is_open and await _write(fd, data)
+        if typed is not None and is_open:
             await _write(fd, b"\x04")  # the end of input, as a terminal has it
     except (OSError, asyncssh.Error):
         pass  # the connection is gone: the end of the session cleans up
@@ -220,7 +225,7 @@ async def _inward(stdin: asyncssh.SSHReader[bytes], fd: int, typed: Callable[[],
             os.close(fd)
 
 
-async def _outward(fd: int, writer: asyncssh.SSHWriter[bytes]) -> None:
+async def _pump_output(fd: int, writer: asyncssh.SSHWriter[bytes]) -> None:
     try:
         while data := await _read(fd):
             writer.write(data)
@@ -233,7 +238,7 @@ async def _outward(fd: int, writer: asyncssh.SSHWriter[bytes]) -> None:
 async def _read(fd: int) -> bytes:
     while True:
         try:
-            return os.read(fd, CHUNK)
+            return os.read(fd, CHUNK_BYTES)
         except BlockingIOError:
             await _ready(fd, writing=False)
         except OSError as error:
@@ -282,14 +287,14 @@ def _set_size(fd: int, size: tuple[int, int, int, int]) -> None:
         fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, pixwidth, pixheight))
 
 
-def _widen(fd: int) -> None:
+def _enlarge_pipe(fd: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # above the user's limit: the default is right too
-            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE)
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _client_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]:
-    return {key: value for key, value in process.env.items() if key.startswith(TAKEN_FROM_CLIENT)}
+    return {key: value for key, value in process.env.items() if key.startswith(CLIENT_VARIABLES)}
 
 
 def _connection_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, str]:
@@ -300,7 +305,7 @@ def _connection_environ(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, 
 
 
 LOOPBACK = "127.0.0.1"
-LOGIN_S = 20
+LOGIN_TIMEOUT_S = 20
 
 
 async def serve(
@@ -321,17 +326,17 @@ async def serve(
     Sessions run in `home` with `environ` and nothing else. `on_input` is called when somebody types.
     Raises OSError when the port is taken.
     """
-    room = Room(user, home, {**environ, "HOME": str(home)}, shell, on_input)
+    settings = SessionSettings(user, home, {**environ, "HOME": str(home)}, shell, on_input)
     known = frozenset(asyncssh.import_public_key(line).public_data for line in authorized_keys)
     return await asyncssh.listen(
         LOOPBACK,
         port,
-        server_factory=lambda: _Server(room, known),
+        server_factory=lambda: _Server(settings, known),
         server_host_keys=[asyncssh.import_private_key(host_key)],
         encoding=None,
         line_editor=False,
         agent_forwarding=False,
-        login_timeout=LOGIN_S,
+        login_timeout=LOGIN_TIMEOUT_S,
         reuse_address=True,
     )
 
@@ -339,8 +344,8 @@ async def serve(
 class _Server(asyncssh.SSHServer):
     """One connection."""
 
-    def __init__(self, room: Room, known: frozenset[bytes]) -> None:
-        self._room = room
+    def __init__(self, settings: SessionSettings, known: frozenset[bytes]) -> None:
+        self._settings = settings
         self._known = known
         self._connection: asyncssh.SSHServerConnection
 
@@ -354,18 +359,18 @@ class _Server(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        known = key.public_data in self._known or key.public_data in _let_in(self._room.home)
-        return username == self._room.user and known
+        known = key.public_data in self._known or key.public_data in _keys_in_home(self._settings.home)
+        return username == self._settings.user and known
 
     def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Session]:
         channel = self._connection.create_server_channel(encoding=None)
         return channel, Session(self._run, self._sftp, 3, False)  # noqa: FBT003  (no scp of asyncssh's own)
 
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        await run(process, self._room)
+        await run(process, self._settings)
 
-    def _sftp(self, channel: Any) -> _Files:  # asyncssh does not export the type it names here
-        return _Files(channel, self._room.home)
+    def _sftp(self, channel: Any) -> _SftpServer:  # asyncssh does not export the type it names here
+        return _SftpServer(channel, self._settings.home)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:  # noqa: ARG002
         if _is_loopback(dest_host):
@@ -375,7 +380,7 @@ class _Server(asyncssh.SSHServer):
         )
 
 
-def _let_in(home: Path) -> set[bytes]:
+def _keys_in_home(home: Path) -> set[bytes]:
     """Return the keys in ~/.ssh/authorized_keys, without lines whose options would limit what a key may do."""
     found = set()
     with contextlib.suppress(OSError):
@@ -386,7 +391,7 @@ def _let_in(home: Path) -> set[bytes]:
     return found
 
 
-class _Files(asyncssh.SFTPServer):
+class _SftpServer(asyncssh.SFTPServer):
     """File transfer; relative paths start in the machine's home."""
 
     def __init__(self, channel: asyncssh.SSHServerChannel[bytes], home: Path) -> None:

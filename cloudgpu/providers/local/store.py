@@ -25,7 +25,7 @@ from cloudgpu.access.computer import computer, hostname, login_name
 from cloudgpu.core.model.identity import AccountIdentity
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import AuthFailed, NoCapacity, ProviderUnavailable, StopUnproved
-from cloudgpu.providers.local.build import rehome, spawn
+from cloudgpu.providers.local.build import rewrite_paths, spawn
 from cloudgpu.providers.local.layout import (
     BUILT_PREFIX,
     IDENTITY_FILE,
@@ -39,20 +39,20 @@ from cloudgpu.providers.local.layout import (
     write_json,
     write_json_over,
 )
-from cloudgpu.providers.local.processes import ask_to_end, end_all
+from cloudgpu.providers.local.processes import end_all, terminate_process
 
 LOCK = "lock"
 LOCK_S = 60.0
 POLL_S = 0.02
-OBEY_S = 4.0  # from asking a machine to end to ending it ourselves
+STOP_TIMEOUT_S = 4.0  # from asking a machine's process to end to killing it
 DIED = "died"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One machine as its files tell: the record, what its process says, whether that lives."""
+class StoredMachine:
+    """One machine as its files describe it: its record, what its process reported, and whether that process lives."""
 
     layout: Layout
     record: dict[str, Any]
@@ -65,14 +65,14 @@ class Found:
         return self.layout.root.name
 
     @property
-    def says(self) -> dict[str, Any]:
-        """What the present boot's process says; empty before it says anything."""
+    def reported(self) -> dict[str, Any]:
+        """What the process of the current boot reported in run.json; empty before it has."""
         return self.run if self.run.get("boot") == self.record["boots"] else {}
 
 
 @contextlib.contextmanager
 def cloud_lock(home: Path, wait_s: float = LOCK_S) -> Iterator[None]:
-    """Hold the local cloud; the last one out removes the lock when no machine is left.
+    """Hold the lock of the local machines; remove its file at the end when no machine is left.
 
     Raises ProviderUnavailable when another process holds it too long.
     """
@@ -94,7 +94,7 @@ def _lock(home: Path, deadline: float) -> int:
     while True:
         with contextlib.suppress(FileNotFoundError):  # the directory was just removed by the last one out
             descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            if _take(descriptor, home / LOCK):
+            if _try_lock(descriptor, home / LOCK):
                 return descriptor
             os.close(descriptor)
         if time.monotonic() >= deadline:
@@ -108,7 +108,7 @@ def _lock(home: Path, deadline: float) -> int:
         time.sleep(POLL_S)
 
 
-def _take(descriptor: int, path: Path) -> bool:
+def _try_lock(descriptor: int, path: Path) -> bool:
     """Lock the file, and make sure it is still the one that others will find."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -119,7 +119,7 @@ def _take(descriptor: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
-    """Turn the system's refusals into ours, with the way out; `making`: nothing was accepted yet."""
+    """Turn an OSError into our own error with its remedy; `making`: the launch was not accepted yet."""
     try:
         yield
     except OSError as error:
@@ -134,7 +134,7 @@ def system_errors(home: Path, *, making: bool = False) -> Iterator[None]:
         raise ProviderUnavailable(message, field="provider", value="local", next="try again") from error
 
 
-def find(layout: Layout) -> Found | None:
+def find(layout: Layout) -> StoredMachine | None:
     """Return the machine in a directory, None when there is none; raise ProviderUnavailable for a broken record."""
     try:
         record, run = read_json(layout.record), read_json(layout.run) or {}
@@ -144,7 +144,7 @@ def find(layout: Layout) -> Found | None:
     except (ValueError, KeyError) as error:
         message = f"The record of the local machine {layout.root.name} cannot be read ({layout.root})."
         raise ProviderUnavailable(message, field="instance", value=layout.root.name) from error
-    return Found(layout, record, run, is_alive(layout))
+    return StoredMachine(layout, record, run, is_alive(layout))
 
 
 def complete_all_pending(home: Path, account: str | None, now: datetime, start_timeout: timedelta) -> None:
@@ -163,10 +163,10 @@ def complete_all_pending(home: Path, account: str | None, now: datetime, start_t
 
 
 def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *, overdue: bool = False) -> None:
-    """Bring one machine to what is wanted of it; `overdue` says that it was given its time to obey."""
+    """Bring one machine to its wanted state; `overdue` says that its process has had its time to end."""
     found = find(layout)
     if found is not None and found.record["root"] != str(layout.root):
-        rehome(layout, found.record["root"])
+        rewrite_paths(layout, found.record["root"])
         save(layout, found.record | {"root": str(layout.root)})
         found = find(layout)
     if found is None:
@@ -181,13 +181,13 @@ def complete_pending(layout: Layout, now: datetime, start_timeout: timedelta, *,
         _save_ended(found, {"state": "stopped", "reason": "asked", "at": iso(now)})
 
 
-def end_and_remove(found: Found) -> None:
-    """End the machine's processes and remove its directory; raise StopUnproved where one lives out of our sight."""
+def end_and_remove(found: StoredMachine) -> None:
+    """End the machine's processes and remove its directory; raise StopUnproved where we cannot see one that lives."""
     _end_processes(found)
     remove(found.layout.root)
 
 
-def _end_processes(found: Found) -> None:
+def _end_processes(found: StoredMachine) -> None:
     end_all(found.record["mark"])
     if is_alive(found.layout):  # in another container, or at another computer that has this directory too
         raise StopUnproved(
@@ -196,52 +196,52 @@ def _end_processes(found: Found) -> None:
         )
 
 
-def _complete_running(found: Found, now: datetime, start_timeout: timedelta) -> None:
+def _complete_running(found: StoredMachine, now: datetime, start_timeout: timedelta) -> None:
     record = found.record
     if found.alive:
         if record["spawned"] != record["boots"]:
             save(found.layout, record | {"spawned": record["boots"]})
-        if "port" not in found.says and _passed(record["boot_at"], now, start_timeout):
-            _bury(found, now, f"{DIED} while starting: it did not answer in time")
+        if "port" not in found.reported and _has_passed(record["boot_at"], now, start_timeout):
+            _record_death(found, now, f"{DIED} while starting: it did not answer in time")
     elif record["spawned"] != record["boots"]:
         if spawn(found.layout):
             save(found.layout, record | {"spawned": record["boots"]})
     else:
-        _bury(found, now, _cause_of_death(found))
+        _record_death(found, now, _cause_of_death(found))
 
 
-def _bury(found: Found, now: datetime, reason: str) -> None:
-    """End what a dead machine left behind, and keep why and when it ended."""
+def _record_death(found: StoredMachine, now: datetime, reason: str) -> None:
+    """End the processes that a dead machine left, and record why and when it ended."""
     _end_processes(found)
-    _save_ended(found, {"state": "stopped", "reason": reason, "at": iso(_last_sign(found, now))})
+    _save_ended(found, {"state": "stopped", "reason": reason, "at": iso(_last_seen_alive(found, now))})
 
 
-def _save_ended(found: Found, ended: dict[str, Any]) -> None:
-    """Keep how the machine ended, in its own words where it had time for them."""
-    save_end(found.layout, found.record | {"wanted": "stopped", "ended": found.says.get("end", ended)})
+def _save_ended(found: StoredMachine, ended: dict[str, Any]) -> None:
+    """Record how the machine ended: as its process reported it, else `ended`."""
+    save_end(found.layout, found.record | {"wanted": "stopped", "ended": found.reported.get("end", ended)})
 
 
-def _cause_of_death(found: Found) -> str:
-    if "port" in found.says:
+def _cause_of_death(found: StoredMachine) -> str:
+    if "port" in found.reported:
         return DIED
     line = last_line(found.layout.logs / "machine.log")
     return f"{DIED} while starting: {line}" if line else f"{DIED} while starting"
 
 
-def _last_sign(found: Found, now: datetime) -> datetime:
+def _last_seen_alive(found: StoredMachine, now: datetime) -> datetime:
     try:
         return min(now, datetime.fromtimestamp(found.layout.lifetime_lock.stat().st_mtime, UTC))
     except OSError:
         return now
 
 
-def _may_end(found: Found, now: datetime, *, overdue: bool) -> bool:
-    return overdue or not found.alive or _passed(found.record["asked_at"], now, timedelta(seconds=OBEY_S))
+def _may_end(found: StoredMachine, now: datetime, *, overdue: bool) -> bool:
+    return overdue or not found.alive or _has_passed(found.record["asked_at"], now, timedelta(seconds=STOP_TIMEOUT_S))
 
 
-def _passed(since: str, now: datetime, span: timedelta) -> bool:
+def _has_passed(since: str, now: datetime, duration: timedelta) -> bool:
     """Say whether `span` has passed; a clock that was set back counts as passed."""
-    return not timedelta(0) <= now - from_iso(since) < span
+    return not timedelta(0) <= now - from_iso(since) < duration
 
 
 def save(layout: Layout, record: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ def save(layout: Layout, record: dict[str, Any]) -> None:
 
 
 def save_end(layout: Layout, record: dict[str, Any]) -> None:
-    """Write what ends a machine into its record, on a full disk, too: over what stands there."""
+    """Write the record of a machine that ends; on a full disk, over the old one in place."""
     try:
         save(layout, record)
     except OSError as error:
@@ -259,8 +259,8 @@ def save_end(layout: Layout, record: dict[str, Any]) -> None:
         write_json_over(layout.record, record)
 
 
-def want_end(found: Found, wanted: str, now: datetime) -> None:
-    """Write that the machine shall end, then ask its process to, even where the disk is too full for the writing."""
+def request_end(found: StoredMachine, wanted: str, now: datetime) -> None:
+    """Record that the machine shall end, then ask its process to end, even where the disk is too full to record it."""
     record = found.record
     try:
         if wanted == "terminated" or record["wanted"] == "running":
@@ -268,17 +268,17 @@ def want_end(found: Found, wanted: str, now: datetime) -> None:
     finally:
         number = process_number(found.layout) if found.alive else None
         if number is not None:
-            ask_to_end(number, found.record["mark"])
+            terminate_process(number, found.record["mark"])
 
 
 def wait_until_dead(layout: Layout) -> None:
     """Wait for the machine process to end by itself, `OBEY_S` seconds at most."""
-    deadline = time.monotonic() + OBEY_S
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     while is_alive(layout) and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
-_OTHER_USERS = "of-another-user"
+_NUMBER_OF_OTHER_USER = "of-another-user"
 
 
 def identity(home: Path) -> AccountIdentity:
@@ -301,7 +301,7 @@ def _place_id(number: str) -> str:
 
 
 def known_id(home: Path) -> str | None:
-    """Return the identity's id, None where this is no place yet. The caller holds the cloud's lock."""
+    """Return the identity's id, None where this directory has none yet. The caller holds the cloud's lock."""
     return id_or_new(home) if (home / IDENTITY_FILE).exists() else None
 
 
@@ -320,20 +320,20 @@ def _directory_number(home: Path) -> str:
     found = _number_if_known(home, known)
     if found is not None:
         return found
-    here, computer_ = os.path.realpath(home), computer()
-    if computer_ in known and not _is_copy(home, known[computer_]):
-        moved = str(known[computer_]["id"])
+    here, this_computer = os.path.realpath(home), computer()
+    if this_computer in known and not _is_copy(home, known[this_computer]):
+        moved = str(known[this_computer]["id"])
         with suppress(OSError):  # a full disk: the next look writes it
-            _write_place(home, known | {computer_: {"id": moved, "path": here}})
+            _write_place(home, known | {this_computer: {"id": moved, "path": here}})
         return moved
     fresh = secrets.token_hex(8)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write_place(home, known | {computer_: {"id": fresh, "path": here}})
+    _write_place(home, known | {this_computer: {"id": fresh, "path": here}})
     return fresh
 
 
 def _write_place(home: Path, known: dict[str, Any]) -> None:
-    """Write the file, and remove what one that was killed over it has left. The caller holds the cloud's lock."""
+    """Write the identity file, and remove temporary files of killed writers. The caller holds the cloud's lock."""
     for part in home.glob(f".{IDENTITY_FILE}.*"):
         part.unlink(missing_ok=True)
     write_json(home / IDENTITY_FILE, known)
@@ -348,9 +348,9 @@ def _read_place(home: Path) -> dict[str, Any]:
 
 
 def _number_if_known(home: Path, known: dict[str, Any]) -> str | None:
-    """Return the number where nothing has to be written for it."""
+    """Return the number of this place if it has one already; None where it has to be written."""
     if home.exists() and home.stat().st_uid != os.geteuid():
-        return _OTHER_USERS  # root, mostly: a file of root's would lock the owner out
+        return _NUMBER_OF_OTHER_USER  # root, mostly: a file of root's would lock the owner out
     entry = known.get(computer())
     return str(entry["id"]) if entry and _is_at(home, entry["path"]) else None
 

@@ -1,4 +1,4 @@
-"""The files of the machine on a host, each written whole; the first part of the program that is sent there."""
+"""The machine's files on a host, each replaced atomically; the first part of the program that is sent there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Dict
 
 HOME = Path.home()
 ROOT = HOME / ".cloudgpu"
-NEW, GONE = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
-FULL = (errno.ENOSPC, errno.EDQUOT)
+NEW_PREFIX, GONE_PREFIX = ".cloudgpu-new", ".cloudgpu-gone"  # being written, being removed; the process number follows
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 BLOCK = 4096  # bytes of a disk that a small file has to itself
 
 Record = Dict[str, Any]  # what record.json holds
@@ -37,9 +37,9 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
-    """Write a file whole: a reader, or a crash, finds the old or the new."""
+    """Replace a file atomically: a reader, or a crash, finds the old or the new one."""
     content = content.encode() if isinstance(content, str) else content
-    fresh = path.with_name(f"{NEW}-{os.getpid()}")
+    fresh = path.with_name(f"{NEW_PREFIX}-{os.getpid()}")
     handle = os.open(str(fresh), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -53,21 +53,21 @@ def save(path: Path, content: str | bytes, mode: int = 0o600) -> None:
         raise
 
 
-def keep(record: Record, **changes: Any) -> Record:
-    """Write the record with some facts changed, and return it."""
+def update_record(record: Record, **changes: Any) -> Record:
+    """Write the record with these changes, and return it."""
     fresh = {**record, **changes}
     save(ROOT / "record.json", json.dumps(fresh))
     return fresh
 
 
-def keep_end(record: Record, **changes: Any) -> Record:
-    """Keep what ends the machine; on a full disk over the record that stands there, in the block that it has."""
+def update_ending(record: Record, **changes: Any) -> Record:
+    """Write the record of a machine that ends; on a full disk, over the old one in its own block."""
     fresh, path = {**record, **changes}, ROOT / "record.json"
     try:
         save(path, json.dumps(fresh))
     except OSError as fault:
         content = json.dumps(fresh).encode().ljust(path.stat().st_size)
-        if fault.errno not in FULL or len(content) > BLOCK:
+        if fault.errno not in DISK_FULL_ERRORS or len(content) > BLOCK:
             raise
         with path.open("r+b", buffering=0) as file:
             file.write(content)

@@ -10,8 +10,8 @@ tags.json      the tags: the only copy; the agent reads its lease there
 NAME.alive     locked by what was started as NAME (agent, on_start) for as long as it lives; its number is inside
 environment    the variables of all that is started from this machine, for sh; `login` gives them to who logs in
 
-A kill at any point leaves nothing half: what was accepted is written first, then done by `settle`, which every later
-call does before its own work. The answer is the one line that begins with ANSWER.
+A kill at any point leaves nothing half done: what is accepted is written first, then done by `settle`, which every
+later call runs before its own work. The answer is the one line of output that begins with ANSWER.
 """
 
 from __future__ import annotations
@@ -33,16 +33,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.providers.ssh.cards import ASK_S, GLANCE_S, cards, check_free, chosen, used
-from cloudgpu.providers.ssh.files import FULL, GONE, HOME, NEW, ROOT, Fault, Record, keep, keep_end, load, machine, save
+from cloudgpu.providers.ssh.cards import QUERY_S, QUICK_QUERY_S, check_gpus_free, choose_gpus, gpus_in_use, read_cards
+from cloudgpu.providers.ssh.files import (
+    DISK_FULL_ERRORS,
+    GONE_PREFIX,
+    HOME,
+    NEW_PREFIX,
+    ROOT,
+    Fault,
+    Record,
+    load,
+    machine,
+    save,
+    update_ending,
+    update_record,
+)
 from cloudgpu.providers.ssh.owned import (
-    START,
-    clear,
-    discard,
+    START_SCRIPT,
     jupyter_command,
-    make_own,
+    make_environment,
     mounts,
     publish,
+    remove_tree,
+    remove_unchanged,
     variables,
 )
 
@@ -50,15 +63,24 @@ ANSWER = "cloudgpu-answer: "
 KEYS = HOME / ".ssh" / "authorized_keys"
 # Where OpenSSH's own program for file transfers lies. Without one, a server that has it built in could not hand files
 # to who logs in through a command of ours.
-SFTP = ("lib/openssh", "libexec/openssh", "libexec", "lib/ssh", "lib64/ssh", "local/libexec", "lib/misc", "lib/sftp")
+SFTP_DIRECTORIES = (
+    "lib/openssh",
+    "libexec/openssh",
+    "libexec",
+    "lib/ssh",
+    "lib64/ssh",
+    "local/libexec",
+    "lib/misc",
+    "lib/sftp",
+)
 # Which shell reads this is the user's choice: sh, bash, zsh, fish and tcsh all do, and hand the words in '' on as they
 # are. Where ~/.cloudgpu is gone it does what the server would have done.
-FORCED = (
+FORCED_COMMAND = (
     'exec /bin/sh -c \'test -r "$HOME/.cloudgpu/login" && . "$HOME/.cloudgpu/login"; '
     'exec "${SHELL:-/bin/sh}" -c "${SSH_ORIGINAL_COMMAND:-exec $SHELL -l}"\''
 )
 # A second bash is told that it is not the first: else it would read ~/.bashrc again, over our variables.
-LOGIN = """test -r "$HOME/.cloudgpu/environment" && . "$HOME/.cloudgpu/environment"
+LOGIN_SCRIPT = """test -r "$HOME/.cloudgpu/environment" && . "$HOME/.cloudgpu/environment"
 SHELL=${{SHELL:-/bin/sh}} asked=${{SSH_ORIGINAL_COMMAND-}}
 unset SSH_ORIGINAL_COMMAND
 case $asked in
@@ -71,19 +93,19 @@ exec "$SHELL" -c "$asked"
 """
 MARK = "CLOUDGPU_MACHINE"
 LOCK_S = 30.0
-LAB_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
+JUPYTER_STOP_S, TERM_S, KILL_S = 20.0, 3.0, 5.0
 POLL_S = 0.05
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 BOOT_ID = "/run/machine-id"  # what systemd makes up at a boot where /etc keeps none
-CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
-APART_S = 60.0  # by less, two clocks agree; by more, this host's is wrong, and what it dates would be billed wrongly
-REVIVALS = 3  # so often in a row an agent that died at once is started again without a word
-STEADY_S = 60.0  # one that lived this long had started well: its next death is a first one
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+CLOCK_TOLERANCE_S = 60.0  # a larger offset from the caller's clock is corrected: bills go by these times
+MAX_REVIVALS = 3  # how often in a row an agent that died soon after its start is started again
+STEADY_S = 60.0  # after living this long, an agent's next death counts as the first again
 STOPPED, RUNNING, TERMINATED = "stopped", "running", "terminated"
 
 
-def known(body: dict[str, Any]) -> Record:
-    """Return the record when it is the machine that was asked for; raise Fault otherwise."""
+def require_machine(body: dict[str, Any]) -> Record:
+    """Return the machine's record if it is the one in the request; raise Fault otherwise."""
     record = machine()
     if is_elsewhere(record):
         raise Fault("elsewhere", "{} is at {}, whose home this is, too".format(record["name"], record["node"]))
@@ -98,11 +120,11 @@ def is_elsewhere(record: Record) -> bool:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Let nobody else change anything here meanwhile. The lock is on the home directory: it leaves no file behind."""
+def exclusive_lock() -> Iterator[None]:
+    """Hold the lock that lets one call at a time change things. It is on the home directory: no lock file stays."""
     handle, end = os.open(str(HOME), os.O_RDONLY), time.monotonic() + LOCK_S
     try:
-        while not locked(handle):
+        while not try_lock(handle):
             if time.monotonic() > end:
                 raise Fault("locked", "another cloudgpu has been busy here for half a minute")
             time.sleep(POLL_S)
@@ -111,8 +133,8 @@ def alone() -> Iterator[None]:
         os.close(handle)
 
 
-def locked(handle: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Take a lock at once, or not; where a network file system has none for directories, go on without."""
+def try_lock(handle: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Take a lock without waiting; return whether it is ours, also where the file system cannot lock directories."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -125,8 +147,8 @@ def locked(handle: int, how: int = fcntl.LOCK_EX) -> bool:
 # -- which computer this is
 
 
-def here() -> dict[str, Any]:
-    """Return which computer, user and home this is: from nowhere else can anything be said about the machine here."""
+def this_computer() -> dict[str, Any]:
+    """Return which computer, user and home this is, for the caller to compare with the machine's."""
     return {
         "computer": computer(),
         "name": os.uname().nodename,
@@ -153,7 +175,7 @@ def machine_id() -> str:
 
 def in_container() -> bool:
     """Tell whether the root directory here is a container's."""
-    if any(Path(name).exists() for name in CONTAINERS):
+    if any(Path(name).exists() for name in CONTAINER_FILES):
         return True
     with contextlib.suppress(OSError):
         halves = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
@@ -165,16 +187,16 @@ def in_container() -> bool:
 
 
 def environment(record: Record) -> dict[str, str]:
-    """Return the variables of all that is started from this machine; by MARK it is known for its own.
+    """Return the variables of each process of this machine; MARK tells that it is one.
 
-    One that has some of the host's GPUs sees those.
+    A machine with some of the host's GPUs sees only those.
     """
-    some = {"CUDA_VISIBLE_DEVICES": ",".join(record["devices"])} if record.get("devices") else {}
-    return {**variables(), **some, MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(record["devices"])} if record.get("devices") else {}
+    return {**variables(), **gpus, MARK: "{}@{}".format(record.get("id"), os.path.realpath(str(ROOT)))}
 
 
-def exported(record: Record) -> str:
-    """Return the environment as lines for sh."""
+def export_lines(record: Record) -> str:
+    """Return the machine's environment as `export` lines for sh."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment(record).items())
 
 
@@ -185,7 +207,7 @@ def is_alive(name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not locked(handle, fcntl.LOCK_SH)
+        return not try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
@@ -211,13 +233,13 @@ def spawn(name: str, command: list[str]) -> None:
         os.close(held)
 
 
-def sign(record: Record) -> str:
-    """Return the line of its environment by which a process of this machine is known."""
+def mark_line(record: Record) -> str:
+    """Return MARK=VALUE, the environment variable that each process of this machine carries."""
     return f"{MARK}={environment(record)[MARK]}"
 
 
-def living() -> dict[int, int]:
-    """Return the numbers of all living processes that we may see, each with its parent's."""
+def parents_by_pid() -> dict[int, int]:
+    """Return the pid of each living process that we may see, with its parent's pid."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
@@ -227,9 +249,9 @@ def living() -> dict[int, int]:
     return found
 
 
-def ours() -> set[int]:
-    """Return the numbers of our living processes: the agent, who carries the mark, who descends from one."""
-    parents, wanted, found = living(), sign(machine()).encode(), agent()
+def our_processes() -> set[int]:
+    """Return the pids of our living processes: the agent, those with the mark, and their descendants."""
+    parents, wanted, found = parents_by_pid(), mark_line(machine()).encode(), agent_pids()
     for number in parents:
         with contextlib.suppress(OSError):
             if wanted in Path(f"/proc/{number}/environ").read_bytes().split(b"\0"):
@@ -246,55 +268,55 @@ def with_children(found: set[int], parents: dict[int, int]) -> set[int]:
     return found
 
 
-def marked() -> set[int]:
-    """Return the processes of the machine that is here; none where there is none."""
-    return ours() if machine() else set()
+def machine_processes() -> set[int]:
+    """Return the pids of the machine's processes; none where there is no machine."""
+    return our_processes() if machine() else set()
 
 
-def agent() -> set[int]:
-    """Return the agent's number: while it holds its lock, the number that stands there is its own."""
+def agent_pids() -> set[int]:
+    """Return the agent's pid, from its lock file, while it holds the lock; else none."""
     with contextlib.suppress(OSError, ValueError):
         return {int((ROOT / "agent.alive").read_text())} if is_alive("agent") else set()
     return set()
 
 
-def send(pid: int, number: int) -> None:
-    """Send a signal to a process that is ours; one that was given its number since then is left alone."""
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process of ours; never to another one that got its pid since."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if not hasattr(os, "pidfd_open"):
             os.kill(pid, number)
             return
         handle = os.pidfd_open(pid)
         try:
-            if pid in ours():
+            if pid in our_processes():
                 signal.pidfd_send_signal(handle, number)
         finally:
             os.close(handle)
 
 
-def end_all() -> None:
-    """End Jupyter with its kernels, then all that is ours; raise Fault when something does not end."""
+def end_our_processes() -> None:
+    """End Jupyter with its kernels, then all our processes; raise Fault when one does not end."""
     if (ROOT / "jupyter").exists():
         command = [sys.executable, str(ROOT / "lab.py"), "stop", "--home", str(ROOT), "--wait", "5"]
         null = subprocess.DEVNULL
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=LAB_S, check=False)  # noqa: S603
+            subprocess.run(command, stdin=null, stdout=null, stderr=null, timeout=JUPYTER_STOP_S, check=False)  # noqa: S603
     for number, wait in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
         end = time.monotonic() + wait
-        asked: set[int] = set()
+        signalled: set[int] = set()
         while time.monotonic() < end:
-            left = ours()
+            left = our_processes()
             if not left:
                 return
-            for pid in left - asked:
-                send(pid, number)
-            asked |= left
+            for pid in left - signalled:
+                send_signal(pid, number)
+            signalled |= left
             time.sleep(POLL_S)
-    raise Fault("unproved", "processes do not end: {}".format(", ".join(map(str, sorted(ours())))))
+    raise Fault("unproved", "processes do not end: {}".format(", ".join(map(str, sorted(our_processes())))))
 
 
 def boot() -> str:
-    """Return what changes with every start of this host."""
+    """Return an id that changes at each boot of this host."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     done = subprocess.run(["ps", "-o", "lstart=", "-p", "1"], capture_output=True, text=True, check=False)  # noqa: S607
@@ -305,22 +327,22 @@ def boot() -> str:
 
 
 def authorize(record: Record) -> Record:
-    """Let the keys of the launch in; each line ends with the machine's name for it."""
+    """Add the launch's public keys to authorized_keys; each line ends with `key_comment`."""
     made = {"made_ssh": not KEYS.parent.exists(), "made_keys": not KEYS.exists()}
     if made["made_ssh"] or made["made_keys"]:
-        record = keep(record, **{name: record.get(name) or value for name, value in made.items()})
+        record = update_record(record, **{name: record.get(name) or value for name, value in made.items()})
     if made["made_ssh"]:
         KEYS.parent.mkdir(mode=0o700)
     keys = [" ".join(key.split()[:2]) for key in record["keys"]]
-    lines = "".join(f"{forced()}{key} {mine(record)}\n" for key in keys)
-    theirs = without(record)
+    lines = "".join(f"{command_option()}{key} {key_comment(record)}\n" for key in keys)
+    theirs = keys_without_ours(record)
     write_keys(lines.encode() + theirs)
-    return keep(record, authorized=True)
+    return update_record(record, authorized=True)
 
 
 def revoke(record: Record) -> None:
-    """Take out every line that was added for this machine; what did not exist before goes."""
-    theirs = without(record)
+    """Remove the lines that were added for this machine, and the file and directory if we made them."""
+    theirs = keys_without_ours(record)
     if KEYS.exists() and theirs != KEYS.read_bytes():
         write_keys(theirs)
     if record.get("made_keys") and not theirs:
@@ -331,33 +353,33 @@ def revoke(record: Record) -> None:
             KEYS.parent.rmdir()
 
 
-def forced() -> str:
-    """Return the option of our keys by which who logs in with one gets this machine's environment."""
-    return 'command="{}" '.format(FORCED.replace('"', '\\"')) if (ROOT / "login").exists() else ""
+def command_option() -> str:
+    """Return the `command=` option of our key lines, which gives a login this machine's environment."""
+    return 'command="{}" '.format(FORCED_COMMAND.replace('"', '\\"')) if (ROOT / "login").exists() else ""
 
 
 def sftp() -> str:
     """Return the path of OpenSSH's program for file transfers, empty where there is none."""
-    paths = [f"/usr/{place}/sftp-server" for place in SFTP]
+    paths = [f"/usr/{place}/sftp-server" for place in SFTP_DIRECTORIES]
     return next((path for path in paths if os.access(path, os.X_OK)), "")
 
 
-def mine(record: Record) -> str:
+def key_comment(record: Record) -> str:
     """Return the comment that marks our lines."""
     return "cloudgpu:{}".format(record["machine"])
 
 
-def without(record: Record) -> bytes:
-    """Return the file without the lines that were added for this machine."""
+def keys_without_ours(record: Record) -> bytes:
+    """Return authorized_keys without the lines that were added for this machine."""
     try:
         lines = KEYS.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return b""
-    return b"".join(line for line in lines if mine(record).encode() not in line.split()[2:])
+    return b"".join(line for line in lines if key_comment(record).encode() not in line.split()[2:])
 
 
 def write_keys(content: bytes) -> None:
-    """Write the file whole, with the mode it had; on a full disk, where it stands."""
+    """Replace authorized_keys, keeping its mode; on a full disk, overwrite it in place."""
     path = Path(os.path.realpath(str(KEYS)))  # a link stays one
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     try:
@@ -370,70 +392,70 @@ def write_keys(content: bytes) -> None:
             file.truncate()
 
 
-# -- what was accepted is done
+# -- finishing what was accepted
 
-CALLER: dict[str, float] = {}  # by how many seconds the caller's clock is ahead of this host's, where that is wrong
-KEPT: dict[str, Any] = {}  # what stays of a machine that was ended in this call: where, how many files, and which
+CALLER_CLOCK: dict[str, float] = {}  # `apart`: seconds that the caller's clock is ahead of this host's
+REMAINING: dict[str, Any] = {}  # files that stay of a machine that this call ended: where, how many, and which
 
 
 def settle() -> None:
-    """Finish what earlier calls had accepted, and see to an agent that died."""
-    sweep()
+    """Finish what earlier calls had accepted, and restart or end a machine whose agent died."""
+    remove_leftovers()
     record = machine()
     if is_elsewhere(record):
         return
     if record.get("wanted") == TERMINATED:
         remove(record)
     elif record.get("wanted") == STOPPED and not record.get("ended"):
-        end_all()
-        keep_end(record, ended={"reason": record["why"], "at": record.get("at") or moment(record)})
+        end_our_processes()
+        update_ending(record, ended={"reason": record["why"], "at": record.get("at") or caller_time(record)})
     elif record.get("wanted") == RUNNING:
         settle_running(record)
 
 
-def sweep() -> None:
-    """Remove what a killed call was writing or removing; the lock says that nobody is at it now."""
+def remove_leftovers() -> None:
+    """Remove what a killed call was writing or removing; the caller holds the lock, so nobody uses it."""
     for place in {HOME, KEYS.parent, Path(os.path.realpath(str(KEYS))).parent}:
         for left in place.glob(".cloudgpu-*"):
             if re.fullmatch(r"\.cloudgpu-(new|gone)-[0-9]+", left.name):
                 if left.is_dir():
                     with contextlib.suppress(OSError):
-                        discard(left)
+                        remove_tree(left)
                 else:
                     left.unlink()
 
 
 def settle_running(record: Record) -> None:
-    """Let the keys in, start what is not started yet, start a dead agent again; not after a reboot."""
+    """Authorize the keys, start what is not started yet, restart a dead agent unless the host rebooted."""
     if not record.get("authorized"):
         record = authorize(record)
     if record["spawned"] != record["boots"]:
         if not is_alive("agent"):
             start_all(record)
-        keep(machine(), spawned=record["boots"])
+        update_record(machine(), spawned=record["boots"])
     elif not is_alive("agent"):
         began = float(record.get("revived_at") or record["boot_at"])
-        deaths = 0 if last_sign(record) - began >= STEADY_S else record["revivals"]
-        if record["boot"] == boot() and deaths < REVIVALS:
-            keep(record, revivals=deaths + 1, revived_at=time.time() + float(record.get("apart") or 0.0))
+        deaths = 0 if last_seen_alive(record) - began >= STEADY_S else record["revivals"]
+        if record["boot"] == boot() and deaths < MAX_REVIVALS:
+            update_record(record, revivals=deaths + 1, revived_at=time.time() + float(record.get("apart") or 0.0))
             spawn("agent", [str(ROOT / "agent"), "run"])
         else:
-            keep_end(record, wanted=STOPPED, why="died", at=last_sign(record))
+            update_ending(record, wanted=STOPPED, why="died", at=last_seen_alive(record))
             settle()
 
 
 def start_all(record: Record) -> None:
     """Start the agent, and what the template does at each start."""
-    keep(record, boot=boot(), revivals=0)
+    update_record(record, boot=boot(), revivals=0)
     has_script = (ROOT / "on_start.sh").exists()
     if (has_script or (ROOT / "jupyter.pip").exists()) and not is_alive("on_start"):
         if has_script:
             (ROOT / "on_start.status").write_text("running\n", encoding="utf-8")
-        spawn("on_start", ["/bin/sh", "-c", START, str(ROOT)])
+        spawn("on_start", ["/bin/sh", "-c", START_SCRIPT, str(ROOT)])
     spawn("agent", [str(ROOT / "agent"), "run"])
 
 
-def last_sign(record: Record) -> float:
+def last_seen_alive(record: Record) -> float:
     """Return when the agent was last seen alive."""
     with contextlib.suppress(OSError):
         beat = (ROOT / "heartbeat.json").stat().st_mtime + float(record.get("apart") or 0.0)
@@ -441,61 +463,61 @@ def last_sign(record: Record) -> float:
     return float(record["boot_at"])
 
 
-def moment(record: Record) -> float:
-    """Return what time it is by the caller's clock; without a caller by the clock of who started the machine."""
-    return time.time() + CALLER.get("apart", float(record.get("apart") or 0.0))
+def caller_time(record: Record) -> float:
+    """Return the time by the caller's clock; without a caller (the agent), by that of whoever started the machine."""
+    return time.time() + CALLER_CLOCK.get("apart", float(record.get("apart") or 0.0))
 
 
-def apart(body: dict[str, Any]) -> float:
-    """Return by how much the caller's clock is ahead of the one here; 0 where they agree."""
+def clock_offset(body: dict[str, Any]) -> float:
+    """Return how many seconds the caller's clock is ahead of this host's; 0 within CLOCK_TOLERANCE_S."""
     now = time.time()
     found = float(body.get("now", now)) - now
-    return found if abs(found) > APART_S else 0.0
+    return found if abs(found) > CLOCK_TOLERANCE_S else 0.0
 
 
 def remove(record: Record) -> None:
-    """End all that is ours and remove every trace of it, but for what the owner has made of the template's files.
+    """End our processes and remove all that we made, except work files that the owner changed or added.
 
     Raise Fault where something is mounted in our directory: what is in that would be deleted.
     """
-    end_all()
+    end_our_processes()
     mounted = sorted(mounts(ROOT))
     if mounted:
         raise Fault("mounted", f"something is mounted at {mounted[0]}, and what is in it would be deleted")
     revoke(record)
-    KEPT.update(clear(record))
-    gone = HOME / f"{GONE}-{os.getpid()}"
+    REMAINING.update(remove_unchanged(record))
+    gone = HOME / f"{GONE_PREFIX}-{os.getpid()}"
     ROOT.rename(gone)
-    discard(gone)
+    remove_tree(gone)
 
 
 def build(body: dict[str, Any]) -> None:
-    """Write the machine's directory aside and put it in its place in one step: then it is accepted."""
-    new = HOME / f"{NEW}-{os.getpid()}"
+    """Write the machine's directory under a temporary name, then rename it to ROOT: the launch is accepted."""
+    new = HOME / f"{NEW_PREFIX}-{os.getpid()}"
     new.mkdir(mode=0o700)
     try:
-        settings = agent_settings(body, make_own(new, body))
+        settings = agent_settings(body, make_environment(new, body))
         files = {**body["files"], "agent.json": json.dumps(settings), "tags.json": json.dumps(body["tags"])}
         for name, text in files.items():
             save(new / name, text)
-        save(new / "environment", exported(body["record"]))
+        save(new / "environment", export_lines(body["record"]))
         if sftp():
-            save(new / "login", LOGIN.format(sftp=sftp()))
+            save(new / "login", LOGIN_SCRIPT.format(sftp=sftp()))
         wrapper = '#!/bin/sh\n{}exec {} "$HOME/.cloudgpu/agent.py" "$@"\n'
-        save(new / "agent", wrapper.format(exported(body["record"]), shlex.quote(sys.executable)), 0o700)
-        now = moment({})
-        at = {"computer": computer(), "node": os.uname().nodename, **CALLER}
+        save(new / "agent", wrapper.format(export_lines(body["record"]), shlex.quote(sys.executable)), 0o700)
+        now = caller_time({})
+        at = {"computer": computer(), "node": os.uname().nodename, **CALLER_CLOCK}
         times = {"launched_at": now, "boot_at": now, "wanted": RUNNING, "boots": 1, "spawned": 0, "revivals": 0}
-        save(new / "record.json", json.dumps({**body["record"], **times, **at, "boot": boot(), "user": user()}))
+        save(new / "record.json", json.dumps({**body["record"], **times, **at, "boot": boot(), "user": login_name()}))
         new.rename(ROOT)
     except OSError as error:
         shutil.rmtree(str(new), ignore_errors=True)
-        kind = "full" if error.errno in FULL else "forbidden"
+        kind = "full" if error.errno in DISK_FULL_ERRORS else "forbidden"
         raise Fault(kind, f"{error.strerror or error} ({error.filename or HOME})") from None
 
 
 def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
-    """Return what the agent is told; `python` runs JupyterLab."""
+    """Return the agent's settings; `python` is the interpreter that runs JupyterLab."""
     return {
         **body["agent"],
         "jupyter": jupyter_command(body["jupyter"], python),
@@ -504,11 +526,11 @@ def agent_settings(body: dict[str, Any], python: str) -> dict[str, Any]:
         "metadata": {"kind": "file", "path": str(ROOT / "tags.json")},
         "end": [sys.executable, str(ROOT / "host.py"), "end"],
         # What else runs here is not this machine's. Where a login gets no mark, each one may be the machine's own.
-        "own": [sign(body["record"]), *([] if sftp() else ["SSH_CONNECTION="])],
+        "own": [mark_line(body["record"]), *([] if sftp() else ["SSH_CONNECTION="])],
     }
 
 
-# -- what can be asked
+# -- requests
 
 
 def launch(body: dict[str, Any]) -> dict[str, Any]:
@@ -518,18 +540,18 @@ def launch(body: dict[str, Any]) -> dict[str, Any]:
     """
     record = machine()
     if record and record["token"] != body["record"]["token"]:
-        raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launcher(record)}))
+        raise Fault("busy", json.dumps({"name": record["name"], "wanted": record["wanted"], **launch_facts(record)}))
     if is_elsewhere(record):
-        known({"id": record["id"]})
+        require_machine({"id": record["id"]})
     if not record:
         if os.path.lexists(str(ROOT)):
             raise Fault("foreign", f"{ROOT} is there and was not made by cloudgpu's ssh provider")
-        build({**body, "record": {**body["record"], "devices": chosen(body.get("gpus"), marked)}})
+        build({**body, "record": {**body["record"], "devices": choose_gpus(body.get("gpus"), machine_processes)}})
         settle()
     return look({})
 
 
-def launcher(record: Record) -> dict[str, Any]:
+def launch_facts(record: Record) -> dict[str, Any]:
     """Return when the machine here was launched, and the tags that say by whom."""
     with contextlib.suppress(Fault):
         return {"at": record["launched_at"], "tags": load(ROOT / "tags.json")}
@@ -537,7 +559,7 @@ def launcher(record: Record) -> dict[str, Any]:
 
 
 def look(_body: dict[str, Any]) -> dict[str, Any]:
-    """Return all that is known of the machine here."""
+    """Return the machine on this host with all that is known about it; None for none."""
     record = machine()
     if not record or is_elsewhere(record):
         return {"machine": None, "elsewhere": record.get("id")}
@@ -551,28 +573,28 @@ def look(_body: dict[str, Any]) -> dict[str, Any]:
 
 def tag(body: dict[str, Any]) -> dict[str, Any]:
     """Set tags and leave the others alone."""
-    known(body)
+    require_machine(body)
     save(ROOT / "tags.json", json.dumps({**load(ROOT / "tags.json"), **body["tags"]}))
     return {}
 
 
 def stop(body: dict[str, Any]) -> dict[str, Any]:
     """End what was started, and keep the machine's directory."""
-    record = known(body)
+    record = require_machine(body)
     if record["wanted"] == RUNNING:
-        keep_end(record, wanted=STOPPED, why="asked")
+        update_ending(record, wanted=STOPPED, why="asked")
         settle()
     return {}
 
 
 def start(body: dict[str, Any]) -> dict[str, Any]:
-    """Start it again."""
-    record = known(body)
+    """Start a stopped machine again."""
+    record = require_machine(body)
     if record["wanted"] != RUNNING:
-        check_free(record.get("devices"), marked)
-        save(ROOT / "environment", exported(record))
-        begun = {"boots": record["boots"] + 1, "boot_at": moment(record), **CALLER}
-        keep(record, wanted=RUNNING, ended=None, at=None, **begun)
+        check_gpus_free(record.get("devices"), machine_processes)
+        save(ROOT / "environment", export_lines(record))
+        begun = {"boots": record["boots"] + 1, "boot_at": caller_time(record), **CALLER_CLOCK}
+        update_record(record, wanted=RUNNING, ended=None, at=None, **begun)
         settle()
     return {}
 
@@ -581,9 +603,9 @@ def terminate(body: dict[str, Any]) -> dict[str, Any]:
     """End the machine and remove it; another one, or none, is left alone."""
     record = machine()
     if record and record["id"] == body["id"]:
-        known(body)
+        require_machine(body)
         with contextlib.suppress(OSError):  # a full disk keeps nothing on
-            record = keep(record, wanted=TERMINATED)
+            record = update_record(record, wanted=TERMINATED)
         remove(record)
     return {}
 
@@ -593,19 +615,20 @@ def processes(body: dict[str, Any]) -> dict[str, Any]:
 
     None where the system does not tell its processes.
     """
-    known(body)
+    require_machine(body)
     if not Path("/proc/self/stat").exists():
         return {"processes": None}
-    parents, mine = living(), ours()
-    lab = {load(ROOT / "jupyter" / "server.json").get("pid", 0)} & mine
-    shown = mine - with_children(agent() | lab, parents)
+    parents, our_pids = parents_by_pid(), our_processes()
+    lab = {load(ROOT / "jupyter" / "server.json").get("pid", 0)} & our_pids
+    shown = our_pids - with_children(agent_pids() | lab, parents)
     kernels = sum(parent in lab for parent in parents.values())
-    found = [described(number) for number in sorted(shown)]
-    found += [{**described(number), "command": f"JupyterLab, kernels and terminals: {kernels}"} for number in lab]
+    found = [describe_process(number) for number in sorted(shown)]
+    name = f"JupyterLab, kernels and terminals: {kernels}"
+    found += [{**describe_process(number), "command": name} for number in lab]
     return {"processes": [one for one in found if one["command"]]}
 
 
-def described(number: int) -> dict[str, Any]:
+def describe_process(number: int) -> dict[str, Any]:
     """Return a process as people know it: its number, its command line, its age in seconds; no command for a dead one.
 
     The command is cut at 300 characters.
@@ -621,17 +644,17 @@ def described(number: int) -> dict[str, Any]:
 
 
 def facts(_body: dict[str, Any]) -> dict[str, Any]:
-    """Return what this host is, and who uses it."""
+    """Return the host's hardware, its user, and who uses its GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    found, record = cards(ASK_S, marked), {} if is_elsewhere(machine()) else machine()
-    there = "{} ({})".format(record["name"], record["wanted"]) if record else None
+    found, record = read_cards(QUERY_S, machine_processes), {} if is_elsewhere(machine()) else machine()
+    holder = "{} ({})".format(record["name"], record["wanted"]) if record else None
     gpus = [[card["name"], card["mib"], card["uuid"]] for card in found or () if not card["divided"]]
-    said = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": user()}
-    return {**said, "holder": there, "used": used(found)}
+    said = {"cpus": os.cpu_count(), "memory_gib": round(memory, 1), "gpus": gpus, "user": login_name()}
+    return {**said, "holder": holder, "used": gpus_in_use(found)}
 
 
-def user() -> str:
-    """Return the name that logs in here."""
+def login_name() -> str:
+    """Return the login name of this process's user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -640,10 +663,10 @@ def user() -> str:
 
 def end(reason: str) -> None:
     """End what was started because the agent says so; why and when stay in the record."""
-    with alone():
+    with exclusive_lock():
         record = machine()
         if record.get("wanted") == RUNNING:
-            keep(record, wanted=STOPPED, why=reason)
+            update_record(record, wanted=STOPPED, why=reason)
         settle()
 
 
@@ -662,16 +685,16 @@ def answer(verb: str, body: dict[str, Any]) -> dict[str, Any]:
     """Carry out one request; return its answer, or the fault's kind and sentence."""
     try:
         if verb == "facts":
-            return {**facts(body), "here": here()}
-        seen = {"used": used(cards(GLANCE_S, marked))} if verb == "look" else {}
-        CALLER["apart"] = apart(body)
-        with alone():
+            return {**facts(body), "here": this_computer()}
+        gpu_use = {"used": gpus_in_use(read_cards(QUICK_QUERY_S, machine_processes))} if verb == "look" else {}
+        CALLER_CLOCK["apart"] = clock_offset(body)
+        with exclusive_lock():
             settle()
-            return {**VERBS[verb](body), **seen, "here": here(), "kept": KEPT}
+            return {**VERBS[verb](body), **gpu_use, "here": this_computer(), "kept": REMAINING}
     except Fault as fault:
         return {"fault": fault.kind, "said": str(fault)}
     except OSError as error:
-        kind = "filled" if error.errno in FULL else "system"
+        kind = "filled" if error.errno in DISK_FULL_ERRORS else "system"
         return {"fault": kind, "said": f"{error.strerror or error} ({error.filename or HOME})"}
 
 
@@ -680,9 +703,9 @@ def main(verb: str, body: dict[str, Any]) -> None:
     sys.stdout.write("\n" + ANSWER + json.dumps(answer(verb, body)) + "\n")
 
 
-def show() -> None:
-    """Move what the template's script has made before the owner's eyes."""
-    with alone():
+def publish_work() -> None:
+    """Move what the template's script has made to the directory that the owner sees."""
+    with exclusive_lock():
         record = machine()
         if record.get("wanted") == RUNNING:
             publish(record)
@@ -691,4 +714,4 @@ def show() -> None:
 if __name__ == "__main__" and sys.argv[1:2] == ["end"]:
     end(sys.argv[2])
 if __name__ == "__main__" and sys.argv[1:2] == ["publish"]:
-    show()
+    publish_work()

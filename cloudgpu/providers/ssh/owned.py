@@ -27,20 +27,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.providers.ssh.files import HOME, ROOT, Record, keep, load, save
+from cloudgpu.providers.ssh.files import HOME, ROOT, Record, load, save, update_record
 
-WORK, SHOWN = ROOT / "work", ROOT / "shown.json"
+WORK, MOVED_FILES = ROOT / "work", ROOT / "shown.json"
 CHECKPOINTS = ".ipynb_checkpoints"
-DERIVED = (CHECKPOINTS, "__pycache__")  # directories that Jupyter and Python make beside a file that is read
+DERIVED_DIRECTORIES = (CHECKPOINTS, "__pycache__")  # made by Jupyter and Python beside a file that is read
 MOUNTS = Path("/proc/self/mountinfo")
-MOST_NAMED = 20  # files that are named when they stay
+MAX_NAMED_FILES = 20  # of the files that stay
 IPYTHON_FILES = ("ipython_config.py", "ipython_config.json", "ipython_kernel_config.py", "ipython_kernel_config.json")
-PIP = "jupyterlab>=4.4,<5"
+JUPYTER_REQUIREMENT = "jupyterlab>=4.4,<5"
 MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 # Runs beside the agent at each start: installs JupyterLab where the owner's Python has none, then what the template
 # does at each start. Its directory is the first word.
-START = r"""
+START_SCRIPT = r"""
 # pip asks for the version of Rust, and rustup writes its settings when it is asked for the first time.
 [ -e "${RUSTUP_HOME:-$HOME/.rustup}" ] || export RUSTUP_HOME="$0/cache/rustup"
 if [ -s "$0/jupyter.pip" ] && ! [ -e "$0/jupyter.ready" ]; then
@@ -63,19 +63,19 @@ echo $status >"$0/on_start.status"
 
 
 def variables() -> dict[str, str]:
-    """Return what everything that is started from this machine has in its environment, beside its mark."""
+    """Return the environment variables of each process of this machine, apart from its mark."""
     jupyter, owners = ROOT / "jupyter", os.pathsep.join(kernels_of_the_owner())
     settings = os.environ.get("JUPYTER_CONFIG_DIR") or str(HOME / ".jupyter")
     beside = str(Path(sys.prefix) / "share" / "jupyter")
     return {
-        "PATH": listed(ROOT / "python" / "bin", os.environ.get("PATH", os.defpath)),
+        "PATH": search_path(ROOT / "python" / "bin", os.environ.get("PATH", os.defpath)),
         "CLOUDGPU_ENVIRONMENTS": str(ROOT / "environments"),
         "JUPYTER_DATA_DIR": str(jupyter / "data"),
         "JUPYTER_CONFIG_DIR": str(jupyter / "config"),
         "JUPYTER_RUNTIME_DIR": str(jupyter / "runtime"),
         # What this machine's templates made first, then the owner's own kernels and settings.
-        "JUPYTER_PATH": listed(jupyter / "data", owners, beside),
-        "JUPYTER_CONFIG_PATH": listed(jupyter / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), settings),
+        "JUPYTER_PATH": search_path(jupyter / "data", owners, beside),
+        "JUPYTER_CONFIG_PATH": search_path(jupyter / "config", os.environ.get("JUPYTER_CONFIG_PATH", ""), settings),
         "IPYTHONDIR": str(ROOT / "ipython"),
         "PIP_CACHE_DIR": str(ROOT / "cache" / "pip"),
         "npm_config_cache": str(ROOT / "cache" / "npm"),  # an extension of JupyterLab asks npm, which writes a log
@@ -89,14 +89,14 @@ def kernels_of_the_owner() -> list[str]:
     return [one for one in (*named, f"{data}/jupyter") if one and not one.startswith(str(ROOT))]
 
 
-def listed(first: Path, *more: str) -> str:
-    """Return a search path that begins with a place of ours, and has each place once."""
+def search_path(first: Path, *more: str) -> str:
+    """Return a search path: `first`, then the directories of the other paths, each once."""
     found = [str(first), *(one for text in more for one in text.split(os.pathsep) if one)]
     return os.pathsep.join(dict.fromkeys(found))
 
 
-def make_own(new: Path, body: dict[str, Any]) -> str:
-    """Make what the machine has of its own in the directory `new`, which becomes ROOT; return what runs its Jupyter.
+def make_environment(new: Path, body: dict[str, Any]) -> str:
+    """Make the machine's own Python, IPython and Jupyter in `new`, which becomes ROOT; return the Python for Jupyter.
 
     That is the owner's Python where it has Jupyter; else the machine's, in which it is then installed.
     """
@@ -108,9 +108,9 @@ def make_own(new: Path, body: dict[str, Any]) -> str:
     if not module:
         return sys.executable
     make_kernel(new / "jupyter" / "data" / "kernels" / "python3")
-    if has(module):
+    if has_module(module):
         return sys.executable
-    (new / "jupyter.pip").write_text(PIP + " notebook" * (module == "notebook"), encoding="utf-8")
+    (new / "jupyter.pip").write_text(JUPYTER_REQUIREMENT + " notebook" * (module == "notebook"), encoding="utf-8")
     return str(ROOT / "python" / "bin" / "python3")
 
 
@@ -125,9 +125,9 @@ def make_python(place: Path) -> None:
         (place / link).symlink_to(target)
     settings = "home = {}\ninclude-system-site-packages = false\nversion = {}.{}.{}\n"
     (place / "pyvenv.cfg").write_text(settings.format(Path(base).parent, *sys.version_info[:3]), encoding="utf-8")
-    behind = [one for one in sys.path if one.endswith("-packages")]
-    lines = [f"import site; site.addsitedir({one!r})\n" for one in behind]  # with the .pth files there
-    if not has("pip"):
+    package_directories = [one for one in sys.path if one.endswith("-packages")]
+    lines = [f"import site; site.addsitedir({one!r})\n" for one in package_directories]  # with the .pth files there
+    if not has_module("pip"):
         lines += [f"{wheel}\n" for wheel in pip_of_python()]
     (packages / "of-the-owner.pth").write_text("".join(lines), encoding="utf-8")
     for name in ("pip", "pip3"):
@@ -136,7 +136,7 @@ def make_python(place: Path) -> None:
         program.chmod(0o755)
 
 
-def has(module: str) -> bool:
+def has_module(module: str) -> bool:
     """Tell whether the owner's Python has a module."""
     found = importlib.util.find_spec(module)
     return found is not None and found.origin is not None
@@ -174,7 +174,7 @@ def link_ipython(owners: Path, profile: Path) -> None:
 
 def jupyter_command(argv: list[str], python: str) -> list[str]:
     """Return a template's Jupyter command as it runs here: by this Python, whatever PATH says."""
-    program, rest = split(argv)
+    program, rest = split_command(argv)
     if program != "jupyter":
         return argv
     module = MODULES.get((rest or [""])[0])
@@ -183,11 +183,11 @@ def jupyter_command(argv: list[str], python: str) -> list[str]:
 
 def jupyter_module(argv: list[str]) -> str:
     """Return which module a Jupyter command runs; empty for another command."""
-    program, rest = split(argv)
+    program, rest = split_command(argv)
     return MODULES.get((rest or [""])[0], "jupyter") if program == "jupyter" else ""
 
 
-def split(argv: list[str]) -> tuple[str, list[str]]:
+def split_command(argv: list[str]) -> tuple[str, list[str]]:
     """Return the program of a command and its arguments, `jupyter-lab` as `jupyter lab`."""
     program, rest = (argv or [""])[0], argv[1:]
     if program.startswith("jupyter-"):
@@ -203,33 +203,33 @@ def publish(record: Record) -> None:
     for made in sorted(WORK.iterdir()):
         if made.name.startswith(".") or (made.is_symlink() and not made.exists()):
             continue
-        place, record = shown_at(record)
+        place, record = visible_directory(record)
         target = place / made.name
         if os.path.lexists(str(target)):
             continue
-        save(SHOWN, json.dumps({**load(SHOWN), **prints(made, made.name)}))
+        save(MOVED_FILES, json.dumps({**load(MOVED_FILES), **file_stamps(made, made.name)}))
         made.rename(target)
         made.symlink_to(target)
 
 
-def shown_at(record: Record) -> tuple[Path, Record]:
+def visible_directory(record: Record) -> tuple[Path, Record]:
     """Return the directory that the owner sees, made where it is not there; never one that was there before.
 
     Its number in the file system is written down before it comes to its place: another one there is not ours.
     """
-    while not is_shown(record):
+    while not is_visible_directory(record):
         fresh = ROOT / "shown"
         fresh.mkdir(exist_ok=True)
         names = [
             HOME / ("cloudgpu-{}{}".format(record["name"], f"-{number}" * (number > 1))) for number in range(1, 99)
         ]
         place = next(name for name in names if not os.path.lexists(str(name)))
-        record = keep(record, work={"path": str(place), "inode": fresh.stat().st_ino})
+        record = update_record(record, work={"path": str(place), "inode": fresh.stat().st_ino})
         fresh.rename(place)
     return Path(record["work"]["path"]), record
 
 
-def is_shown(record: Record) -> bool:
+def is_visible_directory(record: Record) -> bool:
     """Tell whether the directory that the record names is there, and is the one that was made."""
     work = record.get("work") or {"path": "", "inode": 0}
     with contextlib.suppress(OSError):
@@ -238,17 +238,17 @@ def is_shown(record: Record) -> bool:
     return False
 
 
-def prints(made: Path, name: str) -> dict[str, list[int]]:
-    """Return by its name below the directory of work each file of it, and each directory, as it is now."""
-    found = {name: seen(made)}
+def file_stamps(made: Path, name: str) -> dict[str, list[int]]:
+    """Return the stamp of `made` and of all below it, by its path below the work directory."""
+    found = {name: file_stamp(made)}
     if made.is_dir() and not made.is_symlink():
-        for path, rel in below(made, name):
-            found[rel] = seen(path)
+        for path, rel in walk(made, name):
+            found[rel] = file_stamp(path)
     return found
 
 
-def below(top: Path, name: str = "", foreign: set[str] | None = None) -> Iterator[tuple[Path, str]]:
-    """Yield what is in a directory with its name, deepest first; a link is no directory.
+def walk(top: Path, name: str = "", foreign: set[str] | None = None) -> Iterator[tuple[Path, str]]:
+    """Yield each path below a directory with its relative name, deepest first; links are not followed.
 
     What may not be looked into, or is mounted there (`foreign`), is yielded without what is in it.
     """
@@ -258,7 +258,7 @@ def below(top: Path, name: str = "", foreign: set[str] | None = None) -> Iterato
     for entry in sorted(os.scandir(str(top)), key=lambda one: one.name):
         rel = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
-            yield from below(Path(entry.path), rel, foreign)
+            yield from walk(Path(entry.path), rel, foreign)
         yield Path(entry.path), rel
 
 
@@ -274,10 +274,10 @@ def mounts(top: Path) -> set[str]:
     return found
 
 
-def seen(path: Path) -> list[int]:
-    """Return what changes when somebody writes to a file; of a directory only that it is one.
+def file_stamp(path: Path) -> list[int]:
+    """Return a file's size and modification time; [-1, 0] for a directory.
 
-    What cannot be looked at (a mount whose server is gone) is not as anything was.
+    [-1, -1] for what cannot be read (a mount whose server is gone).
     """
     try:
         facts = path.lstat()
@@ -286,44 +286,44 @@ def seen(path: Path) -> list[int]:
     return [-1, 0] if stat.S_ISDIR(facts.st_mode) else [facts.st_size, facts.st_mtime_ns]
 
 
-def clear(record: Record) -> dict[str, Any]:
+def remove_unchanged(record: Record) -> dict[str, Any]:
     """Remove what the template made and nobody has changed since; return what stays: where, how many files, and which.
 
     A clone with work of the owner's in its history stays whole, and one that is the owner's, and what is mounted there.
     A second time changes nothing, and says the same.
     """
-    if not is_shown(record):
+    if not is_visible_directory(record):
         return {}
-    place, known = Path(record["work"]["path"]), load(SHOWN)
-    found, foreign = {rel: path for path, rel in below(place)}, mounts(place)
+    place, known = Path(record["work"]["path"]), load(MOVED_FILES)
+    found, foreign = {rel: path for path, rel in walk(place)}, mounts(place)
     histories = [rel for rel in found if rel.rpartition("/")[2] == ".git"]
     clones = tuple(rel[: -len(".git")] for rel in histories if rel not in known or has_work(rel, found, known))
     kept = {rel for rel, path in found.items() if rel.startswith(clones) or str(path) in foreign}
-    ours = [path for rel, path in found.items() if rel not in kept and is_ours(path, rel, known)]
+    unchanged = [path for rel, path in found.items() if rel not in kept and is_unchanged(path, rel, known)]
     # What was made from another goes before it: a second time still knows why it goes.
-    for path in sorted(ours, key=lambda one: one.parent.name not in DERIVED):
-        take_away(path)
+    for path in sorted(unchanged, key=lambda one: one.parent.name not in DERIVED_DIRECTORIES):
+        try_remove(path)
     with contextlib.suppress(OSError):
         place.rmdir()
         return {}
     left = {rel: path for rel, path in found.items() if os.path.lexists(str(path)) and not rel.startswith(clones)}
-    names = (rel for rel, path in left.items() if str(path) in foreign or not is_full(path))
+    names = (rel for rel, path in left.items() if str(path) in foreign or not is_nonempty_directory(path))
     stays = sorted([*(clone or "./" for clone in clones), *names])
-    return {"where": str(place), "files": stays[:MOST_NAMED], "count": len(stays)}
+    return {"where": str(place), "files": stays[:MAX_NAMED_FILES], "count": len(stays)}
 
 
 def has_work(git: str, found: dict[str, Path], known: dict[str, Any]) -> bool:
-    """Tell whether a clone's history has more than was cloned; a look at its state writes its index, and no more."""
-    return any(rel.startswith(git + "/") and not is_ours(path, rel, known) for rel, path in found.items())
+    """Tell whether a git clone has changed since it was made; `git status` alone changes only its index."""
+    return any(rel.startswith(git + "/") and not is_unchanged(path, rel, known) for rel, path in found.items())
 
 
-def is_ours(path: Path, rel: str, known: dict[str, Any]) -> bool:
-    """Tell whether a file or directory is as the template made it, or was made by a look at such a one."""
-    now, where = seen(path), path.parent.name
+def is_unchanged(path: Path, rel: str, known: dict[str, Any]) -> bool:
+    """Tell whether a file or directory is as the template made it, or was derived from one that is."""
+    now, where = file_stamp(path), path.parent.name
     if known.get(rel) == now:
         return True
     if now[0] < 0:
-        return path.name in DERIVED
+        return path.name in DERIVED_DIRECTORIES
     if where == "__pycache__":
         return path.suffix == ".pyc"
     if where == ".git":
@@ -331,33 +331,34 @@ def is_ours(path: Path, rel: str, known: dict[str, Any]) -> bool:
     source = path.parent.parent / path.name.replace("-checkpoint", "")
     name = "/".join([*rel.split("/")[:-2], source.name])
     with contextlib.suppress(OSError):
-        return where == CHECKPOINTS and known.get(name) == seen(source) and source.read_bytes() == path.read_bytes()
+        is_source_unchanged = known.get(name) == file_stamp(source)
+        return where == CHECKPOINTS and is_source_unchanged and source.read_bytes() == path.read_bytes()
     return False
 
 
-def is_full(path: Path) -> bool:
-    """Tell whether this is a directory in which something is: that is named itself."""
+def is_nonempty_directory(path: Path) -> bool:
+    """Tell whether this is a directory that is not empty: its contents are named instead."""
     with contextlib.suppress(OSError):
-        return seen(path)[0] < 0 and any(path.iterdir())
+        return file_stamp(path)[0] < 0 and any(path.iterdir())
     return False
 
 
-def take_away(path: Path) -> None:
-    """Remove a file, or a directory in which nothing stays, also from a directory that was made read-only.
+def try_remove(path: Path) -> None:
+    """Remove a file or an empty directory, also from a read-only directory; no error where that fails.
 
     What somebody else (root in a container, say) has made undeletable stays.
     """
     with contextlib.suppress(OSError):
         for parent in (path.parent, path):
-            if seen(parent)[0] < 0 and parent.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            if file_stamp(parent)[0] < 0 and parent.stat().st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 parent.chmod(stat.S_IRWXU)
-        if seen(path)[0] >= 0:
+        if file_stamp(path)[0] >= 0:
             path.unlink()
         else:
             path.rmdir()
 
 
-def discard(tree: Path) -> None:
+def remove_tree(tree: Path) -> None:
     """Remove a directory; what was made read-only in it (Go's module cache is) goes, too."""
     for place, directories, _files in os.walk(str(tree)):
         for name in directories:

@@ -197,8 +197,8 @@ def test_a_machine_that_lives_out_of_sight_is_never_said_to_have_ended(cloud, mo
     machine = cloud.running()
     with monkeypatch.context() as blind:
         blind.setattr("cloudgpu.providers.local.store.end_all", lambda _: None)
-        blind.setattr("cloudgpu.providers.local.store.ask_to_end", lambda *_: None)
-        blind.setattr("cloudgpu.providers.local.store.OBEY_S", 0.1)
+        blind.setattr("cloudgpu.providers.local.store.terminate_process", lambda *_: None)
+        blind.setattr("cloudgpu.providers.local.store.STOP_TIMEOUT_S", 0.1)
         with pytest.raises(StopUnproved, match="where this one cannot see it"):
             cloud.provider.terminate(machine.id)
     assert Path(cloud.layout(machine.id).record).exists()

@@ -189,7 +189,7 @@ def _server(plain):
 
         def validate_public_key(self, username, key):
             self.forced = None
-            keys = self._room.home / ".ssh" / "authorized_keys"
+            keys = self._settings.home / ".ssh" / "authorized_keys"
             lines = keys.read_text(errors="replace").splitlines() if keys.exists() else []
             for line in lines:
                 said, _, rest = line.removeprefix('command="').replace('\\"', "\0").partition('" ssh-')
@@ -198,28 +198,28 @@ def _server(plain):
                     and asyncssh.import_public_key(f"ssh-{rest}").public_data == key.public_data
                 ):
                     self.forced = said.replace("\0", '"')
-                    return username == self._room.user
+                    return username == self._settings.user
             return super().validate_public_key(username, key)
 
         async def _run(self, process):
-            room = self._room
+            settings = self._settings
             if self.forced is not None:
                 asked = {} if process.command is None else {"SSH_ORIGINAL_COMMAND": process.command}
-                room = dataclasses.replace(room, environ={**room.environ, **asked})
+                settings = dataclasses.replace(settings, environ={**settings.environ, **asked})
                 process.channel._command = self.forced
-            if room.home.with_suffix(LOSES).exists():
-                await self._lose(process, room)
+            if settings.home.with_suffix(LOSES).exists():
+                await self._lose(process, settings)
             else:
-                await sshd.run(process, room)
+                await sshd.run(process, settings)
 
-        async def _lose(self, process, room):
+        async def _lose(self, process, settings):
             """Do what was asked, and cut the connection before a word of it is sent."""
-            armed = room.home.with_suffix(LOSES)
+            armed = settings.home.with_suffix(LOSES)
             done, go = armed.with_suffix(".done"), armed.with_suffix(".go")
             armed.unlink()  # whoever asks next is answered
             wait = f"touch {done}; until [ -e {go} ]; do sleep 0.05; done; rm {done} {go}"
             process.channel._command = f"({process.command}) >/dev/null 2>&1; {wait}"
-            running = asyncio.create_task(sshd.run(process, room))
+            running = asyncio.create_task(sshd.run(process, settings))
             while not done.exists():  # noqa: ASYNC110  (a file has no event)
                 await asyncio.sleep(0.02)
             process.channel.get_connection().abort()

@@ -154,7 +154,7 @@ if sys.argv[2] == "publish":
     host.publish(host.machine())
 else:
     host.remove(host.machine())
-    print(host.KEPT["files"])
+    print(host.REMAINING["files"])
 """
 
 

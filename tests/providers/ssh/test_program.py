@@ -55,7 +55,7 @@ def of(there):
 def made(there, **facts):
     """Write the record of a machine, and return it."""
     there["ROOT"].mkdir(exist_ok=True)
-    return there["keep"]({**RECORD, **facts})
+    return there["update_record"]({**RECORD, **facts})
 
 
 # -- which GPUs a machine gets
@@ -74,24 +74,24 @@ def test_the_gpus_that_are_used_least_are_chosen_of_those_that_nobody_uses(of, c
     cards.cards[1].used = 900
     cards.write()
     wanted = {"name": None, "count": 2, "part": True}
-    assert of.chosen(wanted, set) == ["GPU-2", "GPU-6"]
+    assert of.choose_gpus(wanted, set) == ["GPU-2", "GPU-6"]
     with pytest.raises(of.Fault, match="4 of 8 GPUs are free, and 5 are wanted: GPU 0") as refused:
-        of.chosen({**wanted, "count": 5}, set)
+        of.choose_gpus({**wanted, "count": 5}, set)
     assert refused.value.kind == "taken"
-    assert of.chosen(None, set) == []
+    assert of.choose_gpus(None, set) == []
 
 
 def test_a_start_looks_whether_others_use_the_machines_gpus_by_now(of, cards):
     cards.use(2, ME)
     with pytest.raises(of.Fault, match="1 of 2 GPUs is free, and 2 are wanted: GPU 2"):
-        of.check_free(["GPU-2", "GPU-6"], set)
-    of.check_free(["GPU-2", "GPU-6"], lambda: {ME})  # its own
+        of.check_gpus_free(["GPU-2", "GPU-6"], set)
+    of.check_gpus_free(["GPU-2", "GPU-6"], lambda: {ME})  # its own
 
 
 def test_gpus_of_which_nobody_tells_who_uses_them_are_not_taken_for_free(of, cards):
     cards.answer((cards.path / "nvidia-smi").read_text().replace('elif kind == "query-compute-apps"', "elif not kind"))
     with pytest.raises(of.Fault, match="nvidia-smi has no answer") as refused:
-        of.chosen({"name": None, "count": 2, "part": True}, set)
+        of.choose_gpus({"name": None, "count": 2, "part": True}, set)
     assert refused.value.kind == "unseen"
 
 
@@ -99,10 +99,10 @@ def test_all_that_is_started_from_a_machine_sees_its_gpus_alone(there, of):
     of.ROOT.mkdir()
     of.save(of.ROOT / "login", "")
     body = {"agent": {}, "jupyter": [], "record": {**RECORD, "devices": ["GPU-2", "GPU-6"]}}
-    assert "export CUDA_VISIBLE_DEVICES=GPU-2,GPU-6\n" in of.exported(body["record"])
+    assert "export CUDA_VISIBLE_DEVICES=GPU-2,GPU-6\n" in of.export_lines(body["record"])
     assert of.agent_settings(body, "python3")["smi"] == ["-i", "GPU-2,GPU-6"]
     whole = {**body, "record": {**RECORD, "devices": []}}
-    assert "CUDA" not in of.exported(whole["record"])
+    assert "CUDA" not in of.export_lines(whole["record"])
     assert of.agent_settings(whole, "python3")["smi"] == []
 
 
@@ -119,7 +119,7 @@ def test_a_computer_is_known_by_what_it_keeps_and_a_container_by_its_name_too(th
 
 def test_a_machine_of_another_computer_that_shares_the_home_is_left_alone(there, of, tmp_path):
     made(there, keys=[], authorized=True, spawned=1, boots=1)
-    of.keep(of.machine(), wanted="stopped", ended={"reason": "asked", "at": 7.0})
+    of.update_record(of.machine(), wanted="stopped", ended={"reason": "asked", "at": 7.0})
     assert of.answer("look", {})["machine"]["name"] == "one"
     (tmp_path / "id").write_text("2" * 32)
     seen = of.answer("look", {})
@@ -167,7 +167,7 @@ def test_what_the_owner_changed_or_added_beside_a_templates_files_stays_and_is_n
     shown = of.HOME / "cloudgpu-one"
     (shown / "book" / "b.ipynb").write_text("edited")
     (shown / "book" / "mine.txt").write_text("added")
-    kept = of.clear(of.machine())
+    kept = of.remove_unchanged(of.machine())
     assert kept == {"where": str(shown), "files": ["book/b.ipynb", "book/mine.txt"], "count": 2}
     assert sorted(path.name for path in (shown / "book").iterdir()) == ["b.ipynb", "mine.txt"]
 
@@ -182,7 +182,7 @@ def test_a_clone_that_the_owner_worked_on_stays_whole_and_another_one_goes(there
     shown = of.HOME / "cloudgpu-one"
     (shown / "worked" / ".git" / "HEAD").write_text("the owner's commit")
     (shown / "as_it_was" / ".git" / "index").write_text("a look at its state")
-    assert of.clear(of.machine())["files"] == ["worked/"]
+    assert of.remove_unchanged(of.machine())["files"] == ["worked/"]
     assert [path.name for path in shown.iterdir()] == ["worked"]
 
 
@@ -206,19 +206,19 @@ def test_a_full_disk_is_named_with_what_to_do(there, of):
 def test_an_agent_that_dies_again_and_again_is_given_up(there, of):
     record = made(there, authorized=True, boots=1, spawned=1, revivals=0, boot=of.boot(), boot_at=7.0)
     of.save(of.ROOT / "agent", "#!/bin/sh\nexit 1\n", 0o700)
-    number = of.REVIVALS - 1
-    of.keep(record, revivals=number)
+    number = of.MAX_REVIVALS - 1
+    of.update_record(record, revivals=number)
     for _ in range(100):
         of.settle()
         if of.machine()["wanted"] == "stopped":
             break
-    assert (of.machine()["ended"], of.machine()["revivals"]) == ({"reason": "died", "at": 7.0}, of.REVIVALS)
+    assert (of.machine()["ended"], of.machine()["revivals"]) == ({"reason": "died", "at": 7.0}, of.MAX_REVIVALS)
 
 
 def test_an_agent_that_had_started_well_is_started_again_however_often_it_was_before(there, of):
     """A job may run for months: it does not end because its agent was killed once in a while."""
     was = {"authorized": True, "boots": 1, "spawned": 1, "boot": of.boot(), "boot_at": 7.0}
-    record = made(there, **was, revivals=of.REVIVALS, revived_at=1000.0)
+    record = made(there, **was, revivals=of.MAX_REVIVALS, revived_at=1000.0)
     of.save(of.ROOT / "agent", "#!/bin/sh\nexit 1\n", 0o700)
     of.save(of.ROOT / "heartbeat.json", "{}")
     os.utime(of.ROOT / "heartbeat.json", (1060.0, 1060.0))
@@ -240,7 +240,7 @@ def test_what_still_runs_is_told_without_the_agent_and_what_belongs_to_it(there,
     agent = subprocess.Popen(["sh", "-c", below], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
     assert agent.stdout.readline() == b"\n"
     other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=env)
-    there["agent"] = lambda: {agent.pid}
+    there["agent_pids"] = lambda: {agent.pid}
     try:
         assert [one["command"] for one in of.processes({"id": RECORD["id"]})["processes"]] == ["cat"]
     finally:
@@ -249,9 +249,13 @@ def test_what_still_runs_is_told_without_the_agent_and_what_belongs_to_it(there,
 
 
 def test_what_does_not_end_is_said_and_no_end_is_proved(there, of):
-    there["ours"], there["TERM_S"], there["KILL_S"] = lambda: {2**31 - 1}, 0.0, 0.0  # a process that nobody has
+    there["our_processes"], there["TERM_S"], there["KILL_S"] = (
+        lambda: {2**31 - 1},
+        0.0,
+        0.0,
+    )  # a process that nobody has
     with pytest.raises(of.Fault, match=f"do not end: {2**31 - 1}") as said:
-        of.end_all()
+        of.end_our_processes()
     assert said.value.kind == "unproved"
 
 
@@ -263,12 +267,12 @@ def test_what_a_host_with_a_wrong_clock_dates_is_dated_by_the_callers(there, of,
     true = 1_800_000_000.0
     monkeypatch.setitem(there, "time", SimpleNamespace(time=lambda: true + wrong, monotonic=of.time.monotonic))
     made(there, boot_at=true, why="asked", ended=None, wanted="stopped", apart=apart)
-    monkeypatch.setitem(there, "end_all", lambda: None)
+    monkeypatch.setitem(there, "end_our_processes", lambda: None)
     assert there["answer"]("look", {"now": true})["machine"]["ended"]["at"] == true + wrong + apart
-    assert there["apart"]({"now": true}) == apart
-    there["CALLER"].clear()
-    assert there["moment"](there["machine"]()) == true + wrong + apart  # of its agent, which nobody has called
+    assert there["clock_offset"]({"now": true}) == apart
+    there["CALLER_CLOCK"].clear()
+    assert there["caller_time"](there["machine"]()) == true + wrong + apart  # of its agent, which nobody has called
     beat = there["ROOT"] / "heartbeat.json"
     beat.write_text("{}")
     os.utime(beat, (true + wrong + 60, true + wrong + 60))
-    assert there["last_sign"](there["machine"]()) == true + wrong + apart + 60
+    assert there["last_seen_alive"](there["machine"]()) == true + wrong + apart + 60
