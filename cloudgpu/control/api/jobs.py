@@ -103,11 +103,11 @@ class Jobs(Capability):
         """
         from cloudgpu.control.inputs.launch_request import duration
         from cloudgpu.control.jobs.store import job_by_id
-        from cloudgpu.control.jobs.watch import living, reconcile_to_end
+        from cloudgpu.control.jobs.watch import living_jobs, reconcile_to_end
 
         session, max_wait = self._session, duration(timeout, "timeout")
         until = None if max_wait is None else session.clock() + max_wait
-        jobs = [self._find(name) for name in names] if names else living(session)
+        jobs = [self._find(name) for name in names] if names else living_jobs(session)
         reconcile_to_end(session, jobs, self._opened.environ, until=until)
         return [self._job(job_by_id(session, job.id)) for job in jobs]
 

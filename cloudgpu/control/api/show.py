@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from cloudgpu.control.inventory.listing import machine_documents
-from cloudgpu.control.jobs.listing import PREFIX, find, is_known, job_value
+from cloudgpu.control.jobs.listing import NAME_PREFIX, find, is_known, job_value
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound
 
@@ -79,9 +79,9 @@ def find_shown_job(session: Session, name: str | None) -> JobDocument | None:
     A job has the name of its machine: while that machine exists, only `job:NAME` means the job. Raises InstanceNotFound
     for an unknown job.
     """
-    if name is None or not (name.startswith(PREFIX) or is_known(session, name)):
+    if name is None or not (name.startswith(NAME_PREFIX) or is_known(session, name)):
         return None
-    if not name.startswith(PREFIX):
+    if not name.startswith(NAME_PREFIX):
         with suppress(InstanceNotFound):
             session.find_any(name)
             return None

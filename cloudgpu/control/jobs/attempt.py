@@ -15,7 +15,7 @@ from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT
 from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
-from cloudgpu.control.jobs.slurm.submission import submission
+from cloudgpu.control.jobs.slurm.submission import submission_options
 from cloudgpu.control.jobs.store import directory_of, snapshots
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -57,7 +57,7 @@ def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | No
 
 
 def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
-    """Return the plan of an attempt's launch; a job with a deadline goes to the spot that was seen to be best."""
+    """Return the plan of an attempt's launch; a spot job with a deadline goes where spot has held best."""
     options = launch_options_of(job, attempt, session.clock())
     name_and_key: dict[str, str] = {"name": _machine_name(job, attempt), "key": attempt.key or ""}
     prepared = prepare(session, parse_request(**options, **name_and_key))  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def _prepare(session: Session, job: Job, attempt: Attempt) -> Prepared:
     if better is None:
         return prepared
     location = {"account": better.account, "region": better.region, "zone": better.zone or ""}
-    with suppress(InvalidRequest, NoCapacity):  # it went as we looked: then in the order of prices
+    with suppress(InvalidRequest, NoCapacity):  # it was sold meanwhile: then the launch goes in the order of prices
         return prepare(session, parse_request(**{**options, **location}, **name_and_key))  # type: ignore[arg-type]
     return prepared
 
@@ -86,7 +86,8 @@ def launched_for(session: Session, job: Job, attempt: Attempt) -> Machine | None
 def check_files(session: Session, job: Job, attempt: Attempt) -> None:
     """Raise InvalidRequest where the files of a job are on another computer and a launch from here might be sent.
 
-    One that was interrupted is settled first: where all machines are made, no other one is. Raises as `settle_launch`.
+    A launch that was interrupted is settled first: where it made all machines, no other launch is sent. Raises as
+    `settle_launch`.
     """
     if job.cancel is not None or attempt.key is None or has_files(session, job):
         return
@@ -100,10 +101,10 @@ def check_files(session: Session, job: Job, attempt: Attempt) -> None:
 
 
 def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
-    """Return a machine whose launch was interrupted once it is known whether that made it; any other as it is.
+    """Find out whether an interrupted launch made its machine; return the machine as it is then, any other unchanged.
 
-    That of a job that was cancelled is not launched for it. Raises LaunchUncertain where nobody can tell yet, and what
-    the launch raises that is made again. The gang of a cancelled job is ended: in part it is of no use.
+    For a job that was cancelled, no launch is sent again, and its gang is ended: a part of one is of no use. Raises
+    LaunchUncertain where nobody can tell yet, and what the repeated launch raises.
     """
     if machine.gang is not None:
         if job.cancel is not None and any(one.launch_status == "open" for one in nodes_of(session, machine)):
@@ -120,9 +121,9 @@ def settle_launch(session: Session, job: Job, machine: Machine) -> Machine:
 
 
 def _machine_name(job: Job, attempt: Attempt) -> str:
-    """Return what an attempt's machine is called: as its job, with a number from the second one on.
+    """Return the name of an attempt's machine: the job's name, from the second attempt on with the attempt's number.
 
-    That of a gang is none that a node of it has.
+    A gang has an `r` before the number, since its nodes are called NAME-0, NAME-1 and so on.
     """
     prefix = "r" if job.gang > 1 else ""
     return job.name if attempt.number == 1 else f"{job.name}-{prefix}{attempt.number}"
@@ -131,9 +132,9 @@ def _machine_name(job: Job, attempt: Attempt) -> str:
 def start(
     session: Session, job: Job, remote: RemoteJob, values: Mapping[str, str], append: Callable[[Draft], None]
 ) -> RemoteState:
-    """Send the snapshot, put back results and the newest checkpoint, begin the command; return what is seen then.
+    """Send the snapshot, put back results and the newest checkpoint, begin the command; return its state then.
 
-    An attempt begins once: where it has begun already, it is only looked at. That its machine cannot begin it is
+    An attempt begins once: where it has begun already, only its state is read. That its machine cannot begin it is
     written once, with the reason (`append`). Raises Unreachable where the connection
     is lost on the way, InvalidRequest for a snapshot that is on another computer or a machine without room.
     """
@@ -166,7 +167,10 @@ def _send_and_begin(
 
 
 def _restore(session: Session, job: Job, remote: RemoteJob) -> tuple[Restored | None, Transfers]:
-    """Return what earlier attempts left, and what of it the machine brings from the bucket; on a volume it is there."""
+    """Return the files that earlier attempts left, and those of them that the machine downloads from the bucket.
+
+    Neither where results are on a volume: the machine has them.
+    """
     bucket, directory = job_bucket(session, job), directory_of(session, job)
     if bucket is not None:
         return restore_plan(bucket, len(job.attempts) - 1) or (None, Transfers())
@@ -189,7 +193,7 @@ def _remote_spec(session: Session, job: Job) -> RemoteSpec:
         data=tuple((one["target"], one["source"]) for one in spec["data"] if not bucket_address(one["source"])),
         volume=None if volume_of(spec["results_to"]) is None else folder(job.name, job.id),
         mounts=any(one is not None and one.startswith(VOLUME) for one in sources),
-        slurm=None if slurm is None else submission(session, job, slurm),
+        slurm=None if slurm is None else submission_options(session, job, slurm),
     )
 
 
@@ -216,7 +220,7 @@ def has_files(session: Session, job: Job) -> bool:
 
 
 def request_end_before_move(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
-    """Ask a command that runs to end, for the last copy; say whether to wait for that. Raises Unreachable."""
+    """Ask a running command to end before its last copy; say whether to wait for that. Raises Unreachable."""
     if state.phase not in _LIVING_PHASES or since >= END_TIMEOUT:
         return False
     remote.cancel(MOVED)
@@ -232,7 +236,7 @@ def may_have_launched(session: Session, job: Job) -> bool:
 
 
 def market_of(step: Step) -> Market | None:
-    """Return where a step has a job run next; None for nowhere yet, and for a job without a deadline."""
+    """Return the market on which a step has a job run next; None where it waits, or the job has no deadline."""
     return None if step.mode is None or step.mode == "wait" else step.mode
 
 

@@ -83,18 +83,18 @@ class _Printer:
         live = self._live
         if live is None:
             self._session.pause(seconds)
-        elif live.over.wait(seconds) and live.is_cut:
+        elif live.finished.wait(seconds) and live.is_disconnected:
             self._session.pause(RETRY_S)
 
     def _begin(self, reconciler: JobReconciler, job: Job, attempt: Attempt) -> None:
-        if self._live is not None and not self._live.over.is_set():
+        if self._live is not None and not self._live.finished.is_set():
             return
         self._finish()
         machine = self._session.ledger.machine(attempt.machine or "")
         if machine is None:
             return
         try:
-            remote = reconciler.at(job, machine)
+            remote = reconciler.remote_job(job, machine)
         except CloudgpuError:  # the next sync says what is wrong
             reconciler.close()
             return
@@ -104,19 +104,19 @@ class _Printer:
         """Wait for what is followed of this attempt, of any without a number, and note how far that came."""
         live = self._live
         if live is not None and number in (None, live.attempt):
-            live.over.wait()
+            live.finished.wait()
             self._offsets[live.attempt], self._live = live.offsets, None
-            if live.fault is not None:
-                raise live.fault
+            if live.error is not None:
+                raise live.error
 
 
 class _LiveOutput:
     """A thread that prints what an attempt writes until that has ended, or its connection."""
 
     def __init__(self, remote: RemoteJob, files: tuple[IO[bytes], IO[bytes]], offsets: tuple[int, int]) -> None:
-        self.attempt, self.is_cut = remote.attempt, False
-        self.over = threading.Event()
-        self.fault: Exception | None = None
+        self.attempt, self.is_disconnected = remote.attempt, False
+        self.finished = threading.Event()
+        self.error: Exception | None = None
         self._remote, self._stopped = remote, threading.Event()
         self._out, self._err = (_Stream(*one, self._stopped) for one in zip(files, offsets, strict=True))
         threading.Thread(target=self._follow, name=f"follow-{remote.job}", daemon=True).start()
@@ -130,20 +130,20 @@ class _LiveOutput:
         """End it, and the connection with it; nothing is printed afterwards."""
         self._stopped.set()
         self._remote.connection.close()
-        self.over.wait()
+        self.finished.wait()
 
     def _follow(self) -> None:
         offsets = self.offsets
         try:
             self._remote.tail(self._out.file, self._err.file, out_from=offsets[0], err_from=offsets[1], follow=True)
         except CloudgpuError:  # the next sync says what is wrong
-            self.is_cut = True
+            self.is_disconnected = True
         except _StopPrinting:
             pass
         except Exception as error:  # noqa: BLE001  (raised where this is waited for)
-            self.fault = error
+            self.error = error
         finally:
-            self.over.set()
+            self.finished.set()
 
 
 class _StopPrinting(Exception):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
-PREFIX = "job:"  # before a name that a machine has, too
+NAME_PREFIX = "job:"  # before a name that a machine has, too
 
 
 def find(session: Session, name: str) -> Job:
@@ -28,7 +28,7 @@ def find(session: Session, name: str) -> Job:
 
     Raises InstanceNotFound for one that there is not, with the name that was probably meant.
     """
-    jobs, wanted = list(all_jobs(session).values()), name.removeprefix(PREFIX)
+    jobs, wanted = list(all_jobs(session).values()), name.removeprefix(NAME_PREFIX)
     matching = [job for job in jobs if wanted in (job.name, job.key, job.id)]
     if matching:
         return next((job for job in matching if job.is_living), matching[-1])

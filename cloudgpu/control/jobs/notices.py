@@ -78,7 +78,7 @@ def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ
 
 def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = False) -> bool:
     """Show a notice by the desktop's own program, if this computer has one; say whether it was shown."""
-    command = _command(title, text[:MAX_LENGTH], environ, urgent=urgent)
+    command = _notice_command(title, text[:MAX_LENGTH], environ, urgent=urgent)
     if command is None:
         return False
     try:
@@ -88,7 +88,7 @@ def show(title: str, text: str, environ: Mapping[str, str], *, urgent: bool = Fa
     return completed.returncode == 0
 
 
-def _command(title: str, text: str, environ: Mapping[str, str], *, urgent: bool) -> list[str] | None:
+def _notice_command(title: str, text: str, environ: Mapping[str, str], *, urgent: bool) -> list[str] | None:
     """Return the command that shows a notice; None without a desktop. No text becomes part of a script."""
     if sys.platform == "darwin":
         program = shutil.which("osascript", path=environ.get("PATH"))

@@ -51,7 +51,7 @@ class JobObserver:
     connection: Connection | None = None
     connected_to: str | None = None
     remote: RemoteState | None = None
-    unfetched: bool = False
+    fetch_failed: bool = False
     results: StoredResults | None = None  # that are whole in the job's bucket
     ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
@@ -59,7 +59,9 @@ class JobObserver:
     recorded_upload_at: float | None = (
         None  # the last upload of which the ledger knows the work, by the machine's clock
     )
-    deleted_ids: set[str] = field(default_factory=set)  # machines of which this process has seen that nothing is left
+    removed_machine_ids: set[str] = field(
+        default_factory=set
+    )  # machines of which this process has seen that nothing is left
     nodes_queried_at: datetime | None = None  # when the other nodes of a gang were asked about
     node_silent_since: datetime | None = None  # since when the command is over, and one of them does not answer
 
@@ -136,7 +138,7 @@ class JobObserver:
         """Return what the job has cost so far, as `cost --by job` says it; not asked where that bounds nothing."""
         return None if job.spec["max_cost"] is None else job_spent(self.session, job)
 
-    def at(self, job: Job, machine: Machine) -> RemoteJob:
+    def remote_job(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""
         if self.connection is None or self.connected_to != machine.id or not self.connection.is_open:
             self.close()
@@ -216,7 +218,7 @@ class JobObserver:
             self.session.clock() if exit_seen is None else remote_results.not_after_now(self.session, exit_seen.ended)
         )
         if exit_seen is not None and remote is not None:
-            ended_at = self._at(remote, exit_seen.ended)
+            ended_at = self._local_time(remote, exit_seen.ended)
         outcome = (step.outcome or State.FAILED).value
         status, signal = (None, None) if exit_seen is None else (exit_seen.status, exit_seen.signal)
         exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
@@ -248,8 +250,8 @@ class JobObserver:
         if not remote_results.stores_remotely(job):
             snapshot_of(self.session, job)
         with self._recording_work(job, state):
-            return remote_results.last_copy(self.session, job, self.at(job, machine), state)
+            return remote_results.last_copy(self.session, job, self.remote_job(job, machine), state)
 
-    def _at(self, remote: RemoteState, moment: float) -> datetime:
+    def _local_time(self, remote: RemoteState, moment: float) -> datetime:
         """Return when that was by this computer's clock: a machine's own clock may be hours off."""
         return self.session.clock() - timedelta(seconds=max(0.0, remote.now - moment))

@@ -22,7 +22,15 @@ from cloudgpu.control.jobs.inputs.env_file import secret_values
 from cloudgpu.control.jobs.inputs.request import RunRequest, host_visible_options
 from cloudgpu.control.jobs.remote_results import check_volume_attached
 from cloudgpu.control.jobs.slurm.submission import gang_slurm_record, slurm_record
-from cloudgpu.control.jobs.store import PREFIX, append, check_free, directory_of, job_by_id, read_measured, snapshots
+from cloudgpu.control.jobs.store import (
+    JOB_ID_PREFIX,
+    append,
+    check_free,
+    directory_of,
+    job_by_id,
+    read_measured,
+    snapshots,
+)
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session, all_jobs
@@ -80,7 +88,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     """
     _check_results(request)
     machine = None if request.on is None else session.find(request.on, running=True)
-    slurm = _slurm(session, request, machine)
+    slurm = _slurm_record(session, request, machine)
     if machine is not None:
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
@@ -121,7 +129,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     return PlannedRun(request, spec, snapshot, prepared, machine, max_cost, data, traffic, fit, deadline, costs)
 
 
-def _slurm(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
+def _slurm_record(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
     """Return what is asked of the Slurm of a machine that is there, or of the machines that are launched as one."""
     if machine is not None:
         return slurm_record(session, machine, request)
@@ -316,14 +324,14 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
         return
     raise InvalidRequest(
-        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_nodes(prepared)} ({price.text(2)}).",
+        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_hosts(prepared)} ({price.text(2)}).",
         field="--max-cost",
         value=request.max_cost.text(2),
         next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
     )
 
 
-def _nodes(prepared: Prepared | None) -> str:
+def _hosts(prepared: Prepared | None) -> str:
     nodes = 1 if prepared is None else prepared.plan.nodes
     return "the machine" if nodes == 1 else f"{nodes} machines"
 
@@ -348,7 +356,7 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
 
     Raises InvalidRequest where a job of that name or key lives by now.
     """
-    id_, request = f"{PREFIX}{secrets.token_hex(5)}", planned.request
+    id_, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
     with session.lock(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
         _check_name(jobs, request.name, request.key)

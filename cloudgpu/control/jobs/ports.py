@@ -26,7 +26,7 @@ class ForwardedPorts:
 
     def __init__(self, session: Session, job: Job) -> None:
         self._session, self._id, self._ports = session, job.id, tuple(job.spec["ports"])
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="job-ports", daemon=True)
 
     def __enter__(self) -> Self:
@@ -39,20 +39,20 @@ class ForwardedPorts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the tunnels."""
-        self._ended.set()
+        self._stopped.set()
         if self._ports:
             self._thread.join(RETRY_S)
 
     def _serve(self) -> None:
         with self._session.for_thread() as session:  # a ledger's connection belongs to one thread
-            while not self._ended.is_set():
+            while not self._stopped.is_set():
                 try:
                     machine = _runs_on(session, self._id)
                     if machine is not None:
                         self._forward(session, machine)
                 except CloudgpuError:  # whoever carries the job on says what is wrong with its machine
-                    self._ended.wait(RETRY_S)
-                self._ended.wait(POLL_S)
+                    self._stopped.wait(RETRY_S)
+                self._stopped.wait(POLL_S)
 
     def _forward(self, session: Session, machine_id: str) -> None:
         """Forward all ports to one machine until the job runs there no more."""
@@ -62,7 +62,7 @@ class ForwardedPorts:
         with ExitStack() as tunnels:
             for port, local_port in open_ports(session.target(machine), self._ports, tunnels):
                 self._session.report(f"port {port} of the job: http://127.0.0.1:{local_port}")
-            while not self._ended.wait(POLL_S) and _runs_on(session, self._id) == machine_id:
+            while not self._stopped.wait(POLL_S) and _runs_on(session, self._id) == machine_id:
                 pass
 
 

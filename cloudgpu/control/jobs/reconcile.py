@@ -77,7 +77,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job_by_id(self.session, self.id), "Another process manages this job.", REQUEUE_SOON)
 
     def _reconcile(self) -> ReconcileResult:
-        self.remote, self.unfetched, self.sold_out = None, False, False
+        self.remote, self.fetch_failed, self.sold_out = None, False, False
         if not self.ledger_completed:
             restore_missing_events(self.session, self.id)
             self.ledger_completed = True
@@ -98,7 +98,7 @@ class JobReconciler(JobObserver):
         silent = None
         if machine is not None and machine.state == "running" and self.remote is None and _needs_query(job):
             try:
-                self.remote = self.at(job, machine).state()
+                self.remote = self.remote_job(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
                 self.close()
                 machine, silent = self._refresh_machine(job, machine), error.message
@@ -112,7 +112,7 @@ class JobReconciler(JobObserver):
             remote=self.remote,
             silent=silent,
             spent=self._spent(job),
-            unfetched=self.unfetched,
+            unfetched=self.fetch_failed,
             sold_out=self.sold_out,
             stored=self.results,
             unread=unread_reason,
@@ -192,7 +192,7 @@ class JobReconciler(JobObserver):
 
     def _terminate_gang(self, job: Job, machine: Machine) -> None:
         ending.terminate(self.session, job, machine)
-        self.deleted_ids.update(one.id for one in nodes_of(self.session, machine))
+        self.removed_machine_ids.update(one.id for one in nodes_of(self.session, machine))
 
     def _execute_launch(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Launch the machine of the open attempt, and record it."""
@@ -261,7 +261,7 @@ class JobReconciler(JobObserver):
             return ReconcileResult(job, error.message, REQUEUE_LATER, self.remote, error)
         if job.spec["secrets"]:
             update_secret_alert(self.session, job, ())
-        self.remote = start(self.session, job, self.at(job, self._require_machine(job)), values, self._append)
+        self.remote = start(self.session, job, self.remote_job(job, self._require_machine(job)), values, self._append)
         return None
 
     def _execute_watch(self, job: Job, _step: Step) -> ReconcileResult | None:
@@ -270,7 +270,7 @@ class JobReconciler(JobObserver):
         if remote is None:
             return None
         if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
-            began_at = self._at(remote, remote.started)
+            began_at = self._local_time(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
         self._record_slurm_state(job, remote)
         self._record_progress(job, remote)
@@ -285,7 +285,7 @@ class JobReconciler(JobObserver):
         machine = self._machine(job)
         if machine is not None:
             with self._recording_work(job, remote):
-                remote_results.sync_if_due(self.session, job, lambda: self.at(job, machine), remote)
+                remote_results.sync_if_due(self.session, job, lambda: self.remote_job(job, machine), remote)
             self._record_upload(job, remote)
         return ReconcileResult(job_by_id(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
@@ -296,7 +296,7 @@ class JobReconciler(JobObserver):
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
         machine = self._require_machine(job)
         grace = SLURM_GRACE_S if job.in_slurm else GRACE_S  # else nobody would be left to tell Slurm
-        self.at(job, machine).cancel(outcome, grace_s=grace)
+        self.remote_job(job, machine).cancel(outcome, grace_s=grace)
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _execute_move(self, job: Job, step: Step) -> ReconcileResult | None:
@@ -312,7 +312,7 @@ class JobReconciler(JobObserver):
         machine = self._require_machine(job)
         if machine.state == "running" and self.remote is not None:
             with suppress(Unreachable, InvalidRequest):  # else the last copy is what there is
-                if request_end_before_move(self.at(job, machine), self.remote, now - attempt.move.at):
+                if request_end_before_move(self.remote_job(job, machine), self.remote, now - attempt.move.at):
                     return ReconcileResult(
                         job, "its command is being ended, and continues elsewhere", timedelta(seconds=1)
                     )
@@ -352,7 +352,7 @@ class JobReconciler(JobObserver):
         """Record that the job is over, with its outcome."""
         remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
-            began_at = self._at(remote, remote.started)
+            began_at = self._local_time(remote, remote.started)
             self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
         elif remote is None and self.results is not None:
             self._append(*remote_results.started_events(self.session, job, self.results))
@@ -368,7 +368,7 @@ class JobReconciler(JobObserver):
         """Bring the results of the ended command here, or see to it that they reach their bucket."""
         machine = self._require_machine(job)
         try:
-            line = ending.fetch_results(self.session, job, machine, lambda: self.at(job, machine))
+            line = ending.fetch_results(self.session, job, machine, lambda: self.remote_job(job, machine))
             if line is None:
                 return ReconcileResult(job, "its results are being uploaded", timedelta(seconds=1))
             self._append(line)
@@ -376,7 +376,7 @@ class JobReconciler(JobObserver):
             raise
         except CloudgpuError as error:
             self._append(*ending.cannot_store_results_events(self.session, job, error))
-            self.unfetched = True
+            self.fetch_failed = True
             if next_step(job, self._observed_state(job), self.session.clock()).do is not JobAction.STOP:
                 raise
         return None
@@ -385,7 +385,7 @@ class JobReconciler(JobObserver):
         """Record that the results are whole in their bucket."""
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
-        remote = (lambda: self.at(job, self._require_machine(job))) if runs else None
+        remote = (lambda: self.remote_job(job, self._require_machine(job))) if runs else None
         if self.results is not None:
             self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
         return None
@@ -425,11 +425,13 @@ class JobReconciler(JobObserver):
         machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
-            if one.terminated_at is not None and one.id not in self.deleted_ids:  # its disk, or its timer, may be there
+            if (
+                one.terminated_at is not None and one.id not in self.removed_machine_ids
+            ):  # its disk, or its timer, may be there
                 self._terminate_gang(job, one)
         if machine is not None and not is_launched and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
-                remote = self.at(job, machine)
+                remote = self.remote_job(job, machine)
                 self._dequeue_from_slurm(job)
                 self._record_foreign_jobs(job)
         self._append(*ending.close_job(self.session, job, remote, step.why))

@@ -21,7 +21,7 @@ from cloudgpu.control.jobs.store import directory_of, last_sync, log_file, recor
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs import stored
 from cloudgpu.core.jobs.deadline import last_upload_s
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.remote_state import RemoteState
@@ -103,7 +103,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState)
         return None
     fetch_output(remote, directory_of(session, job))
     exit_seen = state.exit
-    if lists.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
+    if stored.bucket_of(job.spec["results_to"]) is None or exit_seen is None:
         return None
     is_late = state.now - exit_seen.ended > last_upload_s(job)
     if is_late or (state.storing is not None and state.storing.final):
@@ -118,7 +118,7 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
     Raises Unreachable for results that do not arrive there, and as a look at the machine does.
     """
     fetch_output(remote, directory_of(session, job))
-    if lists.bucket_of(job.spec["results_to"]) is None:
+    if stored.bucket_of(job.spec["results_to"]) is None:
         result = remote.call("sync_results")
         return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
     state = remote.state()
@@ -173,17 +173,17 @@ def incomplete_results_events(session: Session, job: Job, why: str) -> list[Draf
     if bucket is not None:
         with suppress(CloudgpuError):
             fetch_state(bucket, len(job.attempts), directory_of(session, job) / "results")
-    elif lists.volume_of(job.spec["results_to"]) is not None and any(one.began_at for one in job.attempts):
+    elif stored.volume_of(job.spec["results_to"]) is not None and any(one.began_at for one in job.attempts):
         return [_fetched_event(session, job, 0, 0, whole=False, why=why)]
     return []
 
 
 def results_location(job: Job) -> str:
     """Return where the results of a job are that are not on this computer."""
-    results_to, folder_name = job.spec["results_to"] or "", lists.folder(job.name, job.id)
-    address = lists.bucket_of(results_to)
+    results_to, folder_name = job.spec["results_to"] or "", stored.folder(job.name, job.id)
+    address = stored.bucket_of(results_to)
     if address is not None:
-        return address.joined(folder_name, lists.RESULTS.rstrip("/")).text
+        return address.joined(folder_name, stored.RESULTS.rstrip("/")).text
     return f"{results_to}/cloudgpu/{folder_name}/results"
 
 
@@ -196,7 +196,7 @@ def check_volume_attached(machine: Machine, sources_by_option: Mapping[str, str 
     """Raise InvalidRequest for a volume that is not attached to an existing machine; each option names its source."""
     attached = machine.setup.volume if machine.setup is not None else None
     for option, source in sources_by_option.items():
-        volume = lists.volume_of(source)
+        volume = stored.volume_of(source)
         if volume is not None and (attached is None or attached.name != volume):
             raise InvalidRequest(
                 f"{machine.name} does not have the volume {volume}.",

@@ -116,12 +116,12 @@ def deliver_copied(session: Session, job: Job) -> tuple[Path, int, int] | None:
     source = job_directory / "results"
     if not source.is_dir() and not (job_directory / "place").exists():
         return None
-    target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _files(source)])
-    delivered = list(_files(target))
+    target, *_ = deliver(session, job, [str(path.relative_to(source)) for path in _walk_files(source)])
+    delivered = list(_walk_files(target))
     return target, len(delivered), sum(one.lstat().st_size for one in delivered)
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def _walk_files(directory: Path) -> Iterator[Path]:
     for top, _, names in os.walk(directory):
         yield from (Path(top) / name for name in sorted(names))
 

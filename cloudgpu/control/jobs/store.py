@@ -19,7 +19,7 @@ from cloudgpu.core.jobs.notice import Measured
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
-PREFIX = "job-"  # of the id of every job
+JOB_ID_PREFIX = "job-"  # of the id of every job
 
 
 def job_by_id(session: Session, job_id: str) -> Job:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.jobs.store import PREFIX, restore_missing_events
+from cloudgpu.control.jobs.store import JOB_ID_PREFIX, restore_missing_events
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.control.spot.history import record_interruptions
 from cloudgpu.core.jobs.reconcile_result import REQUEUE_LATER, ReconcileResult
@@ -29,7 +29,7 @@ MAX_SHARES = 16  # threads of `reconcile_to_end`
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
 
-def living(session: Session) -> list[Job]:
+def living_jobs(session: Session) -> list[Job]:
     """Return the jobs for which something is left to do."""
     return [job for job in all_jobs(session).values() if job.is_living]
 
@@ -37,7 +37,11 @@ def living(session: Session) -> list[Job]:
 def restore_unknown_jobs(session: Session) -> None:
     """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
     directory = session.home.jobs
-    ids = {path.name for path in directory.iterdir() if path.name.startswith(PREFIX)} if directory.is_dir() else set()
+    ids = (
+        {path.name for path in directory.iterdir() if path.name.startswith(JOB_ID_PREFIX)}
+        if directory.is_dir()
+        else set()
+    )
     for job_id in sorted(ids - set(all_jobs(session)) if ids else ids):
         restore_missing_events(session, job_id)
 
@@ -49,7 +53,7 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
     LedgerUnavailable.
     """
     restore_unknown_jobs(session)
-    jobs = living(session)
+    jobs = living_jobs(session)
     if not jobs:
         return []
     from cloudgpu.control.jobs.reconcile import (

@@ -147,10 +147,10 @@ def send_alerts(session: Session) -> str:
 
 
 def _jobs_due(session: Session) -> datetime:
-    from cloudgpu.control.jobs.watch import living, restore_unknown_jobs
+    from cloudgpu.control.jobs.watch import living_jobs, restore_unknown_jobs
 
     restore_unknown_jobs(session)
-    return session.clock() if living(session) else session.clock() + JOBS
+    return session.clock() if living_jobs(session) else session.clock() + JOBS
 
 
 def carry_jobs(session: Session) -> str:

@@ -65,7 +65,10 @@ def cut_off(lab, monkeypatch, node):
 def test_budgets_count_all_nodes_of_a_job_with_a_deadline(lab):
     words = {"deadline": "10h", "work": "1h", "spot_policy": "on-demand"}
     three, one = (planned(lab, nodes=number, **words).deadline for number in (3, 1))
-    assert (three.counted, three.on_demand.nanos) == (3 * one.counted, 3 * one.on_demand.nanos)
+    assert (three.budget_nanos_per_hour, three.on_demand.nanos) == (
+        3 * one.budget_nanos_per_hour,
+        3 * one.on_demand.nanos,
+    )
 
 
 @pytest.mark.parametrize("node", [0, 2])

@@ -10,7 +10,7 @@ from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run, record_request
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.store import job_by_id
-from cloudgpu.control.jobs.watch import living, reconcile_all
+from cloudgpu.control.jobs.watch import living_jobs, reconcile_all
 from cloudgpu.control.setup.ledger_admin import verify_document
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.jobs.job import State
@@ -59,7 +59,12 @@ def test_a_job_that_was_over_is_over_and_gets_no_machine(tmp_path, monkeypatch, 
             job_by_id(session, past.job.id)
     reconcile_all(session, {})
     found = job_by_id(session, past.job.id)
-    assert (found.state, found.is_living, past.lab.machines(), living(session)) == (State.NOT_LAUNCHED, False, [], [])
+    assert (found.state, found.is_living, past.lab.machines(), living_jobs(session)) == (
+        State.NOT_LAUNCHED,
+        False,
+        [],
+        [],
+    )
     assert any("of its lines; this computer had them" in one for one in past.lab.said)
     count = session.ledger.last("jobs")
     reconcile_all(session, {})
@@ -70,4 +75,4 @@ def test_without_what_this_computer_wrote_down_the_job_is_carried_on_as_the_ledg
     past = Past(tmp_path, monkeypatch, requested=True)
     session = past.restored()
     shutil.rmtree(past.lab.home / "jobs" / past.job.id)
-    assert [one.id for one in living(session)] == [past.job.id]
+    assert [one.id for one in living_jobs(session)] == [past.job.id]

@@ -54,7 +54,7 @@ class Reached(JobReconciler):
         super().__init__(lab.session, job.id, {})
         self.opened = opened
 
-    def at(self, job, machine):
+    def remote_job(self, job, machine):
         return RemoteJob(self.opened, job.id, 1)
 
 

@@ -48,7 +48,7 @@ def settings_of(session: Session, address: BucketAddress, launch: Mapping[str, s
 
     Without a configured account of that cloud, its SDK's usual credentials.
     """
-    session.account(address.cloud)  # its own name stands for a cloud without any
+    session.account(address.cloud)  # makes a default account where none of that cloud is configured
     accounts = [one for one in session.settings.accounts.values() if one.provider == address.cloud]
     account = next((one for one in accounts if one.name == launch.get("account")), accounts[0])
     home = session.home.provider(account.provider, account.name)
@@ -133,7 +133,7 @@ def _request_error(message: str, address: BucketAddress, remedy: str) -> Invalid
 def _download(bucket: Bucket, address: BucketAddress, item: BucketObject) -> Download:
     label = f"{address.scheme}://{address.bucket}/{item.key}"
     parts = ((bucket.presigned_url(item.key, PRESIGNED_URL_TTL_S), item.size),)
-    etag = item.etag if address.scheme == "s3" else None  # what others call by that name may be none
+    etag = item.etag if address.scheme == "s3" else None  # other clouds call values etag that cannot be sent as one
     return Download("data", _content_name(address, item), label, item.size, parts, etag)
 
 

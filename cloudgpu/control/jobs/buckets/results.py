@@ -1,4 +1,4 @@
-"""Results and checkpoints of a job in a bucket: the machine's write access, the stored files, the fetched ones."""
+"""Results and checkpoints of a job in a bucket: the machine's access to write, and what is stored there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudgpu.access.jobs.copies import CopiedFile
 from cloudgpu.access.jobs.remote import RemoteJob, Restored
 from cloudgpu.control.jobs.buckets.data import PRESIGNED_URL_TTL_S, settings_of
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.jobs import stored as lists
+from cloudgpu.core.jobs import stored
 from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.jobs.stored import StoredFile, StoredFiles, StoredResults, StoredState
 from cloudgpu.core.jobs.transfers import Download, Transfers
@@ -27,7 +27,7 @@ RENEWED_S = PRESIGNED_POST_TTL_S / 2  # what has to be left of that, or it gets 
 
 @dataclass(frozen=True, slots=True)
 class JobBucket:
-    """The place of one job in a bucket, asked with the user's SDK."""
+    """The folder of one job in a bucket, read and written with the user's SDK (`client`)."""
 
     address: BucketAddress
     client: ResultsBucket
@@ -40,49 +40,49 @@ class JobBucket:
     def results(self, attempt: int) -> StoredResults | None:
         """Return the results of an attempt, where they are whole; None where they are not there, or not yet.
 
-        The list of them is written last. That each object has its size is looked at all the same. Raises AuthFailed,
+        The list of them is written last; the size of each object is compared with it all the same. Raises AuthFailed,
         ProviderUnavailable.
         """
-        text = self.client.read(self.prefix + lists.LIST)
-        found = None if text is None else lists.read_results(text)
+        text = self.client.read(self.prefix + stored.LIST)
+        found = None if text is None else stored.read_results(text)
         if found is None or found.attempt != attempt:
             return None
-        missing = lists.missing_objects(found.results.files, self._sizes(lists.RESULTS))
+        missing = stored.missing_objects(found.results.files, self._sizes(stored.RESULTS))
         return None if missing else found
 
     def state(self, attempts: int) -> tuple[StoredState, bytes] | None:
         """Return the newest list of what the attempts up to this number have written, as it is, and as text."""
         for number in range(attempts, 0, -1):
-            text = self.client.read(f"{self.prefix}{lists.STATE}{number}.json")
-            found = None if text is None else lists.read_state(text)
+            text = self.client.read(f"{self.prefix}{stored.STATE}{number}.json")
+            found = None if text is None else stored.read_state(text)
             if found is not None and text is not None:
                 return found, text
         return None
 
     def download(self, file: StoredFile) -> Download:
-        """Return how a machine brings a file of a list: by its sha256, which it compares."""
+        """Return the download of a listed file; the machine compares its sha256."""
         parts = tuple(
             (self.client.presigned_url(self.prefix + key, PRESIGNED_URL_TTL_S), size) for key, size in file.parts
         )
         return Download("blobs", file.sha256, f"{self.address.text}/{file.parts[0][0]}", file.size, parts)
 
     def copy(self, file: StoredFile, target: BinaryIO) -> None:
-        """Write a file of a list to one that is open."""
+        """Write the content of a listed file to an open file."""
         for key, _ in file.parts:
             self.client.copy(self.prefix + key, target)
 
     def remove_others(self, results: StoredResults) -> None:
-        """Remove all that the list of the results does not name: copies on the way there, and what was torn."""
+        """Remove all that the list of the results does not name: earlier copies, and incomplete uploads."""
         listed_keys = {key for one in (*results.results.files, *results.output) for key, _ in one.parts}
         keys = [one.key for one in self.client.objects(self.prefix)]
-        self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, lists.LIST}])
+        self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, stored.LIST}])
 
     def prune(self, state: StoredState) -> None:
         """Remove what earlier copies have and the newest list does not name."""
-        newest = lists.newest_copy(state)
+        newest = stored.newest_copy(state)
         if newest is not None:
-            keys = self._sizes(lists.STATE)
-            self.client.remove([self.prefix + key for key in lists.unneeded_objects(state, newest, keys)])
+            keys = self._sizes(stored.STATE)
+            self.client.remove([self.prefix + key for key in stored.unneeded_objects(state, newest, keys)])
 
     def _sizes(self, key_prefix: str) -> dict[str, int]:
         return {one.key.removeprefix(self.prefix): one.size for one in self.client.objects(self.prefix + key_prefix)}
@@ -93,11 +93,11 @@ def job_bucket(session: Session, job: Job) -> JobBucket | None:
 
     Raises MissingExtra.
     """
-    address = lists.bucket_of(job.spec["results_to"])
+    address = stored.bucket_of(job.spec["results_to"])
     if address is None:
         return None
     settings = settings_of(session, address, job.spec["launch"])
-    job_address = address.joined(lists.folder(job.name, job.id))
+    job_address = address.joined(stored.folder(job.name, job.id))
     return JobBucket(job_address, open_results_bucket(job_address, settings))
 
 
@@ -108,14 +108,14 @@ def send_presigned_post(bucket: JobBucket, job: Job, remote: RemoteJob) -> None:
     """
     newest = bucket.state(remote.attempt)
     known = {} if newest is None else json.loads(newest[1])
-    form = bucket.client.presigned_post(bucket.prefix, PRESIGNED_POST_TTL_S, lists.PART_BYTES + 10**9)
+    form = bucket.client.presigned_post(bucket.prefix, PRESIGNED_POST_TTL_S, stored.PART_BYTES + 10**9)
     form_json = {"url": form.url, "fields": dict(form.fields), "prefix": form.prefix}
     every_s, until = job.spec["every_s"], form.until.timestamp()
-    remote.call("store", form=form_json, until=until, every=every_s, part=lists.PART_BYTES, known=known)
+    remote.call("store", form=form_json, until=until, every=every_s, part=stored.PART_BYTES, known=known)
 
 
 def restore_plan(bucket: JobBucket, attempts: int) -> tuple[Restored, Transfers] | None:
-    """Return what an attempt begins with that follows so many, and how its machine brings that; None for nothing."""
+    """Return the files that the attempt after these begins with, and their downloads; None where nothing is stored."""
     newest = bucket.state(attempts)
     if newest is None:
         return None
@@ -176,7 +176,7 @@ def clear(bucket: JobBucket, results: StoredResults, report: Callable[[str], obj
     try:
         bucket.remove_others(results)
     except CloudgpuError as error:
-        report(f"{bucket.address.text}/{lists.STATE} could not be removed: {error.message}")
+        report(f"{bucket.address.text}/{stored.STATE} could not be removed: {error.message}")
 
 
 def prune_replaced(bucket: JobBucket, attempts: int) -> None:

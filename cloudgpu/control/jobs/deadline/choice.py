@@ -118,7 +118,7 @@ def choice_of(
     now = session.clock()
     record = record_observation(directory, job, remote, now)
     margins = measured_margins(session, job, record.gaps)
-    job_position = position(job, machine, remote, record, margins, now)
+    job_position = current_position(job, machine, remote, record, margins, now)
     record_finding(
         session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
     )
@@ -138,7 +138,7 @@ def _is_due(record: WatchRecord, now: datetime) -> bool:
 
 def _has_room(directory: Path) -> bool:
     """Say whether one more checkpoint fits on this computer: a machine that nothing forces to leave keeps its work."""
-    newest = newest_copy(directory)
+    newest = newest_checkpoint_copy(directory)
     return newest is None or shutil.disk_usage(directory).free > newest.bytes
 
 
@@ -152,7 +152,7 @@ def _policy(name: str, _job: str) -> Policy:
     return POLICIES[name]()
 
 
-def position(
+def current_position(
     job: Job, machine: Machine | None, remote: RemoteState | None, record: WatchRecord, margins: Margins, now: datetime
 ) -> Position:
     """Return where a job is: on this machine, if there is one, whose command this sync has seen."""
@@ -233,7 +233,7 @@ def _merge_refusals(events: Iterable[tuple[datetime, SpotEvent]]) -> Iterator[tu
         last = event
 
 
-def newest_copy(directory: Path) -> StoredCheckpoint | None:
+def newest_checkpoint_copy(directory: Path) -> StoredCheckpoint | None:
     """Return the newest copy of a checkpoint that is here."""
     return next(reversed(stored(directory / "checkpoints")), None)
 
@@ -250,9 +250,9 @@ def recording_saved_work(
     if job.deadline is None:
         yield
         return
-    before = newest_copy(directory)
+    before = newest_checkpoint_copy(directory)
     yield
-    after = newest_copy(directory)
+    after = newest_checkpoint_copy(directory)
     work = None if after is None else _copied_work_s(job, remote, before, after)
     if after is not None and work is not None and work > (0.0 if job.saved is None else job.saved.work_s):
         write(after.name, work)
@@ -307,7 +307,7 @@ def cheaper_location(
         )
         if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
-        running = _running(job, machine, job_position, margins, now)
+        running = _running_state(job, machine, job_position, margins, now)
         running = replace(running, left=_last_price_move(session, job, offer_location(new_offer)))
         current_prices, new_prices = _price_histories(session, running.left, current_offer, new_offer)
     except LedgerUnavailable:
@@ -385,7 +385,7 @@ def _travel_cost(
     return move_traffic(sent, received, own_prices, None if rate is None else rate.price, new_offer.available.traffic)
 
 
-def _running(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> Running:
+def _running_state(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> Running:
     return Running(
         age=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
         work=job_position.work_left_s / HOUR_S,

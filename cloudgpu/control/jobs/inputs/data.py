@@ -27,7 +27,7 @@ def parse_data(texts: Sequence[str]) -> tuple[DataRecord, ...]:
     """
     records: list[DataRecord] = []
     for text in texts:
-        record = _parsed(text)
+        record = _parse_record(text)
         if any(record["target"] == other["target"] for other in records):
             message = f"Two of --data have the destination {record['target']}."
             raise _data_error(message, text, "Name another destination for one of them.")
@@ -49,11 +49,11 @@ def workdir_path(text: str, option: str, example: str) -> str:
     )
 
 
-def _parsed(text: str) -> DataRecord:
+def _parse_record(text: str) -> DataRecord:
     source, colon, target = text.rpartition(":")
     if not colon or not source or not target or target.startswith("//"):  # that of an address
         raise _data_error(f"--data {shown(text)!r} is not SRC:DEST.", text, _EXAMPLE)
-    return {"source": _source(source, text), "target": _target(target)}
+    return {"source": _parse_source(source, text), "target": _parse_target(target)}
 
 
 def parse_results_to(text: str | None) -> str | None:
@@ -91,9 +91,9 @@ def volume_for(results_to: str | None, data: Sequence[DataRecord], volume: str |
     return volume if attached is not None or not named_volumes else named_volumes[0].removeprefix(VOLUME)
 
 
-def _source(source: str, text: str) -> str:
+def _parse_source(source: str, text: str) -> str:
     if _BUCKET.fullmatch(source):
-        return _bucket(source, text)
+        return _parse_bucket(source, text)
     if source.startswith(VOLUME):
         volume = parse_volume(source.removeprefix(VOLUME))
         if volume is not None and volume.size_gb is None:
@@ -104,7 +104,7 @@ def _source(source: str, text: str) -> str:
     raise _data_error(message, text, f"{_EXAMPLE}. What is in the workdir travels with it.")
 
 
-def _bucket(source: str, text: str) -> str:
+def _parse_bucket(source: str, text: str) -> str:
     address = bucket_address(source)
     if address is not None:
         return address.text
@@ -112,7 +112,7 @@ def _bucket(source: str, text: str) -> str:
     raise _data_error(message, text, "Use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.")
 
 
-def _target(target: str) -> str:
+def _parse_target(target: str) -> str:
     path = PurePosixPath(target)
     if path.is_absolute() and ".." not in path.parts and len(path.parts) > 1:
         return str(path)

@@ -41,7 +41,7 @@ def parse_env_file(text: str, path: Path) -> dict[str, str]:
     variables = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            key, value = _parsed(line, number, path)
+            key, value = _parse_line(line, number, path)
             variables[key] = value
     return variables
 
@@ -64,15 +64,15 @@ def check_variable(key: str, option: str) -> None:
         )
 
 
-def _parsed(line: str, number: int, path: Path) -> tuple[str, str]:
+def _parse_line(line: str, number: int, path: Path) -> tuple[str, str]:
     key, equals, value = line.strip().removeprefix("export ").partition("=")
     if not equals or not VARIABLE.fullmatch(key.strip()):  # the line itself is not repeated: it may be a secret
         raise _env_file_error(f"Line {number} of {path} is not KEY=VALUE.", path, "For example WANDB_MODE=offline")
     check_variable(key.strip(), _OPTION)
-    return key.strip(), _value(value.strip(), number, path)
+    return key.strip(), _parse_value(value.strip(), number, path)
 
 
-def _value(text: str, number: int, path: Path) -> str:
+def _parse_value(text: str, number: int, path: Path) -> str:
     quote = text[:1]
     if quote not in _QUOTED:
         return "" if quote == "#" else re.split(r"\s#", text, maxsplit=1)[0].rstrip()

@@ -137,7 +137,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         launch["volume"] = volume
     check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
     results, checkpoint = _directories(options, workdir)
-    setup = _line(options.get("setup"), "--setup", "pip install -r requirements.txt")
+    setup = _check_not_empty(options.get("setup"), "--setup", "pip install -r requirements.txt")
     env_file = options.get("env_file")
     return RunRequest(
         name=name or generated_name(random.token_hex(8), ()),
@@ -305,7 +305,7 @@ def _command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], se
     return words
 
 
-def _line(text: str | None, option: str, example: str) -> str | None:
+def _check_not_empty(text: str | None, option: str, example: str) -> str | None:
     if text is None or text.strip():
         return text
     raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=f"For example {option} '{example}'")

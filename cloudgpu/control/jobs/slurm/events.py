@@ -1,4 +1,4 @@
-"""Writes down what Slurm says: of our jobs, where they are; of those that people gave to a cluster's Slurm, all."""
+"""Writes Slurm's records into the ledger: the state of our jobs, and jobs that people gave to a cluster themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_BYTES = 4_000_000  # of Slurm's record: the newest jobs
 
 
 def slurm_state_event(job: Job, state: EngineState, ids_by_name: Mapping[str, str], now: datetime) -> Draft | None:
-    """Return the line of where a job is in Slurm; None where the ledger knows that.
+    """Return the line with the state of a job in Slurm; None where the ledger has that state.
 
     `ids_by_name` has the ids of the cluster's machines by name.
     """
@@ -48,7 +48,7 @@ def slurm_state_event(job: Job, state: EngineState, ids_by_name: Mapping[str, st
 
 
 def _stage(state: str) -> str:
-    """Return a state of Slurm's without the steps on its way, which need no line of their own."""
+    """Return a state of Slurm, RUNNING for its transitions: they get no line of their own."""
     return "RUNNING" if state in _TRANSITION_STATES else state
 
 
@@ -78,7 +78,7 @@ def _from_epoch(seconds: float | None) -> datetime | None:
 
 
 def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelta]:
-    """Return the lines of Slurm's record on node 0 of a cluster, and what its clock is ahead of UTC.
+    """Return the lines of Slurm's record on node 0 of a cluster, and how far its clock is ahead of UTC.
 
     Raises Unreachable. Empty where there is no record.
     """
@@ -95,7 +95,7 @@ def read_record(connection: Connection, machine: Machine) -> tuple[str, timedelt
 def foreign_job_events(
     text: str, utc_offset: timedelta, nodes: Sequence[Machine], jobs: Iterable[Job]
 ) -> Iterator[Draft]:
-    """Yield a line for each job of Slurm's record that people gave it themselves; ours are known.
+    """Yield a line for each job of Slurm's record that people gave it themselves; ours are left out.
 
     `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger.
     """
@@ -121,9 +121,9 @@ def foreign_job_events(
 
 
 def record_foreign_jobs(session: Session, nodes: Sequence[Machine]) -> None:
-    """Write down what Slurm's record on node 0 says of people's own jobs: a cluster that ends takes the record along.
+    """Write down what Slurm's record on node 0 says of people's own jobs: the record is lost with the cluster.
 
-    `nodes` are those of the cluster, node 0 first. No end waits for a node that does not answer: raises nothing.
+    `nodes` are those of the cluster, node 0 first. Raises nothing: the cluster ends even if node 0 does not answer.
     """
     from cloudgpu.access.ssh.connection import connect
     from cloudgpu.control.session.session import all_jobs

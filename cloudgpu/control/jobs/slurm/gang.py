@@ -1,4 +1,4 @@
-"""A job's gang, several machines as one: what is done to the machine of an attempt is done to its whole cluster."""
+"""A job's gang, several machines as one: what is done to the machine of an attempt is done to all nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER_TIMEOUT_S = 3.0
 
 
 def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
-    """Return all nodes of the gang that a machine is of, node 0 first, those that are gone, too; else itself."""
+    """Return all nodes of a machine's gang, ended ones too, node 0 first; of a machine without a gang itself alone."""
     gang = machine.gang
     if gang is None:
         return (machine,)
@@ -37,9 +37,9 @@ def nodes_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
 
 
 def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
-    """Return node 0 of the gang that a launch with this key made, or may have made; None for none.
+    """Return node 0 of the gang that a launch with this key made, or may have made; None where it made none.
 
-    A part of a gang, which was ended again when the rest was refused, is none.
+    An incomplete gang, which was ended again because the rest was refused, does not count.
     """
     machines = [
         machine for machine in session.ledger.machines() if machine.gang is not None and launch_key(machine) == key
@@ -61,7 +61,7 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
 def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
     """Return the line that names nodes that came up for an attempt, and were ended because others were refused.
 
-    None for a single machine, and where the ledger has it.
+    Empty for a single machine, and where the ledger has that line.
     """
     if job.gang == 1 or attempt.key is None:
         return []
@@ -95,7 +95,7 @@ def is_living(session: Session, machine: Machine) -> bool:
 def machine_assigned_events(
     session: Session, job: Job, attempt: Attempt, machine: Machine, now: datetime
 ) -> list[Draft]:
-    """Return the lines that the machine of an attempt is known, with all nodes of its gang, and of refused ones."""
+    """Return the lines that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
     nodes, refused_events = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
         return [job_machine(job.id, attempt.number, machine.id, now), *refused_events]
@@ -109,7 +109,7 @@ def machine_assigned_events(
 def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     """End a machine with all nodes of its gang, and what was made with them, proved.
 
-    All are tried; raises the gravest fault, StopUnproved before others.
+    All are tried; raises the gravest error, StopUnproved before others.
     """
     nodes = nodes_of(session, machine)
     if len(nodes) == 1:
@@ -146,7 +146,7 @@ def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_gu
 
 
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
-    """Return the rows of these nodes as their provider has them now; of one that it does not tell, the one known."""
+    """Return these nodes as their provider has them now; one that cannot be asked about, as the ledger has it."""
     queried = [one for one in nodes if one.terminated_at is None and one.provider_id]
     refreshed = {
         machine.id: machine

@@ -1,6 +1,6 @@
-"""Finds out whether a job's place has a Slurm, and makes what was typed into what is asked of that Slurm.
+"""Finds out whether a job's machine has a Slurm, and makes the options of `run` into those of its submission.
 
-`slurm_record` is for the plan, `submission` for the machine where jobs are submitted.
+`slurm_record` is for the plan and the ledger, `submission_options` for the machine where jobs are submitted.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _NO_SLURM = "Options of Slurm go with --on CLUSTER, where CLUSTER has the engine
 
 
 def slurm_record(session: Session, machine: Machine, request: RunRequest) -> SlurmRecord | None:
-    """Return what is asked of the Slurm of this place; None where commands run on the machine itself.
+    """Return what a job asks of the Slurm of this machine; None where its command runs on the machine itself.
 
-    Asks an own machine over SSH whether it has one. Raises InvalidRequest for options of Slurm at a place without one,
-    for a node count that it does not have, and for a job without an end; Unreachable.
+    A machine of the provider ssh is asked whether it has one. Raises InvalidRequest for options of Slurm where there
+    is none, for more nodes than it has, and for a job without a time limit; Unreachable.
     """
     options = request.slurm
     has_our_engine = engine_of_machine(machine) == "slurm"
@@ -54,10 +54,10 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
                 next=f"{_NO_SLURM} Or leave {options.typed_options[0]} out.",
             )
         return None
-    nodes = members_of(session, machine) if has_our_engine else ()
+    nodes = machines_of_cluster(session, machine) if has_our_engine else ()
     cluster = cluster_id(machine) if has_our_engine else None
-    _check(request, nodes)
-    record = _record(request, _minutes(session, request, machine))
+    _check_options(request, nodes)
+    record = _record(request, _time_limit_minutes(session, request, machine))
     record["cluster"], record["members"] = cluster, [one.id for one in nodes]
     record["after"] = None if options.after is None else _dependency_slurm_id(session, options.after, cluster, machine)
     gpu_hour_nanos = None if has_our_engine else _gpu_hour_nanos(session, machine)
@@ -75,9 +75,9 @@ def slurm_record(session: Session, machine: Machine, request: RunRequest) -> Slu
 
 
 def gang_slurm_record(request: RunRequest) -> SlurmRecord:
-    """Return what a job asks of the Slurm of the machines that each of its attempts launches; the rest is known then.
+    """Return what a job asks of the Slurm of the gang that each attempt launches; its machines are not known yet.
 
-    Raises InvalidRequest for what Slurm cannot do, and for what one machine alone can do.
+    Raises InvalidRequest for options that do not go with Slurm, or with a gang.
     """
     keep_reason = "all machines of a job of its own end with it"
     _check_refused(
@@ -112,7 +112,7 @@ def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
     return None if value is None else Money.usd(Decimal(str(value))).nanos
 
 
-def members_of(session: Session, machine: Machine) -> tuple[Machine, ...]:
+def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
     wanted = cluster_id(machine)
     machines = (one for one in session.ledger.machines() if one.terminated_at is None)
@@ -130,7 +130,7 @@ def _has_slurm(session: Session, machine: Machine) -> bool:
         connection.close()
 
 
-def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
+def _check_options(request: RunRequest, nodes: Sequence[Machine]) -> None:
     """Raise InvalidRequest for what Slurm cannot do."""
     options = request.slurm
     if nodes and options.nodes > len(nodes):
@@ -144,7 +144,7 @@ def _check(request: RunRequest, nodes: Sequence[Machine]) -> None:
 
 
 class RefusedOption(NamedTuple):
-    """An option that does not go with a job in Slurm: whether it was given, why it does not, and the way out."""
+    """An option that does not go with a job in Slurm: whether it was given, why it does not, and the remedy."""
 
     option: str
     is_given: bool
@@ -184,7 +184,7 @@ def _check_refused(refused: Iterable[RefusedOption]) -> None:
 
 
 def _hourly_cost_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
-    """Return what so many nodes of a cluster cost for an hour, the most expensive of them: a job pays them whole.
+    """Return the hourly cost of the nodes that a job may get, the most expensive ones: it pays for all of a node.
 
     Raises InvalidRequest where a price is missing, or there is none.
     """
@@ -231,7 +231,7 @@ def _minutes_within_cost(limit: Money, per_hour: Money, record: SlurmRecord) -> 
     )
 
 
-def _minutes(session: Session, request: RunRequest, machine: Machine) -> int:
+def _time_limit_minutes(session: Session, request: RunRequest, machine: Machine) -> int:
     """Return the time limit, in minutes: --timeout, or what is left to the machine's renew-until."""
     remaining = None if machine.renew_until is None else from_iso(machine.renew_until) - session.clock()
     limit = request.timeout if request.timeout is not None else remaining
@@ -266,11 +266,12 @@ def _dependency_slurm_id(session: Session, dependency: str, cluster: str | None,
     )
 
 
-def submission(session: Session, job: Job, record: SlurmRecord) -> dict[str, object]:
-    """Return what `access/slurm/remote_submit.py` is told.
+def submission_options(session: Session, job: Job, record: SlurmRecord) -> dict[str, object]:
+    """Return the options for `access/slurm/remote_submit.py`.
 
-    In a cluster of ours a job without --gpus-per-node has whole nodes, and its files are sent to those that it gets;
-    local machines are all on this computer. Somebody else's Slurm is taken to have one home on all nodes.
+    `whole`: the job gets nodes to itself, as in a cluster of ours without --gpus-per-node. `spread`: its files have to
+    be sent to the nodes that it gets; local machines share this computer's disk, and another Slurm is taken to share
+    homes. `own`: the name of node 0.
     """
     members = [session.ledger.machine(one) for one in record["members"]]
     head_node = members[0] if members else None
