@@ -290,7 +290,6 @@ class JobReconciler(JobObserver):
         return ReconcileResult(job_by_id(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
     def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult | None:
-        """Record that the job is to end, and have its command killed."""
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
@@ -349,7 +348,6 @@ class JobReconciler(JobObserver):
         return None
 
     def _execute_end(self, job: Job, step: Step) -> ReconcileResult | None:
-        """Record that the job is over, with its outcome."""
         remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
         if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
             began_at = self._local_time(remote, remote.started)
