@@ -109,7 +109,7 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         work=request.work or Workload.TRAINING,
         history=history,
         cases=cases,
-        own_machines=_own_machines_work(session, request, costs),
+        own_machines=_own_machines_work(session, past_request, costs),
         unpriced=unpriced,
         since=request.since,
         until=request.until,

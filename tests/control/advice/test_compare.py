@@ -25,6 +25,7 @@ from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.testing import ManualClock
 from tests.core.costing import NOW, START, ledgers, row, segment, use
 from tests.examples import some
+from tests.ledger.lines import note
 
 # 1 kW at work, nothing while it waits, at ten cents a kilowatt-hour: ten cents for an hour of work.
 PLAIN = """gpu: V100-16GB
@@ -283,6 +284,15 @@ def test_ones_own_machines_stand_apart_with_what_was_measured(session, clock):
     assert found["sentence"].startswith(
         "Nothing has run on a cloud. Your own machines worked for 14.0 hours, with $48.00"
     )
+
+
+def test_what_the_ledger_dates_later_than_now_is_not_in_the_cost_of_ones_own_machines(session, clock):
+    clock.advance(24 * HOUR)
+    session.ledger.append([note(1)])
+    clock.advance(-14 * HOUR)
+    mine = machine(use(0, 24 * HOUR, provider="ssh"), worked=hours(*["gpu"] * 10), provider="ssh", id="cg-own")
+    (own,) = asked(session, together(mine))["own_machines"]
+    assert (own["hours"], own["electricity_usd"]) == ("10", "10")
 
 
 def test_of_the_gpus_of_ones_own_machine_those_that_worked_are_priced(session, clock):
