@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ GROUP BY rolname ORDER BY count(*) DESC, 1"""
 _MAY_USE_SCHEMA = "SELECT has_schema_privilege(session_user, ?, 'USAGE')"
 _HAS_RIGHT = "SELECT has_table_privilege(session_user, pg_class.oid, ?) FROM pg_class WHERE relname = ? AND "
 _HAS_RIGHT += "relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"
+_SEARCH_PATH = re.compile(r"search_path=([^\s,]+)")  # its first schema; the last such option counts
+_UNQUOTED = re.compile(r"[a-z_][a-z0-9_]*")
 Explanation = tuple[str, str]  # a sentence, and what to do
 
 
@@ -44,13 +47,19 @@ def not_connected(address: Address) -> LedgerDenied:
     """Return the error for a user who may not connect to the database: its roles can then only be guessed."""
     parts = conninfo_to_dict(address.conninfo)
     person, database = str(parts.get("user", "")), str(parts.get("dbname", ""))
-    schema_ = str(parts.get("options") or "").rpartition("search_path=")[2] or "public"
-    role = rights.role_name("members", database, schema_)
+    found = _SEARCH_PATH.findall(str(parts.get("options") or ""))
+    role = rights.role_name("members", database, found[-1] if found else "public")
+    statement = f"GRANT {role} TO {_quoted(person)};"
     return denied_error(
         address,
         f"The database user {person} may not connect to the database of the ledger {address.location}.",
-        f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: GRANT {role} TO {person};",
+        f"Let {rights.ADMINISTRATOR} give that user the role of its members, usually: {statement}",
     )
+
+
+def _quoted(name: str) -> str:
+    """Return a name quoted for a statement; there is no server to ask how."""
+    return name if _UNQUOTED.fullmatch(name) else f'"{name.replace(chr(34), chr(34) * 2)}"'
 
 
 def older_schema(connection: Connection, address: Address, name: str) -> LedgerDenied:

@@ -19,6 +19,8 @@ from cloudgpu.ledger.log.base import Ledger
 from cloudgpu.ledger.log.lines import canonical, line_hash
 from cloudgpu.ledger.log.teams import TeamRequest
 from cloudgpu.ledger.open import open_ledger
+from cloudgpu.ledger.postgresql.address import address_of
+from cloudgpu.ledger.postgresql.denied import not_connected
 from cloudgpu.ledger.postgresql.rights import RIGHTS, role_name
 from cloudgpu.ledger.postgresql.schema import TABLES
 from tests.ledger.lines import NOON, Clock, intended, note
@@ -385,6 +387,20 @@ def test_a_user_who_may_not_connect_is_told_the_role(
         finally:
             raw.execute(f"DROP DATABASE {mark}".encode())
     assert f"GRANT cloudgpu_members_{mark} TO {dan};" in (caught.value.next or "")
+
+
+@pytest.mark.parametrize(
+    ("user", "options", "statement"),
+    [
+        ("ada", "-c search_path=lab", "GRANT cloudgpu_members_db_lab TO ada;"),
+        ("ada", "-c search_path=lab -c statement_timeout=5", "GRANT cloudgpu_members_db_lab TO ada;"),
+        ("Ada", "-c statement_timeout=5", 'GRANT cloudgpu_members_db TO "Ada";'),
+        ("ada-lovelace", "-csearch_path=lab,public", 'GRANT cloudgpu_members_db_lab TO "ada-lovelace";'),
+    ],
+)
+def test_the_statement_for_a_user_who_may_not_connect_can_be_run(user: str, options: str, statement: str) -> None:
+    address = address_of(f"postgresql://{user}@127.0.0.1/db?options={quote(options)}")
+    assert statement in (not_connected(address).next or "")
 
 
 def test_the_password_comes_from_the_users_file(
