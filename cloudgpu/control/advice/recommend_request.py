@@ -189,6 +189,9 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
         return None
     if parameters is None:
         if options.get("memory") is not None:
+            _parse_method(
+                kind, _parse_choice(options.get("precision"), "--precision", Precision), options.get("method")
+            )
             return None
         raise InvalidRequest(
             f"The size of the model is missing; the memory for {kind.title} depends on it.",
