@@ -172,10 +172,11 @@ def _check_mode(options: CompareOptions) -> None:
         option = f"--{name.replace('_', '-')}"
         command = command_text("compare", {**options, "hours_per_day": 3})
         remedy = f"Leave it out, or say how much is used. Run: {command}"
-        next_text = "Leave it out, or --price and --utilization." if calculator else remedy
+        given = [f"--{one.replace('_', '-')}" for one in _CALCULATOR_MODE if options.get(one) is not None]
+        next_text = f"Leave it out, or {' and '.join(given)}." if calculator else remedy
         text = f"{option} needs --hours-per-day, --utilization or --price."
         if calculator:
-            text = f"{option} cannot be combined with --price or --utilization."
+            text = f"{option} cannot be combined with {' or '.join(given)}."
         raise InvalidRequest(text, field=option, value=str(value), next=next_text)
 
 

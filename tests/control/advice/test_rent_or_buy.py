@@ -343,6 +343,11 @@ def test_a_value_of_a_wrong_type_is_refused_by_its_option(gpu, value):
         ({"spot": True}, "--spot", "needs --hours-per-day, --utilization or --price"),
         ({"years": 5}, "--years", "needs --hours-per-day, --utilization or --price"),
         ({**PUBLISHED, "since": "7d"}, "--since", "cannot be combined with --price"),
+        (
+            {"gpu": "v100", "hours_per_day": 3, "since": "7d"},
+            "--since",
+            "--since cannot be combined with --hours-per-day.",
+        ),
         ({**PUBLISHED, "until": "7d"}, "--until", "cannot be combined with --price"),
         ({**PUBLISHED, "tz": "Asia/Seoul"}, "--tz", "cannot be combined with --price"),
         ({**PUBLISHED, "spot": True}, "--spot", "--price says one"),
