@@ -275,6 +275,9 @@ ENVIRONMENT = [
     Case("ls", "CLOUDGPU_LEDGER", "no absolute path", LEDGER, environ={"CLOUDGPU_LEDGER": "sqlite:///"}),
     Case("ls", "CLOUDGPU_LEDGER", "sqlite:///", LEDGER, files=config("ledger = 'mysql://me:secret@host/db'")),
     Case("up --yes", "CLOUDGPU_HOME", "a relative path", "CLOUDGPU_HOME=/", environ={"CLOUDGPU_HOME": "some/home"}),
+    Case(
+        "up --yes", "CLOUDGPU_HOME", "no home directory", "absolute path", environ={"CLOUDGPU_HOME": "~nobody-here/x"}
+    ),
     Case("up --yes", "CLOUDGPU_HOME", "is not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null"}),
     Case("up --yes", "CLOUDGPU_HOME", "not a directory", "of your own", environ={"CLOUDGPU_HOME": "/dev/null/x"}),
 ]

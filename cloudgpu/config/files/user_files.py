@@ -135,7 +135,15 @@ def find_home(environ: Mapping[str, str] | None = None) -> Home:
 
 
 def _home_from_variable(text: str) -> Home:
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise InvalidRequest(
+            f"CLOUDGPU_HOME is {text!r}, and this computer knows no home directory of that user.",
+            field="CLOUDGPU_HOME",
+            value=text,
+            next="Use an absolute path: CLOUDGPU_HOME=/home/ada/.cloudgpu",
+        ) from None
     if not path.is_absolute():
         # Two working directories would be two ledgers, and each would miss the other's machines.
         raise InvalidRequest(
