@@ -91,6 +91,9 @@ def show_prices(
     if region is not None and kind == "machine":
         catalog.check_region(region, owner)
     prices = [value for value in _prices(owner, kind, name, now) if history or value["state"] == CURRENT]
+    shown = [value for value in prices if region is None or covers_region(value["region"], region)]
+    if region is not None and not shown:  # storage or a part, which may have prices where no machine has one
+        catalog.check_region(region, owner)
     machine_type = catalog.instance_type(owner, name) if kind == "machine" else None
     return {
         "provider": owner,
@@ -99,7 +102,7 @@ def show_prices(
         "legacy": (machine_type.legacy_reason or None) if machine_type else None,
         "recalled": list(machine_type.recalled) if machine_type else [],
         "notes": machine_type.notes if machine_type else "",
-        "prices": [value for value in prices if region is None or covers_region(value["region"], region)],
+        "prices": shown,
         "error": _refreshed_prices(owner)[0],
     }
 

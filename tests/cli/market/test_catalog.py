@@ -348,6 +348,7 @@ def test_a_write_that_is_refused_by_the_system_changes_nothing(on_azure, azure_p
 BAD = [
     ("catalog show g5.xlarges", 2, "TYPE", "g5.xlarge"),
     ("catalog show g5.xlarge --region eu-wset-1", 2, "--region", "eu-west-1"),
+    ("catalog show hyperdisk-balanced --region europe-wset4", 2, "--region", "europe-west4"),
     ("catalog show --provider awz", 2, "--provider", "aws"),
     ("catalog refresh --provider aws2", 2, "--provider", "aws"),
     ("catalog refresh --provider local", 2, "--provider", "azure"),
