@@ -103,10 +103,22 @@ def budget_of_options(session: Session, options: BudgetOptions) -> Budget:
 
 def _check_texts(options: BudgetOptions) -> None:
     """Raise InvalidRequest for a value of the library that is not text, as it always is on the command line."""
-    for key in ("scope", "currency", "rate", "rate_date", "thresholds", "forecast", "action", "tz"):
+    for key in (
+        "name",
+        "amount",
+        "period",
+        "scope",
+        "currency",
+        "rate",
+        "rate_date",
+        "thresholds",
+        "forecast",
+        "action",
+        "tz",
+    ):
         value = getattr(options, key)
         if value is not None and not isinstance(value, str):
-            option = f"--{key.replace('_', '-')}"
+            option = "NAME" if key == "name" else f"--{key.replace('_', '-')}"
             message = f"{value!r} is not text, and {option} takes text."
             raise InvalidRequest(message, field=option, value=str(value), next=f'Write it as text: "{value}".')
 

@@ -377,3 +377,10 @@ def test_the_amounts_of_a_budget_are_before_credits_and_say_what_is_not_known(la
     (one,) = budget_states(lab.session, find_budgets(lab.session, None))
     assert "times 1.5" in one.assumed[0]
     assert budget_of_options(lab.session, asked("other")).refuses
+
+
+@pytest.mark.parametrize(("key", "field"), [("name", "NAME"), ("amount", "--amount"), ("period", "--period")])
+def test_what_the_library_gets_that_is_not_text_is_refused_by_its_name(lab, key, field):
+    with pytest.raises(InvalidRequest, match=f"5 is not text, and {field} takes text") as refused:
+        budget_of_options(lab.session, asked(**{key: 5}))
+    assert refused.value.field == field
