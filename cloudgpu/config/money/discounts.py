@@ -16,6 +16,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import closest_match, did_you_mean
 
 MAX_USD = Decimal(1_000_000_000)  # USD
+MAX_NAME_LENGTH = 100
 _PATTERN = re.compile(r"[\w*?\[\]!.+:-]{1,100}")
 _LAST_YEAR = 9999  # datetime has no day after its last
 _MARKETS = {"on_demand": {Market.ON_DEMAND}, "spot": {Market.SPOT}, "any": set(Market)}
@@ -76,7 +77,7 @@ def _credit(key: str, table: Table, kinds: Collection[str]) -> Credit:
     since, until = _period(key, table)
     provider = table.get("provider", ANY)
     return Credit(
-        name=_pattern(f"{key}.name", table.get("name", key)) if "name" in table else key,
+        name=_name(f"{key}.name", table["name"]) if "name" in table else key,
         amount=_amount(f"{key}.amount", table.get("amount")),
         provider=provider if provider == ANY else _choice(f"{key}.provider", provider, sorted(kinds)),
         account=_pattern(f"{key}.account", table.get("account", ANY)),
@@ -99,6 +100,13 @@ def _pattern(key: str, value: object) -> str:
         return value
     remedy = f'Write a name, or a pattern like {key.rpartition(".")[2]} = "p4*".'
     raise setting_error(key, value, f"is {shown(value)!r}, which is neither a name nor a pattern of names.", remedy)
+
+
+def _name(key: str, value: object) -> str:
+    if isinstance(value, str) and value == value.strip() and value.isprintable() and 1 <= len(value) <= MAX_NAME_LENGTH:
+        return value
+    remedy = f'Write a line of 1 to {MAX_NAME_LENGTH} characters, for example: name = "Startup credit"'
+    raise setting_error(key, value, f"is {shown(value)!r}, which cannot be a name.", remedy)
 
 
 def _number(key: str, value: object, remedy: str) -> Decimal:

@@ -52,6 +52,11 @@ def test_discounts_and_credits_are_read():
     assert credit.until == datetime(2027, 2, 19, tzinfo=UTC)
 
 
+def test_the_name_of_a_credit_may_have_spaces():
+    (credit,) = settings("[[credits]]\nname = 'Startup credit'\namount = 5").credits
+    assert credit.name == "Startup credit"
+
+
 def test_without_them_there_are_none():
     assert (settings("").discounts, settings("").credits) == ((), ())
 
@@ -88,6 +93,8 @@ BAD = [
     ('[discounts]\nprovider = "aws"', "discounts", "a table", "[[discounts]]"),
     ("[[credits]]\namount = 100\n[[credits]]\namount = -5", "credits[2].amount", "-5", "above 0"),
     ("[[credits]]\nname = 'x'", "credits[1].amount", None, "above 0"),
+    ("[[credits]]\namount = 5\nname = ''", "credits[1].name", "", "Startup credit"),
+    ('[[credits]]\namount = 5\nname = "a\\nb"', "credits[1].name", "a\\nb", "Startup credit"),
     ("[[credits]]\namount = 5\ncurrency = 'KRW'", "credits[1].currency", "KRW", "USD"),
     ("[[credits]]\namount = 5\nuntil = '2026-02-29'", "credits[1].until", "2026-02-29", "2026-12-31"),
     ("[[credits]]\namount = 5\nuntil = '9999-12-31'", "credits[1].until", "9999-12-31", "2026-12-31"),
