@@ -20,7 +20,6 @@ from cloudgpu.core.values.units import Power, QuotedAmount, Tariff
 from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cloudgpu.config.files.yaml import Table
     from cloudgpu.config.settings import Settings
 
 

@@ -77,7 +77,7 @@ def _source(table: Table, texts: SourceTexts) -> Source:
     if name not in texts:
         raise table.error("source", "is none of those above", next=f"Use one of: {', '.join(texts)}.")
     if basis not in list(SourceQuality):
-        raise table.error("basis", "is none", next=f"Use one of: {', '.join(SourceQuality)}.")
+        raise table.error("basis", "is not known", next=f"Use one of: {', '.join(SourceQuality)}.")
     return Source(*texts[name], SourceQuality(basis))
 
 
@@ -85,7 +85,7 @@ def _kind(name: str, table: Table, texts: SourceTexts) -> Kind:
     required = ("title", "speed", "source", "basis")
     table.check_keys((*required, "memory_gib", "remark"), required=required)
     if table.one_line("speed") not in list(Workload):
-        raise table.error("speed", "is none", next=f"Use one of: {', '.join(Workload)}.")
+        raise table.error("speed", "is not a kind of speed", next=f"Use one of: {', '.join(Workload)}.")
     memory_gib = Fraction(table.number("memory_gib", minimum=1, maximum=1000)) if "memory_gib" in table.values else None
     remark = table.one_line("remark")
     return Kind(

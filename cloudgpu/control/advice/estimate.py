@@ -53,6 +53,7 @@ from cloudgpu.core.advice.estimate import (
     piece_of_work,
     whole_gpus_first,
 )
+from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS
 from cloudgpu.core.catalog.catalog import (
     OLD_PRICE_AGE,
     CatalogOffer,
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     )
 
 
-KAGGLE_GPUS = 2
 PERIODS = {"day": DAY, "month": MONTH, "year": YEAR}
 
 
@@ -174,7 +174,7 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
 
 def _is_kaggle_gpu(estimate: Estimate) -> bool:
     gpu = estimate.buy.offer.type.gpu
-    return gpu.name == "T4" and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
+    return gpu.name == KAGGLE_GPU and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
 
 
 def _fees_factor(settings: Settings) -> Fraction | None:

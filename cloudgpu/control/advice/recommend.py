@@ -18,7 +18,7 @@ from cloudgpu.core.advice.desktop_build import Build, PowerSupply, desktop_break
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
 from cloudgpu.core.advice.recommend import Machine, WorkNeeds, excluded_gpus, exclusion, fitting_machines
 from cloudgpu.core.advice.recommendation import Answer
-from cloudgpu.core.advice.workloads import Figures, Rules
+from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS, Figures, Rules
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
 from cloudgpu.views.advice.recommend import recommendation
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.market.recommend import RecommendDocument
 
 BASE_DESKTOP = "rtx3090-used"  # the shipped desktop whose other parts, idle power, tariff and life every build has
-KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; today's frameworks do not support its P100
 MAX_CHOICES = 6  # machines, and desktops, that are shown
 
 

@@ -10,6 +10,8 @@ from fractions import Fraction
 
 from cloudgpu.core.catalog.gpus import Workload
 
+KAGGLE_GPU, KAGGLE_GPUS = "T4", 2  # of a Kaggle notebook; today's frameworks do not support its P100
+
 
 class SourceQuality(StrEnum):
     """How far a figure can be trusted."""

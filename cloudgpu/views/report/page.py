@@ -50,13 +50,13 @@ class Chart:
 
     svg: str
     legend: Sequence[Legend] = ()
-    bar_unit: str = ""  # the period of each bar
+    bar_unit: str = ""  # the period of each bar; where bars are machines, how many there are
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
 
 
 def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> Chart:
-    """Return what each period cost, by project: the eight most expensive and the others; the table has all days."""
+    """Return what each period cost, by project: the most expensive ones and the others; the table has all days."""
     days = document["days"]
     names, others = _layers(document)
     step, periods = _periods([(clock.date(day["day"]), day["projects"]) for day in days], document["step"])
