@@ -272,7 +272,7 @@ def request_end(found: StoredMachine, wanted: str, now: datetime) -> None:
 
 
 def wait_until_dead(layout: Layout) -> None:
-    """Wait for the machine process to end by itself, `OBEY_S` seconds at most."""
+    """Wait for the machine process to end by itself, `STOP_TIMEOUT_S` seconds at most."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while is_alive(layout) and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -41,9 +41,9 @@ from cloudgpu.providers.ssh import client, translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
 from cloudgpu.providers.ssh.request import launch_body
 
-AT_ONCE = 16
-REMEMBERED = 2  # times as long as a read may be silent, a host that was is not asked again
-_NOTHING_SAID = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
+MAX_PARALLEL_HOSTS = 16
+SILENCE_FACTOR = 2  # a silent host is not asked again for this many times `patience.read_s`
+_UNKNOWN_FACTS = {"cpus": None, "memory_gib": None, "gpus": (), "holder": None, "used": None}
 Answer = TypeVar("Answer")
 
 
@@ -76,9 +76,11 @@ class SshProvider:
         self._listed = False
         self._remains: dict[str, RemainingFiles] = {}
         self._lock = Lock()
-        self._looking: dict[str, _PendingQuery] = {}  # who is being asked just now
-        self._silent: dict[str, tuple[float, CloudgpuError]] = {}  # since when, of hosts that were waited for in vain
-        self._other_names: dict[str, Host] = {}  # what hosts are called in the ids of machines that stand there
+        self._pending_queries: dict[str, _PendingQuery] = {}  # by host: the query that is under way
+        self._silent_hosts: dict[
+            str, tuple[float, CloudgpuError]
+        ] = {}  # by host: since when it is silent, and the error
+        self._other_names: dict[str, Host] = {}  # by the host name in a machine's id: the host that has that machine
 
     def identity(self, region: str | None = None) -> AccountIdentity:
         """Return which computer the host is that `region` names, and the user there; as it last said, else it is asked.
@@ -87,7 +89,7 @@ class SshProvider:
         ProviderUnavailable where it does not answer, or one that may be it, and what else keeps us from asking it.
         """
         name = next(iter(self._hosts), "") if region is None else region
-        host = self._host_called(name)
+        host = self._host_by_name(name)
         if host.name not in self._identities:
             self._query_host(host)
         return self._identities[host.name]
@@ -95,7 +97,7 @@ class SshProvider:
     def available(self, requirements: Requirements) -> Availability:
         """Return the hosts that answer and fit, busy ones too: a launch there says who uses it. Others are named.
 
-        Raises the fault of the first host when none answers, InvalidRequest without hosts, WrongHostKey always.
+        Raises the error of the first host when none answers, InvalidRequest without hosts, WrongHostKey always.
         """
         if not self._hosts:
             raise InvalidRequest(
@@ -105,7 +107,7 @@ class SshProvider:
                 next=f"List your machines in config.toml under [accounts.{self.account}]: {EXAMPLE}",
             )
         hosts = [host for host in self._hosts.values() if self._may_fit(host, requirements)]
-        answers = self._at_once(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
+        answers = self._ask_hosts(hosts, lambda host: self._offer(host, requirements), self._patience.change_s)
         found = [answer for answer in answers if isinstance(answer, Available)]
         silent = []
         for host, fault in zip(hosts, answers, strict=True):
@@ -117,7 +119,7 @@ class SshProvider:
 
     def _may_fit(self, host: Host, requirements: Requirements) -> bool:
         """Say whether the host is worth asking: GPUs that the settings do not name are not known yet."""
-        guess = translate.available(self.account, host, _NOTHING_SAID, replace(requirements, gpu=None))
+        guess = translate.available(self.account, host, _UNKNOWN_FACTS, replace(requirements, gpu=None))
         may = (
             requirements.gpu is None
             or host.gpu is None
@@ -136,7 +138,7 @@ class SshProvider:
         except Unreachable as error:
             error.next = client.SWITCH_ON if type(error) is Unreachable else error.next
             raise
-        self._heard(host, facts)
+        self._record_answer(host, facts)
         return translate.available(self.account, host, facts, requirements)
 
     def prices(self, offers: Sequence[Available]) -> Sequence[Price | None]:
@@ -156,7 +158,7 @@ class SshProvider:
     def host_key(self, item: Available) -> str:
         """Return the host's own key, from the settings or known_hosts. Raises InvalidRequest when it is not known."""
         known = self._other_names.get(item.zone) or self._hosts.get(self._renamed_hosts.get(item.zone, item.zone))
-        return client.host_key(known or self._offered(item))
+        return client.host_key(known or self._host_of_offer(item))
 
     def launch(self, attempt: Attempt, *, deadline: datetime) -> Instance:
         """Make the machine on the host and start its agent; the same token returns the same machine.
@@ -164,7 +166,7 @@ class SshProvider:
         Raises NoCapacity for a host that is in use or full, AuthFailed where its home may not be written to,
         LaunchUncertain when it did not answer.
         """
-        host = self._offered(attempt.offer.available)
+        host = self._host_of_offer(attempt.offer.available)
         left = (deadline - self._clock()).total_seconds()
         try:
             answer = self._ask(host, "launch", launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
@@ -174,7 +176,7 @@ class SshProvider:
 
     def get(self, id: str) -> Instance:  # noqa: A002
         """Return the machine now; raise InstanceNotFound when its host has none of that id."""
-        host = self._host(id)
+        host = self._machine_host(id)
         (answer,) = self._query_hosts([host])
         if isinstance(answer, CloudgpuError):
             raise answer
@@ -216,29 +218,29 @@ class SshProvider:
 
     def _query_hosts(self, hosts: Sequence[Host]) -> Sequence[dict[str, Any] | CloudgpuError]:
         """Ask each host for its machine, in the time that a read has: a host that is frozen delays no other one."""
-        return self._at_once(hosts, self._query_host, self._patience.read_s)
+        return self._ask_hosts(hosts, self._query_host, self._patience.read_s)
 
-    def _at_once(
+    def _ask_hosts(
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
     ) -> Sequence[Answer | CloudgpuError]:
-        """Return what each host says, or why it did not say it; none may be silent for longer, or is asked again."""
-        answers = _at_once(hosts, read, seconds)
+        """Return each host's answer or error, waiting at most `seconds` for one; silent hosts are remembered."""
+        answers = _ask_all(hosts, read, seconds)
         for host, answer in zip(hosts, answers, strict=True):
             if isinstance(answer, Silent):
-                self._remember(host, answer)
+                self._remember_silence(host, answer)
         return answers
 
     def _query_host(self, host: Host) -> dict[str, Any]:
-        """Ask a host for its machine, once for all who want to know that at the same time.
+        """Ask a host for its machine, with one query for all threads that ask at the same time.
 
-        One that was waited for in vain is not asked again at once: whoever comes next would wait as long.
+        A silent host is not asked again at once: the next caller would wait as long.
         """
         with self._lock:
             self._check_silent(host)
-            found = self._looking.get(host.name)
-            mine = found is None
-            found = self._looking[host.name] = _PendingQuery() if found is None else found
-        if mine:
+            found = self._pending_queries.get(host.name)
+            is_first = found is None
+            found = self._pending_queries[host.name] = _PendingQuery() if found is None else found
+        if is_first:
             try:
                 with self._waiting(host):
                     found.answer = self._ask(host, "look", {}, timeout=self._patience.read_s)
@@ -246,52 +248,52 @@ class SshProvider:
                 found.fault = error
             finally:
                 with self._lock:
-                    del self._looking[host.name]
+                    del self._pending_queries[host.name]
                 found.over.set()
         return found.result(host)
 
     def _check_silent(self, host: Host) -> None:
-        """Raise the error of a host that was waited for in vain a moment ago."""
-        since, silent = self._silent.get(host.name, (0.0, None))
-        if silent is not None and self._patience.now() - since < REMEMBERED * self._patience.read_s:
+        """Raise the error of a host that did not answer a moment ago."""
+        since, silent = self._silent_hosts.get(host.name, (0.0, None))
+        if silent is not None and self._patience.now() - since < SILENCE_FACTOR * self._patience.read_s:
             raise silent
 
     @contextmanager
     def _waiting(self, host: Host) -> Iterator[None]:
-        """Remember a host that is waited for in vain; one that refuses at once costs nobody time."""
+        """Remember a host that does not answer in time; one that refuses at once is not remembered."""
         begun = self._patience.now()
         try:
             yield
         except CloudgpuError as error:
             if self._patience.now() - begun >= self._patience.connect_s:
-                self._remember(host, client.uncertain_outcome(error))
+                self._remember_silence(host, client.uncertain_outcome(error))
             raise
-        self._silent.pop(host.name, None)
+        self._silent_hosts.pop(host.name, None)
 
-    def _remember(self, host: Host, error: CloudgpuError) -> None:
-        self._silent[host.name] = self._patience.now(), error
+    def _remember_silence(self, host: Host, error: CloudgpuError) -> None:
+        self._silent_hosts[host.name] = self._patience.now(), error
 
     def processes(self, id: str) -> Sequence[Process] | None:  # noqa: A002
         """Return what still runs there from this machine, None where the host cannot tell. Raises InstanceNotFound."""
-        listed = self._ask(self._host(id), "processes", {"id": id}, timeout=self._patience.read_s)["processes"]
+        listed = self._ask(self._machine_host(id), "processes", {"id": id}, timeout=self._patience.read_s)["processes"]
         return None if listed is None else tuple(Process(**one) for one in listed)
 
     def tag(self, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
         """Set these tags where the agent reads them, too. Raises InstanceNotFound."""
-        self._ask(self._host(id), "tag", {"id": id, "tags": dict(tags)})
+        self._ask(self._machine_host(id), "tag", {"id": id, "tags": dict(tags)})
 
     def stop(self, id: str) -> None:  # noqa: A002
         """End the agent, Jupyter and its kernels; keep the rest. Raises InstanceNotFound, StopUnproved."""
-        self._ask(self._host(id), "stop", {"id": id})
+        self._ask(self._machine_host(id), "stop", {"id": id})
 
     def start(self, id: str) -> None:  # noqa: A002
         """Start a stopped machine's agent again. Raises InstanceNotFound."""
-        self._ask(self._host(id), "start", {"id": id})
+        self._ask(self._machine_host(id), "start", {"id": id})
 
     def terminate(self, id: str) -> None:  # noqa: A002
         """End what cloudgpu started there and remove all of it; an unknown id is no error. Raises StopUnproved."""
         if translate.host_of(id) is not None:
-            kept = self._ask(self._host(id), "terminate", {"id": id}).get("kept")
+            kept = self._ask(self._machine_host(id), "terminate", {"id": id}).get("kept")
             if kept:  # of a second one, which finds no machine any more, nothing is to be said
                 self._remains[id] = RemainingFiles(
                     str(kept["where"]), tuple(map(str, kept["files"])), int(kept["count"])
@@ -308,20 +310,20 @@ class SshProvider:
     def _instance(self, host: Host, record: Mapping[str, Any], gpus_now: tuple[str, ...] = ()) -> Instance:
         return translate.instance(self.account, host, client.address(host), record, gpus_now)
 
-    def _offered(self, item: Available) -> Host:
+    def _host_of_offer(self, item: Available) -> Host:
         host = self._hosts.get(item.zone)
         if host is None or item.provider != self.kind:
             message = f"{item.zone} is not a host of account {self.account}."
             raise InvalidRequest(message, field="zone", value=item.zone, next="Choose one of its hosts.")
         return host
 
-    def _host(self, id_: str) -> Host:
+    def _machine_host(self, id_: str) -> Host:
         name = translate.host_of(id_)
         if name is None:
             raise _not_found(id_)
-        return self._host_called(name)
+        return self._host_by_name(name)
 
-    def _host_called(self, name: str) -> Host:
+    def _host_by_name(self, name: str) -> Host:
         """Return the host of that name; else the one where a machine stands that was launched under that name.
 
         Raises NotReachableHere where there is none such, ProviderUnavailable while a silent host may be that one.
@@ -346,13 +348,13 @@ class SshProvider:
             answer = client.ask(host, verb, {**body, "now": self._clock().timestamp()}, timeout=timeout)
         except Unreachable as error:
             raise client.uncertain_outcome(error) from error
-        self._heard(host, answer)
+        self._record_answer(host, answer)
         return answer
 
-    def _heard(self, host: Host, answer: Mapping[str, Any]) -> None:
-        """Keep which computer has answered, and under which name it was launched on.
+    def _record_answer(self, host: Host, answer: Mapping[str, Any]) -> None:
+        """Record which computer answered, and the host name in the id of its machine.
 
-        Raises ProviderUnavailable where that is another one than before: what it says is not about the same machines.
+        Raises ProviderUnavailable where another computer answered before: its answer is about other machines.
         """
         found = translate.identity(host, client.address(host).user, client.host_key(host), answer["here"])
         before = self._identities.get(host.name)
@@ -381,8 +383,8 @@ class _PendingQuery:
         return self.answer
 
 
-def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float) -> Sequence[Answer | CloudgpuError]:
-    """Return what each host says, or the error that kept it from saying it; none may be silent for longer."""
+def _ask_all(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float) -> Sequence[Answer | CloudgpuError]:
+    """Return each host's answer or error, waiting at most `seconds` for one."""
 
     def guarded(host: Host) -> Answer | CloudgpuError:
         try:
@@ -390,12 +392,12 @@ def _at_once(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: flo
         except CloudgpuError as error:
             return error
 
-    answers = gather(hosts, guarded, AT_ONCE, patience=seconds)
-    return [_named(host, answer) for host, answer in zip(hosts, answers, strict=True)]
+    answers = gather(hosts, guarded, MAX_PARALLEL_HOSTS, patience=seconds)
+    return [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
 
 
-def _named(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError:
-    """Return the answer; an error that names the host, where it was waited for no more."""
+def _with_host_name(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError:
+    """Return the answer, or for a silent host an error that names it."""
     if not isinstance(answer, Silent):
         return answer
     message = f"{host.name} does not answer: {answer.message}"
@@ -403,7 +405,7 @@ def _named(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError
 
 
 def _why(error: CloudgpuError) -> str:
-    """Return why a host did not answer; where its key is another one, with what to do: that ends by no waiting."""
+    """Return why a host did not answer; for a changed host key with the remedy, as waiting does not help."""
     return f"{error.message} {error.next}" if isinstance(error, WrongHostKey) else error.message
 
 

@@ -131,7 +131,7 @@ def account(tmp_path):
 
 def heard(account, name, **facts):
     here = {"computer": name, "name": name, "uid": 7, "home": "/home/ada"}
-    account._heard(account._hosts[name], {"here": {**here, **facts}})
+    account._record_answer(account._hosts[name], {"here": {**here, **facts}})
 
 
 def test_a_host_that_is_not_configured_may_be_a_silent_one_and_is_none_once_all_have_answered(account):
