@@ -49,7 +49,8 @@ class CopyPlan:
 def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destination: str) -> CopyPlan:
     """Return the plan to copy `paths` to `destination`. Nothing is changed on either side.
 
-    Raises InvalidRequest for a missing source, a special file, an unsuitable destination, or a circle of links.
+    Raises InvalidRequest for a missing source, a special file, an unsuitable destination, a circle of links, or two
+    files with one destination.
     """
     is_directory = _destination(target, destination, several=len(paths) > 1)
     walk = _Walk(source, [], [])
@@ -62,6 +63,7 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
         if not entry.directory and not entry.file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
         items.extend(walk.items(Item(path, _final(target, destination, path, entry, is_directory=is_directory), entry)))
+    _check_distinct(source, target, items)
     return CopyPlan(tuple(items), tuple(walk.skipped), tuple(walk.failed))
 
 
@@ -121,6 +123,20 @@ def check_case_clash(target: Endpoint, path: str) -> None:
         value=label,
         next="Copy it to another directory, or under another name.",
     )
+
+
+def _check_distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> None:
+    """Raise InvalidRequest if one source would overwrite another; directories of one name are merged."""
+    by_target: dict[str, Item] = {}
+    for item in items:
+        first = by_target.setdefault(item.target, item)
+        if first.source != item.source and (first.entry.file or item.entry.file):
+            raise _path_error(
+                source,
+                item.source,
+                f"and {source.label(first.source)} would both become {target.label(item.target)}",
+                "Copy them one after the other, to different directories or names.",
+            )
 
 
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:

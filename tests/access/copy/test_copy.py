@@ -134,6 +134,27 @@ def test_several_sources_go_into_one_directory(connection, server, here):
     assert sorted(path.name for path in (here / "back").iterdir()) == ["a", "b"]
 
 
+@BOTH_WAYS
+def test_two_files_that_would_become_one_are_refused_before_anything_is_copied(connection, server, here, sides, upload):
+    source, target = sides(upload)
+    for name in ("one/data/x", "one/data/y", "two/data/x", "three/data/z"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    (target / "into").mkdir()
+
+    def move(*names):
+        if upload:
+            return copy(connection, [str(here / name) for name in names], "box:into")
+        return copy(connection, [f"box:{name}" for name in names], str(here / "into"))
+
+    for names in (("one/data/x", "two/data/x"), ("one/data", "two/data")):
+        with pytest.raises(InvalidRequest, match=r"two/data/x and .*one/data/x would both become .*into/"):
+            move(*names)
+        assert not list((target / "into").iterdir())
+    move("one/data", "three/data", "one/data")  # directories of one name become one
+    assert sorted(path.name for path in (target / "into/data").iterdir()) == ["x", "y", "z"]
+
+
 def test_the_content_of_a_home_goes_right_into_the_destination(connection, server, here):
     (server.home / "x").write_text("x")
     copy(connection, ["box:"], str(here))
