@@ -98,17 +98,21 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
 def rules_for(policy: Policy, now: datetime, machine: EndableMachine) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
     end = guards.agreed_ending(machine, policy)
-    adapted = (_adapted(rule, policy, end, guards.gentlest_ending(machine)) for rule in _general(policy, now))
-    return tuple(_unjudged(one) if has_no_agent(machine) else one for one in adapted)
+    for_budget, unjudged = guards.gentlest_ending(machine), has_no_agent(machine)
+    return tuple(
+        _unjudged(rule) if unjudged and rule.rule in _BY_USE else _adapted(rule, policy, end, for_budget)
+        for rule in _general(policy, now)
+    )
+
+
+_BY_USE = (Rule.IDLE, Rule.UNLABELLED)
 
 
 def _unjudged(rule: DescribedRule) -> DescribedRule:
-    """Return what a rule says of a machine without an agent: nothing ends it for a use of which nobody can tell."""
+    """Return what a rule of _BY_USE says of a machine without an agent: nobody can tell its use, so it ends nothing."""
     if rule.rule is Rule.IDLE:
         return replace(rule, text="never: no agent runs on it, so its use is not known")
-    if rule.rule is Rule.UNLABELLED:
-        return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
-    return rule
+    return replace(rule, text=rule.text.replace("stopped once nobody uses it", "warned of"))
 
 
 def _adapted(rule: DescribedRule, policy: Policy, end: Do | None, for_budget: Do) -> DescribedRule:
@@ -118,7 +122,9 @@ def _adapted(rule: DescribedRule, policy: Policy, end: Do | None, for_budget: Do
         return rule
     if end is None:
         return replace(rule, text=_only_warned_text(rule, policy))
-    return replace(rule, text=rule.text.replace("stopped", "terminated"))
+    about_others = _warned_only(policy)
+    text = rule.text.removesuffix(about_others)
+    return replace(rule, text=text.replace("stopped", "terminated") + rule.text[len(text) :])
 
 
 def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:

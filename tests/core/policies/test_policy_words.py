@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
 
-from cloudgpu.core.model.facts import MachineSetup
+from cloudgpu.core.model.facts import MachineGuards, MachineSetup
 from cloudgpu.core.model.launch import Setup, setup_to_json
 from cloudgpu.core.policies.description import rules_for, rules_in_force, rules_of
 from cloudgpu.core.policies.policy import (
@@ -130,3 +130,21 @@ def test_a_plan_says_what_the_rules_do_to_this_machine():
     said = {one.rule: one.text for one in rules_for(policy, NOW, row._replace(setup=LOSES))}
     assert said[Rule.IDLE].startswith("warned after 1h without use, terminated 10m later")
     assert rules_for(policy, NOW, ROW) == rules_of(policy, NOW)
+
+
+def test_without_an_agent_no_rule_says_that_use_ends_it_however_it_would_end():
+    bare = MachineGuards.of({"agent": "none", "timer": "none", "follows": False})
+    for can, setup in ((True, None), (False, LOSES), (False, KEEPS)):
+        row = ROW._replace(stoppable=can, parkable=can, setup=setup, guards=bare)
+        said = {one.rule: one.text for one in rules_for(FULL, NOW, row)}
+        assert said[Rule.UNLABELLED] == "after 1h without owner and project: warned of"
+        assert said[Rule.IDLE] == "never: no agent runs on it, so its use is not known"
+
+
+def test_what_is_said_of_machines_that_cannot_be_stopped_stays_so_for_one_that_is_terminated():
+    policy = Policy("own", 8 * H, 72 * H, Unpausable.WARN, schedules=(Schedule("UTC", time(19)),))
+    row = ROW._replace(stoppable=False, parkable=False, setup=LOSES)
+    said = {one.rule: one.text for one in rules_for(policy, NOW, row)}
+    for rule in (Rule.IDLE, Rule.SCHEDULE):
+        assert said[rule].endswith("; for a machine that cannot be stopped, only a warning")
+    assert "terminated 10m later" in said[Rule.IDLE]
