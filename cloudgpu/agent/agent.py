@@ -73,7 +73,8 @@ class Agent(Sampler):
         self.children: list[Any] = []
         self.heartbeat = load(home / "heartbeat.json")
         self.state = with_defaults(self.state)
-        if self.state.get("boot") != self.boot or self.state.get("mono", 0) > mono:
+        last = self.state.get("mono", 0)
+        if self.state.get("boot") != self.boot or not isinstance(last, (int, float)) or last > mono:
             self.state.update(boot=self.boot, marks={}, up=None)
 
     def setting(self, name: str, default: float) -> float:
@@ -111,7 +112,9 @@ class Agent(Sampler):
         try:
             verdict, reason = self.apply_lease(recent.activity, now, mono, policy, judged.activity)
         except Exception:
-            self.state = with_defaults({})  # a damaged state must not keep the next step from ending a lease
+            self.state = with_defaults(
+                {"boot": self.boot}
+            )  # a damaged state must not keep the next step from ending a lease
             raise
         if verdict == "end":
             self.request_end(reason, mono)

@@ -108,9 +108,25 @@ def test_a_new_process_of_the_agent_keeps_the_moment_that_was_fixed(machine):
     assert machine.heartbeat()["verdict"] == "end"
 
 
+def test_a_damaged_state_is_replaced_by_one_that_the_next_process_keeps(machine):
+    machine.tags(NOW + HOUR, NOW + 9 * HOUR)
+    made = Agent(machine.dir, MONO)
+    made.state["marks"] = {"expires": 3}
+    with pytest.raises(TypeError):
+        _step(made, 0)
+    _step(made, 1)
+    late = Agent(machine.dir, MONO + HOUR + 1)
+    late.step(NOW - 50 * HOUR, MONO + HOUR + 1)
+    assert machine.heartbeat()["verdict"] == "end"
+
+
 @pytest.mark.parametrize(
     ("changed", "mono"),
-    [({"boot": "another"}, MONO + 100), ({}, 3.0)],  # where the system names no boot, the clock that began anew tells
+    [
+        ({"boot": "another"}, MONO + 100),
+        ({}, 3.0),  # where the system names no boot, the clock that began anew tells
+        ({"mono": "damaged"}, MONO + 100),
+    ],
 )
 def test_another_boot_fixes_it_anew(machine, changed, mono):
     machine.tags(NOW + HOUR, NOW + 9 * HOUR)
