@@ -154,6 +154,9 @@ class StoreWriter:
             part, target = self._new_part()
             try:
                 _write(target, data)
+            except BaseException:
+                os.unlink(part)  # noqa: PTH108  (of a disk that is full, too)
+                raise
             finally:
                 os.close(target)
             self._publish(part, sha256, len(data))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from websocket import WebSocket
 
 _HOST = "127.0.0.1"
+_NOT_JUPYTER = "its answer is not one of Jupyter"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -46,8 +47,10 @@ def run_cell(port: int, token: str, code: str, *, timeout_s: float = 60) -> Cell
     Raises Unreachable when Jupyter does not answer or the cell takes longer, MissingExtra without websocket-client.
     """
     api = _JupyterApi(port, token, time.monotonic() + timeout_s)
-    kernel = str(api.request("POST", "/api/kernels", {})["id"])
-    return _run(api, kernel, code)
+    created = api.request("POST", "/api/kernels", {})
+    if not isinstance(created, dict) or "id" not in created:
+        raise api.unreachable(_NOT_JUPYTER)
+    return _run(api, str(created["id"]), code)
 
 
 def open_page(directory: Path, port: int, token: str) -> Path:
@@ -135,6 +138,8 @@ def _run(api: _JupyterApi, kernel: str, code: str) -> CellResult:
     except (OSError, WebSocketException, ValueError) as error:
         api.seconds_left()  # raises if the deadline has passed
         raise api.unreachable(str(error) or type(error).__name__) from error
+    except (LookupError, TypeError, AttributeError) as error:
+        raise api.unreachable(_NOT_JUPYTER) from error
     finally:
         with contextlib.suppress(OSError, WebSocketException):
             channels.close(timeout=1)

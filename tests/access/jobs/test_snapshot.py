@@ -265,6 +265,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(root, tmp_path, m
         take_snapshot(root, store)
     monkeypatch.undo()
     assert load(store, made.hash, deep=True) == made
+    assert not list(store.glob(".*.part"))
 
 
 @pytest.mark.parametrize("name", ["", "a", "../x", "G" * 64, "0" * 64])

@@ -5,8 +5,10 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -88,6 +90,26 @@ def test_nobody_there_is_unreachable():
 def test_somebody_else_there_is_unreachable():
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(Unreachable):
         run_cell(other.getsockname()[1], "t" * 20, "1", timeout_s=0.5)
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{}", '"yes"'])
+def test_an_answer_that_is_none_of_jupyters_is_unreachable(body):
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        thread = threading.Thread(target=other.handle_request)
+        thread.start()
+        with pytest.raises(Unreachable, match="its answer is not one of Jupyter"):
+            run_cell(other.server_port, "t" * 20, "1", timeout_s=20)
+        thread.join()
 
 
 def test_without_the_package_it_says_how_to_install_it(lab):

@@ -114,7 +114,7 @@ def _often(share: float, runs: int) -> str:
         return f"every run needs {needs}"
     if round(share * 10) == 5:  # noqa: PLR2004  (a half)
         return f"half of the runs need {needs}"
-    if share > 0.4:  # noqa: PLR2004  (more than one run in two and a half)
+    if share >= 0.4:  # noqa: PLR2004  (one run in two and a half, or more)
         return f"{_FEW[min(9, round(share * 10))]} runs in ten need {needs}"
     return f"one run in {_number(round(1 / share))} needs {needs}"
 

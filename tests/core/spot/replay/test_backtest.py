@@ -160,6 +160,7 @@ def test_a_job_without_slack_is_quoted_on_demand():
         (1 / 12, "one run in twelve needs"),
         (0.01, "one run in 100 needs"),
         (0.34, "one run in three needs"),
+        (0.4, "four runs in ten need"),
         (0.44, "four runs in ten need"),
         (0.5, "half of the runs need"),
         (0.97, "nine runs in ten need"),
