@@ -63,8 +63,7 @@ def plan_copy(source: Endpoint, paths: Sequence[str], target: Endpoint, destinat
         if not entry.directory and not entry.file:
             raise _path_error(source, path, "is neither a file nor a directory", "Only those are copied.")
         items.extend(walk.items(Item(path, _final(target, destination, path, entry, is_directory=is_directory), entry)))
-    _check_distinct(source, target, items)
-    return CopyPlan(tuple(items), tuple(walk.skipped), tuple(walk.failed))
+    return CopyPlan(_distinct(source, target, items), tuple(walk.skipped), tuple(walk.failed))
 
 
 @contextlib.contextmanager
@@ -125,18 +124,27 @@ def check_case_clash(target: Endpoint, path: str) -> None:
     )
 
 
-def _check_distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> None:
-    """Raise InvalidRequest if one source would overwrite another; directories of one name are merged."""
-    by_target: dict[str, Item] = {}
+def _distinct(source: Endpoint, target: Endpoint, items: Sequence[Item]) -> tuple[Item, ...]:
+    """Return the items, one that was named twice once; directories of one name are merged.
+
+    Raises InvalidRequest if one source would overwrite another.
+    """
+    by_target: dict[str, list[Item]] = {}
+    distinct = []
     for item in items:
-        first = by_target.setdefault(item.target, item)
-        if first.source != item.source and (first.entry.file or item.entry.file):
+        others = by_target.setdefault(item.target, [])
+        if any(other.source == item.source for other in others):
+            continue
+        if others and (others[0].entry.file or item.entry.file):
             raise _path_error(
                 source,
                 item.source,
-                f"and {source.label(first.source)} would both become {target.label(item.target)}",
+                f"and {source.label(others[0].source)} would both become {target.label(item.target)}",
                 "Copy them one after the other, to different directories or names.",
             )
+        others.append(item)
+        distinct.append(item)
+    return tuple(distinct)
 
 
 def _destination(target: Endpoint, destination: str, *, several: bool) -> bool:

@@ -151,7 +151,8 @@ def test_two_files_that_would_become_one_are_refused_before_anything_is_copied(c
         with pytest.raises(InvalidRequest, match=r"two/data/x and .*one/data/x would both become .*into/"):
             move(*names)
         assert not list((target / "into").iterdir())
-    move("one/data", "three/data", "one/data")  # directories of one name become one
+    copied = move("one/data", "three/data", "one/data")  # directories of one name become one
+    assert (copied.files, copied.failed) == (3, ())
     assert sorted(path.name for path in (target / "into/data").iterdir()) == ["x", "y", "z"]
 
 
