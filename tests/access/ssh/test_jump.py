@@ -159,10 +159,10 @@ def test_a_ctrl_c_is_not_for_the_ssh_in_between(way):
     script = (
         "import signal, sys, time; from cloudgpu.access.ssh.jump import open_through\n"
         "from cloudgpu.access.ssh.target import Target; from cloudgpu.core.model.instances import Address\n"
-        "from cloudgpu.core.values.network import parse_jump; from pathlib import Path\n"
+        "from cloudgpu.core.values.network import parse_jump_host; from pathlib import Path\n"
         "signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True))\n"
         f"target = Target('i', 'box', Address('127.0.0.1', {way.machine.port}, 't'), Path('k'), Path('h'), "
-        f"parse_jump('{way.jump}'))\n"
+        f"parse_jump_host('{way.jump}'))\n"
         "carried = open_through(target); print(carried.recv(4), flush=True)\n"
         "sys.stdin.readline(); print(carried.process.poll(), flush=True); carried.close()\n"
     )

@@ -183,7 +183,7 @@ def test_doctor_notes_a_machine_that_nothing_but_its_agent_would_end(bare):
     up(bare, "--name fox")
     (found,) = guards_of(bare)
     assert found.verdict == "warn"
-    assert "Only its own agent would end it." in found.said
+    assert "Only its own agent would end it." in found.message
     assert "cloudgpu init aws" in found.next
 
 
@@ -193,7 +193,7 @@ def test_a_timer_that_somebody_took_away_is_seen_by_doctor(line):
     (name,) = (one["Name"] for one in client("scheduler").list_schedules(GroupName="cloudgpu")["Schedules"])
     client("scheduler").delete_schedule(GroupName="cloudgpu", Name=name)
     (found,) = guards_of(line)
-    assert "no timer in the cloud is set" in found.said
+    assert "no timer in the cloud is set" in found.message
 
 
 @pytest.mark.soak

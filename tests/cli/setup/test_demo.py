@@ -85,7 +85,7 @@ class Lost:
             pass
 
 signal.signal(signal.SIGTERM, demo._interrupted)
-story = demo._Story(demo.Format.TEXT)
+story = demo._Narrator(demo.Format.TEXT)
 story.step("before")
 Lost()
 print("the signal was lost", flush=True)

@@ -314,14 +314,14 @@ def guards(lab):
 
 def test_doctor_says_when_the_agent_was_last_heard_and_by_what(moves):
     row = up(moves)
-    assert "(it has never reported here)" in guards(moves).said
+    assert "(it has never reported here)" in guards(moves).message
     moves.cloud.report_activity(row.provider_id, moves.clock())
     sync_all(moves.session)
     moves.later(minutes=30)
-    assert "(last heard 30m ago)" in guards(moves).said
+    assert "(last heard 30m ago)" in guards(moves).message
     now = moves.clock().timestamp()
     SampleStore(moves.session.home.samples, row.id).keep([sample(now - 120)], now, moves.clock())
-    assert "(last heard 2m ago)" in guards(moves).said
+    assert "(last heard 2m ago)" in guards(moves).message
 
 
 def test_a_timer_that_cannot_be_asked_for_is_a_fault_and_no_all_clear(lab):
@@ -346,8 +346,8 @@ def test_passes_guard_a_machine_as_long_as_they_are_made(moves, hours, verdict):
     moves.session.ledger.append([Draft("reap_finished", "reaper", body, now, "a pass")])
     moves.later(hours=hours)
     found = guards(moves)
-    assert (found.verdict, "no timer in the cloud is set" in found.said) == (verdict, True)
-    assert f"a run succeeded {hours}h ago" in found.said or "1d 6h ago" in found.said
+    assert (found.verdict, "no timer in the cloud is set" in found.message) == (verdict, True)
+    assert f"a run succeeded {hours}h ago" in found.message or "1d 6h ago" in found.message
 
 
 def without_the_role(lab):

@@ -16,7 +16,7 @@ def checks(lab, **asked):
 def test_what_was_looked_at_and_is_good_is_one_line(make_lab):
     lab = make_lab("tells = true")
     found = checks(lab)["made-up rules lab"]
-    assert (found.verdict, found.said, found.exit_code) == (Verdict.OK, "the fake cloud denies nothing", 0)
+    assert (found.verdict, found.message, found.exit_code) == (Verdict.OK, "the fake cloud denies nothing", 0)
 
 
 def test_what_a_launch_needs_stands_in_the_way_with_the_way_out(make_lab):
@@ -44,7 +44,7 @@ def test_limits_of_a_region_that_are_all_0_are_a_note_with_the_page_where_more_i
     assert "GPU limits lab" not in checks(lab)
     lab.cloud.set_quota("north", Market.SPOT, 0)
     found = checks(lab, account="lab", region="north")["GPU limits lab"]
-    assert (found.verdict, found.said[:5]) == (Verdict.OK, "1 of ")
+    assert (found.verdict, found.message[:5]) == (Verdict.OK, "1 of ")
     lab.cloud.set_quota("north", Market.ON_DEMAND, 0)
     found = checks(lab, account="lab", region="north")["GPU limits lab"]
     assert (found.verdict, found.exit_code) == (Verdict.WARN, 0)

@@ -123,7 +123,7 @@ def test_a_text_that_cannot_be_read_here_leaves_the_lease_and_ends_no_pass(team)
     terms = {"home": "elsewhere", "policy": policy, "limits": [], "price_jump": "1.5"}
     ada.session.ledger.append([Draft("terms_set", ada.machine("work").id, {"terms": terms}, ada.clock(), "terms")])
     held = policy_of(bo.session, bo.machine("work"))
-    assert (held.policy, held.broken) == (None, None)
+    assert (held.policy, held.read_error) == (None, None)
     found = bo.pass_()
     (fault,) = found.faults
     assert fault.endswith("only the lease counts for work")

@@ -109,7 +109,7 @@ def test_a_machine_id_that_each_boot_makes_up_counts_for_nothing(machine_id, tmp
 
 def test_a_root_directory_of_layers_is_a_container(tmp_path, monkeypatch):
     mounts = tmp_path / "mountinfo"
-    monkeypatch.setattr(computer, "IN_CONTAINER", ())
+    monkeypatch.setattr(computer, "CONTAINER_FILES", ())
     monkeypatch.setattr(computer, "MOUNTS", mounts)
     mounts.write_text("1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n9 1 0:9 / /mnt rw - overlay overlay rw\n")
     assert computer._is_container() is False

@@ -49,7 +49,7 @@ def test_what_is_allowed_for_own_things_alone_is_not_asked_of_others(aws, provid
     machine("eu-west-1", tags={"Name": "somebody's"})
     found = asked(provider, "eu-west-1")
     assert found["ec2:TerminateInstances"].allowed is None
-    assert "none here" in found["ec2:TerminateInstances"].said
+    assert "none here" in found["ec2:TerminateInstances"].unknown_reason
     assert aws.called("TerminateInstances") + aws.called("DeleteVolume") == []
     assert {call.region for call in aws.calls if call.service == "ec2"} == {"eu-west-1"}
 
@@ -90,7 +90,7 @@ def test_denied_actions_are_named_and_no_others(aws, provider):
     assert {found[one].needed for one in ("ec2:ImportKeyPair", "ec2:StopInstances")} == {True}
     assert not found["ssm:GetParameters"].needed
     volume = found["ec2:CreateVolume"]
-    assert (volume.allowed, volume.said) == (None, "AWS answered InvalidParameterValue")
+    assert (volume.allowed, volume.unknown_reason) == (None, "AWS answered InvalidParameterValue")
 
 
 def test_credentials_that_do_not_work_are_one_sentence(aws, provider):

@@ -181,14 +181,14 @@ def test_a_permission_that_google_does_not_know_is_alone_in_not_being_known(gcp,
     gcp.model.strange.add(strange)
     found = {one.action: one for one in cloud.permissions()}
     assert [name for name, one in found.items() if one.allowed is None] == [strange]
-    assert found[strange].said
+    assert found[strange].unknown_reason
 
 
 def test_permissions_are_unknown_where_the_service_that_tells_them_is_off(gcp, cloud):
     gcp.faults.add(TEST, error="SERVICE_DISABLED")
     found = cloud.permissions()
     assert {one.allowed for one in found} == {None}
-    assert all("gcloud services enable" in one.said for one in found)
+    assert all("gcloud services enable" in one.unknown_reason for one in found)
 
 
 def test_a_project_that_is_not_there_has_no_permissions_and_is_asked_once(gcp, cloud):
