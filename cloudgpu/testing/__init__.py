@@ -1,4 +1,4 @@
-"""For tests of cloudgpu and of provider plugins: a cloud that remembers, and what every provider promises.
+"""For tests of cloudgpu and of provider plugins: a fake cloud, and the test suites that every provider must pass.
 
 The suites need pytest; the fake cloud does not, and the command line may use it through an entry point.
 """

@@ -1,6 +1,6 @@
 """Gives tests valid launch attempts, a clock that only they move, and providers that need no installation.
 
-Attempts have real host keys. A provider becomes known to cloudgpu through the same door as any plugin.
+Attempts have real host keys. A provider becomes known to cloudgpu through an entry point, like any plugin.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ while True:
     time.sleep(3600)
 '''
 
-_OWN = Path(__file__).parents[1] / "agent" / "own.py"
-_DEFAULT = Setup()
+_OWN_METERS_SCRIPT = Path(__file__).parents[1] / "agent" / "own.py"
+_DEFAULT_SETUP = Setup()
 
 
 def new_host_key() -> tuple[str, str]:
@@ -47,7 +47,7 @@ def new_host_key() -> tuple[str, str]:
 
 
 def make_offer(available: Available, *, usd: str = "1.00", now: datetime | None = None) -> Offer:
-    """Return an offer at a price of the test's own."""
+    """Return an offer at the price `usd` per hour."""
     as_of = now or datetime.now(UTC)
     return Offer(available, Price(Money.usd(usd), "a figure of this test", as_of, Basis.SETTING))
 
@@ -70,14 +70,14 @@ def make_attempt(
     user: str | None = None,
     client_public_keys: Sequence[str] | None = None,
     host_key: tuple[str, str] | None = None,
-    setup: Setup = _DEFAULT,
+    setup: Setup = _DEFAULT_SETUP,
     call: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
 ) -> Attempt:
-    """Return the attempt to launch `available`, complete in every part; `tags` are added to its own.
+    """Return a complete attempt to launch `available`; `tags` are added to its own tags.
 
-    Without `token` it follows from ledger, key and number; without keys new ones are made; `now` is aware UTC. `call`
-    is what the provider's `resolve` says of its request, where it has that; `policy` what the agent is told of one.
+    Without `token` it is derived from ledger, key and number; without keys new ones are made; `now` is aware UTC.
+    `call` is what the provider's `resolve` returned for the request, `policy` what is sent to the agent.
     """
     now = now or datetime.now(UTC)
     public, private = host_key or new_host_key()
@@ -106,7 +106,7 @@ def make_attempt(
         host_public_key=public,
         host_private_key=private,
         policy=policy or {},
-        own_source=_OWN.read_text(encoding="utf-8") if agent_source else "",
+        own_source=_OWN_METERS_SCRIPT.read_text(encoding="utf-8") if agent_source else "",
     )
     return Attempt(
         token=token or token_of(ledger, key, number),
@@ -125,7 +125,7 @@ def make_attempt(
 
 
 def as_nodes(attempt: Attempt, count: int, *, engine: Engine = "none") -> list[Attempt]:
-    """Return the attempts to launch a cluster of so many machines like this one; token, key, name and tags differ."""
+    """Return the attempts to launch a cluster of `count` machines like this one; token, key, name and tags differ."""
     return [_as_node(attempt, node, count, engine) for node in range(count)]
 
 
@@ -151,12 +151,12 @@ def _as_node(attempt: Attempt, node: int, count: int, engine: Engine) -> Attempt
 
 
 def pick(available: Sequence[Available], market: Market = Market.ON_DEMAND) -> Available:
-    """Return the first of what is available in this market; raise LookupError when there is none."""
-    found = next((item for item in available if item.market is market), None)
-    if found is None:
+    """Return the first available offer in this market; raise LookupError when there is none."""
+    offer = next((item for item in available if item.market is market), None)
+    if offer is None:
         message = f"nothing is available in the market {market}"
         raise LookupError(message)
-    return found
+    return offer
 
 
 def _tags(request: LaunchRequest, machine: str, ledger: str, expires: datetime, renew: datetime) -> dict[str, str]:
@@ -179,13 +179,13 @@ START = datetime(2026, 11, 20, 11, 0, tzinfo=UTC)
 
 
 class ManualClock:
-    """Returns the same aware UTC time until `advance` is called; give it wherever a clock is asked for."""
+    """Returns the same aware UTC time until `advance` is called; pass it as the `clock` of anything."""
 
     def __init__(self, start: datetime = START) -> None:
         self.now = start.astimezone(UTC)
 
     def __call__(self) -> datetime:
-        """Return the present of this clock."""
+        """Return the time of this clock."""
         return self.now
 
     def advance(self, seconds: float) -> None:
@@ -197,9 +197,9 @@ FAKE = "cloudgpu.testing.fake.full:make"
 
 
 def write_plugin(directory: Path, providers: Mapping[str, str], *, name: str = "cloudgpu-test-plugin") -> Path:
-    """Write a distribution that offers `providers` (kind -> "module:factory") and return `directory`.
+    """Write a Python distribution with an entry point for each of `providers` (kind -> "module:factory").
 
-    Put the directory on `sys.path`, or in PYTHONPATH of a command, and the registry finds them:
+    Returns `directory`. Put it on `sys.path`, or in PYTHONPATH of a command, and the registry finds them:
     `write_plugin(tmp_path, {"fake": FAKE})`.
     """
     info = directory / f"{name.replace('-', '_')}-1.dist-info"

@@ -48,11 +48,11 @@ class HasRegionsContract(ContractBase):
         assert {item.region for item in provider.available(Requirements()).items} <= names
 
 
-class LimitsBase(ContractBase):
-    """What both suites of limits read."""
+class QuotasBase(ContractBase):
+    """What both suites about quotas use."""
 
-    def limits(self, provider: Provider) -> list[Quota]:
-        """Return the limits of the first region where something is available."""
+    def list_quotas(self, provider: Provider) -> list[Quota]:
+        """Return the quotas of the first region where something is available."""
         region = min(item.region for item in provider.available(Requirements()).items)
         found = list(cast("HasQuota", provider).quotas(region))
         assert {(quota.provider, quota.account, quota.region) for quota in found} == {
@@ -61,12 +61,12 @@ class LimitsBase(ContractBase):
         return found
 
 
-class HasQuotaContract(LimitsBase):
+class HasQuotaContract(QuotasBase):
     """An account's limits are read, and where a higher one is asked for is told."""
 
     def test_a_limit_says_what_it_counts(self, provider: Provider) -> None:
         """By a code of its own, in a unit, per market."""
-        found = self.limits(provider)
+        found = self.list_quotas(provider)
         assert len({quota.code for quota in found}) == len(found)
         for quota in found:
             assert quota.name
@@ -75,29 +75,29 @@ class HasQuotaContract(LimitsBase):
 
     def test_nothing_is_used_in_an_empty_account(self, provider: Provider) -> None:
         """Where it is known."""
-        assert {quota.used for quota in self.limits(provider)} <= {0, None}
+        assert {quota.used for quota in self.list_quotas(provider)} <= {0, None}
 
     def test_each_limit_has_a_page_of_its_own(self, provider: Provider) -> None:
         """Where a person asks for more: an address of the provider's, which names what it is about."""
-        found = self.limits(provider)
+        found = self.list_quotas(provider)
         pages = {cast("HasQuota", provider).quota_page(quota.region, quota.code) for quota in found}
         assert all(page.startswith("https://") for page in pages)
 
 
-class RaisesQuotaContract(LimitsBase):
+class RaisesQuotaContract(QuotasBase):
     """A higher limit is asked for; asking launches and lowers nothing."""
 
     def test_a_higher_limit_can_be_requested(self, provider: Provider) -> None:
         """The request has an id, and the limit of now is no lower for it."""
-        quota = self.limits(provider)[0]
+        quota = self.list_quotas(provider)[0]
         asked = cast("RaisesQuota", provider).request_quota(quota.region, quota.code, (quota.limit or 0) + 8)
         assert asked
-        now = next(one for one in self.limits(provider) if one.code == quota.code)
+        now = next(one for one in self.list_quotas(provider) if one.code == quota.code)
         assert (now.limit or 0) >= (quota.limit or 0)
 
     def test_a_limit_that_is_none_cannot_be_raised(self, provider: Provider) -> None:
         """A code that was mistyped asks for nothing."""
-        quota = self.limits(provider)[0]
+        quota = self.list_quotas(provider)[0]
         with pytest.raises(InvalidRequest):
             cast("RaisesQuota", provider).request_quota(quota.region, "L-00000000", 8)
 
@@ -137,7 +137,7 @@ class ChecksPermissionsContract(ContractBase):
     def test_asking_makes_nothing(self, provider: Provider) -> None:
         """No machine is there after it."""
         cast("ChecksPermissions", provider).permissions()
-        assert self.listed(provider) == []
+        assert self.list_living(provider) == []
 
 
 class HasMachineRoleContract(ContractBase):
@@ -147,28 +147,28 @@ class HasMachineRoleContract(ContractBase):
         '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "*"}]}'
     )
 
-    def look(self, provider: Provider) -> MachineRole:
-        """Return what there is of the role."""
+    def get_role(self, provider: Provider) -> MachineRole:
+        """Return the role, and which of its parts exist."""
         return cast("HasMachineRole", provider).machine_role(self.document)
 
     def test_a_role_that_was_not_made_is_not_there(self, provider: Provider) -> None:
         """Looking makes nothing."""
         for _ in range(2):
-            assert [part for part in self.look(provider).parts if part.exists] == []
+            assert [part for part in self.get_role(provider).parts if part.exists] == []
 
     def test_a_role_is_made_once_and_taken_away_whole(self, provider: Provider) -> None:
         """Making twice and taking away twice is fine."""
         role = cast("HasMachineRole", provider)
         for _ in range(2):
             role.make_machine_role(self.document)
-            assert all(part.exists and part.is_ours for part in self.look(provider).parts)
+            assert all(part.exists and part.is_ours for part in self.get_role(provider).parts)
         for _ in range(2):
             role.remove_machine_role()
-            assert not any(part.exists for part in self.look(provider).parts)
+            assert not any(part.exists for part in self.get_role(provider).parts)
 
     def test_a_role_names_its_parts_and_its_place(self, provider: Provider) -> None:
         """What is shown before it is made."""
-        found = self.look(provider)
+        found = self.get_role(provider)
         assert found.account
         assert found.parts
         assert all(part.description and part.name for part in found.parts)

@@ -57,23 +57,23 @@ class ContractBase:
         yield provider
         for instance in provider.list().instances:
             provider.terminate(instance.id)
-            self.settle_gone(provider, instance.id)
+            self.wait_until_gone(provider, instance.id)
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
-        """Give a maker of valid attempts at the first thing that is available; `market` or `item` choose another.
+        """Give a function that makes a valid attempt for the first available offer; `market` or `item` choose another.
 
-        Where the provider looks things up for a launch, the attempt has them.
+        If the provider resolves launches, the attempt contains what it resolved.
         """
         host_key, client_key = new_host_key(), new_host_key()[0]
 
         def make(*, market: Market = Market.ON_DEMAND, item: Available | None = None, **changes: Any) -> Attempt:
-            offered = item or pick(provider.available(Requirements(market=market)).items, market)
-            given = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
-            attempt = make_attempt(offered, **{**given, **changes})
+            offer = item or pick(provider.available(Requirements(market=market)).items, market)
+            defaults = {"now": settings.clock(), "host_key": host_key, "client_public_keys": [client_key]}
+            attempt = make_attempt(offer, **{**defaults, **changes})
             if not isinstance(provider, Resolves):
                 return attempt
-            return replace(attempt, call=provider.resolve(attempt.request, offered).call)
+            return replace(attempt, call=provider.resolve(attempt.request, offer).call)
 
         return make
 
@@ -85,49 +85,52 @@ class ContractBase:
             time.sleep(0.05)
 
     def launch(self, provider: Provider, attempt: Attempt) -> Instance:
-        """Launch with a deadline that is far enough."""
+        """Launch with a deadline that is not reached."""
         return provider.launch(attempt, deadline=attempt.made_at + timedelta(seconds=DEADLINE_S))
 
-    def running(self, provider: Provider, attempt: Attempt) -> Instance:
+    def launch_and_wait(self, provider: Provider, attempt: Attempt) -> Instance:
         """Launch, and return the machine once it runs."""
-        return self.settle(provider, self.launch(provider, attempt).id, State.RUNNING)
+        return self.wait_for_state(provider, self.launch(provider, attempt).id, State.RUNNING)
 
-    def settle(self, provider: Provider, id: str, *states: State) -> Instance:  # noqa: A002
+    def wait_for_state(self, provider: Provider, id: str, *states: State) -> Instance:  # noqa: A002
         """Wait until the machine is in one of `states` and return it."""
         seen: list[Instance] = []
 
-        def there() -> bool:
+        def is_there() -> bool:
             seen.append(provider.get(id))
             return seen[-1].state in states
 
         try:
-            self.wait_until(there)
+            self.wait_until(is_there)
         except AssertionError as error:
-            message = f"{id} came to {[str(look.state) for look in seen[-1:]]}, not to {[str(s) for s in states]}"
+            last_states = [str(instance.state) for instance in seen[-1:]]
+            message = f"{id} came to {last_states}, not to {[str(state) for state in states]}"
             raise AssertionError(message) from error
         return seen[-1]
 
-    def settle_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
+    def wait_until_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
         """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
         self.wait_until(lambda: self.is_gone(provider, id))
 
-    def pass_by(self, provider: Provider, at: datetime) -> None:
-        """Let the provider's own time pass this moment; here `wait_until` does, where a suite moves no clock."""
+    def let_time_pass(self, provider: Provider, at: datetime) -> None:
+        """Move the provider's clock past `at`; does nothing if it uses the real clock, where `wait_until` waits."""
 
-    cannot_happen: Mapping[str, str] = MappingProxyType({})  # `lose_reply`, `sell_out` -> why not to this provider
+    cannot_happen: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # "lose_reply" or "sell_out" -> why this provider cannot have it
 
     def lose_reply(self, provider: Provider) -> None:  # noqa: ARG002
-        """Let the cloud do the next launch and lose its answer: to be written for whatever launches over a network."""
+        """Make the cloud do the next launch and lose its reply; to override if the provider uses a network."""
         pytest.fail(_MISSING.format(type(self).__name__, "lose_reply"))
 
     def sell_out(self, provider: Provider, item: Available) -> None:  # noqa: ARG002
-        """Let the cloud have no more of this: to be written for whatever can run out."""
+        """Make the cloud have no more of this offer; a provider whose offers can run out overrides this."""
         pytest.fail(_MISSING.format(type(self).__name__, "sell_out"))
 
-    def happens(self, fault: str) -> bool:
-        """Say whether a fault can happen to this provider; where it cannot, pytest's summary says so, with the reason.
+    def can_happen(self, fault: str) -> bool:
+        """Say whether a fault can happen to this provider; if not, warn with the reason of `cannot_happen`.
 
-        The test of the fault then proves that reason instead.
+        The test of the fault then checks that reason instead.
         """
         why = self.cannot_happen.get(fault)
         if why is not None:
@@ -141,7 +144,7 @@ class ContractBase:
         except InstanceNotFound:
             return True
 
-    def listed(self, provider: Provider) -> list[Instance]:
+    def list_living(self, provider: Provider) -> list[Instance]:
         """Return all living machines of a complete listing."""
         listing = provider.list()
         assert listing.unanswered == ()

@@ -31,13 +31,13 @@ class ResolvesContract(ContractBase):
         attempt = make_attempt()
         one, two = (cast("Resolves", provider).resolve(attempt.request, attempt.offer.available) for _ in range(2))
         assert dict(one.call) == dict(two.call) == dict(attempt.call)
-        assert self.listed(provider) == []
+        assert self.list_living(provider) == []
 
     def test_a_call_that_was_saved_launches(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is plain JSON: what comes back from a file makes the machine, and the very same one again."""
         attempt = make_attempt()
         saved = replace(attempt, call=json.loads(json.dumps(dict(attempt.call))))
-        made = self.running(provider, saved)
+        made = self.launch_and_wait(provider, saved)
         assert self.launch(provider, attempt).id == made.id
 
     def test_each_market_can_be_looked_up(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -87,11 +87,11 @@ class ResolvesContract(ContractBase):
 class ReachableContract(ContractBase):
     """SSH is open to whom it was opened, under a label each, and to nobody else."""
 
-    def machine(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
+    def launch_reachable(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
         """Return a running machine that was launched from `HERE`."""
-        return self.running(provider, make_attempt(setup=Setup(network=Network(ssh_from=(HERE,)))))
+        return self.launch_and_wait(provider, make_attempt(setup=Setup(network=Network(ssh_from=(HERE,)))))
 
-    def change(self, provider: Provider, id: str, **wanted: str | None) -> dict[str, str]:  # noqa: A002
+    def allow_each(self, provider: Provider, id: str, **wanted: str | None) -> dict[str, str]:  # noqa: A002
         """Let each label in from its CIDR, in order; return who may connect then."""
         for label, cidr in wanted.items():
             cast("Reachable", provider).allow(id, label, cidr)
@@ -99,37 +99,37 @@ class ReachableContract(ContractBase):
 
     def test_only_the_caller_may_connect_at_first(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """From the address of the launch."""
-        made = self.machine(provider, make_attempt)
+        made = self.launch_reachable(provider, make_attempt)
         assert dict(cast("Reachable", provider).allowed(made.id)) == {"caller": HERE}
 
     def test_a_caller_who_has_moved_is_let_in_from_there_only(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The new address stands in place of the old one; asking again changes nothing."""
-        made = self.machine(provider, make_attempt)
+        made = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
-            assert self.change(provider, made.id, caller=THERE) == {"caller": THERE}
+            assert self.allow_each(provider, made.id, caller=THERE) == {"caller": THERE}
         assert provider.get(made.id).state is State.RUNNING
 
     def test_a_label_comes_and_goes_without_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A colleague is let in and taken out; twice is fine."""
-        made = self.machine(provider, make_attempt)
+        made = self.launch_reachable(provider, make_attempt)
         for _ in range(2):
-            assert self.change(provider, made.id, ada=LAB) == {"caller": HERE, "ada": LAB}
+            assert self.allow_each(provider, made.id, ada=LAB) == {"caller": HERE, "ada": LAB}
         for _ in range(2):
-            assert self.change(provider, made.id, ada=None) == {"caller": HERE}
+            assert self.allow_each(provider, made.id, ada=None) == {"caller": HERE}
 
     def test_two_labels_at_one_address_do_not_lose_it_together(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Two people behind one router: one goes, the other stays."""
-        made = self.machine(provider, make_attempt)
-        assert self.change(provider, made.id, ada=HERE) == {"caller": HERE, "ada": HERE}
-        assert self.change(provider, made.id, ada=None) == {"caller": HERE}
+        made = self.launch_reachable(provider, make_attempt)
+        assert self.allow_each(provider, made.id, ada=HERE) == {"caller": HERE, "ada": HERE}
+        assert self.allow_each(provider, made.id, ada=None) == {"caller": HERE}
 
     def test_what_is_unknown_lets_nobody_in(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A door of nothing is none."""
-        unknown = self.machine(provider, make_attempt).id[:-4] + "0000"
+        unknown = self.launch_reachable(provider, make_attempt).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
             cast("Reachable", provider).allowed(unknown)
         with pytest.raises(InstanceNotFound):

@@ -34,83 +34,97 @@ class HasOrphansContract(ContractBase):
     """Whatever a launch made beside the machine and its disk is told with its ledger, and can be removed."""
 
     @pytest.fixture
-    def leaver(self, provider: Provider) -> Iterator[Provider]:
+    def cleaned_provider(self, provider: Provider) -> Iterator[Provider]:
         """Give the provider, and remove afterwards all that launches have left."""
         yield provider
         for instance in provider.list().instances:
             provider.terminate(instance.id)
-            self.settle_gone(provider, instance.id)
-        self.wait_until(lambda: self.removed(provider))
+            self.wait_until_gone(provider, instance.id)
+        self.wait_until(lambda: self.remove_all(provider))
 
-    def orphans(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
-        """Return all of a complete answer."""
+    def list_orphans(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
+        """Return all orphans of a complete answer."""
         found = cast("HasOrphans", provider).orphans(region)
         assert found.unanswered == ()
         return list(found.items)
 
-    def removed(self, provider: Provider) -> bool:
-        """Ask to remove whatever is left; say whether nothing is any more. What is in use is left to the next time."""
-        for resource in self.orphans(provider):
+    def remove_all(self, provider: Provider) -> bool:
+        """Remove all orphans that are not in use; return whether none is left."""
+        for resource in self.list_orphans(provider):
             with suppress(InvalidRequest):
                 cast("HasOrphans", provider).remove_orphan(resource)
-        return self.orphans(provider) == []
+        return self.list_orphans(provider) == []
 
-    def ended(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
-        """Launch a machine, end it, and return what that has left."""
-        made = self.running(provider, attempt)
+    def launch_and_end(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
+        """Launch a machine, end it, and return the orphans that are left."""
+        made = self.launch_and_wait(provider, attempt)
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
-        return self.orphans(provider)
+        self.wait_until_gone(provider, made.id)
+        return self.list_orphans(provider)
 
     def test_an_account_without_launches_has_none(self, provider: Provider) -> None:
         """Nothing of anybody else's is taken for ours."""
-        assert self.orphans(provider) == []
+        assert self.list_orphans(provider) == []
 
     def test_what_a_launch_leaves_bears_its_ledger_and_its_place(
-        self, leaver: Provider, make_attempt: MakeAttempt
+        self, cleaned_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Whoever finds it knows whose it is."""
         attempt = make_attempt()
         item = attempt.offer.available
-        for resource in self.ended(leaver, attempt):
+        for resource in self.launch_and_end(cleaned_provider, attempt):
             assert resource.kind in KINDS
             assert resource.tags.get(TAG_LEDGER) == attempt.tags[TAG_LEDGER]
-            assert (resource.provider, resource.account, resource.region) == (leaver.kind, leaver.account, item.region)
+            assert (resource.provider, resource.account, resource.region) == (
+                cleaned_provider.kind,
+                cleaned_provider.account,
+                item.region,
+            )
 
-    def test_an_orphan_is_listed_nowhere_else(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+    def test_an_orphan_is_listed_nowhere_else(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Nothing is listed twice, and nothing billed twice."""
-        self.running(leaver, make_attempt())
-        ours = [resource.id for resource in self.orphans(leaver)]
-        others = cast("HasResources", leaver).resources().items if isinstance(leaver, HasResources) else ()
+        self.launch_and_wait(cleaned_provider, make_attempt())
+        ours = [resource.id for resource in self.list_orphans(cleaned_provider)]
+        others = (
+            cast("HasResources", cleaned_provider).resources().items
+            if isinstance(cleaned_provider, HasResources)
+            else ()
+        )
         assert len(set(ours)) == len(ours)
         assert not set(ours) & {resource.id for resource in others}
 
-    def test_a_machine_goes_on_whatever_is_to_be_removed(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_machine_goes_on_whatever_is_to_be_removed(
+        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
         """What it uses is refused, and is still there."""
-        made = self.running(leaver, make_attempt())
+        made = self.launch_and_wait(cleaned_provider, make_attempt())
         used = {
-            one.id for one in self.orphans(leaver) if one.attached_to == made.id and one.kind is not Kind.SPOT_REQUEST
+            one.id
+            for one in self.list_orphans(cleaned_provider)
+            if one.attached_to == made.id and one.kind is not Kind.SPOT_REQUEST
         }
-        for resource in self.orphans(leaver):
+        for resource in self.list_orphans(cleaned_provider):
             with suppress(InvalidRequest):
-                cast("HasOrphans", leaver).remove_orphan(resource)
-        assert leaver.get(made.id).state is State.RUNNING
-        assert used <= {resource.id for resource in self.orphans(leaver)}
+                cast("HasOrphans", cleaned_provider).remove_orphan(resource)
+        assert cleaned_provider.get(made.id).state is State.RUNNING
+        assert used <= {resource.id for resource in self.list_orphans(cleaned_provider)}
 
-    def test_what_is_left_can_be_removed_and_is_removed_once(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_is_left_can_be_removed_and_is_removed_once(
+        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
         """Nothing stays; asked again, or about what was never there, it is no error."""
-        left = self.ended(leaver, make_attempt())
-        self.wait_until(lambda: self.removed(leaver))
+        left = self.launch_and_end(cleaned_provider, make_attempt())
+        self.wait_until(lambda: self.remove_all(cleaned_provider))
         for resource in left:
-            cast("HasOrphans", leaver).remove_orphan(resource)
-            cast("HasOrphans", leaver).remove_orphan(replace(resource, id=resource.id[:-4] + "0000"))
-        assert self.orphans(leaver) == []
+            cast("HasOrphans", cleaned_provider).remove_orphan(resource)
+            cast("HasOrphans", cleaned_provider).remove_orphan(replace(resource, id=resource.id[:-4] + "0000"))
+        assert self.list_orphans(cleaned_provider) == []
 
-    def test_a_region_tells_its_own_and_no_others(self, leaver: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_region_tells_its_own_and_no_others(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
         """The answer for one region is the part of the whole that lies there."""
         attempt = make_attempt()
-        left = {resource.id for resource in self.ended(leaver, attempt)}
+        left = {resource.id for resource in self.launch_and_end(cleaned_provider, attempt)}
         region = attempt.offer.available.region
-        assert {resource.id for resource in self.orphans(leaver, region)} == left
-        others = {item.region for item in leaver.available(Requirements()).items} - {region}
-        assert all(self.orphans(leaver, other) == [] for other in sorted(others)[:1])
+        assert {resource.id for resource in self.list_orphans(cleaned_provider, region)} == left
+        others = {item.region for item in cleaned_provider.available(Requirements()).items} - {region}
+        assert all(self.list_orphans(cleaned_provider, other) == [] for other in sorted(others)[:1])

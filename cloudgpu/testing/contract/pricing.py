@@ -86,7 +86,7 @@ class HasPriceHistoryContract(ContractBase):
         """Give a moment a day ago, by the provider's clock."""
         return settings.clock() - timedelta(days=1)
 
-    def spot(self, provider: Provider) -> list[Available]:
+    def spot_offers(self, provider: Provider) -> list[Available]:
         """Return what is offered on spot."""
         return list(provider.available(Requirements(market=Market.SPOT)).items)
 
@@ -96,7 +96,7 @@ class HasPriceHistoryContract(ContractBase):
 
     def test_every_spot_item_has_its_prices_in_the_order_of_time(self, provider: Provider, yesterday: datetime) -> None:
         """The first may have begun before; from then on each begins later than the one before it."""
-        items = self.spot(provider)
+        items = self.spot_offers(provider)
         found = self.history(provider, items, yesterday)
         assert len(found) == len(items)
         assert self.history(provider, items[::-1], yesterday) == found[::-1]
@@ -109,13 +109,13 @@ class HasPriceHistoryContract(ContractBase):
     def test_the_last_price_is_that_of_now(self, provider: Provider, yesterday: datetime) -> None:
         """What the provider asks for a machine now is the end of its history."""
         assert isinstance(provider, HasPrices), "what remembers prices has to know those of now"
-        items = self.spot(provider)
+        items = self.spot_offers(provider)
         for now, prices in zip(provider.prices(items), self.history(provider, items, yesterday), strict=True):
             assert (prices[-1].per_hour if prices else None) == (now.per_hour if now else None)
 
     def test_a_later_question_has_the_end_of_the_same_answer(self, provider: Provider, yesterday: datetime) -> None:
         """What holds at a time does not depend on how far back is asked."""
-        items = self.spot(provider)
+        items = self.spot_offers(provider)
         for late, early in zip(
             self.history(provider, items, yesterday + timedelta(hours=23)),
             self.history(provider, items, yesterday),

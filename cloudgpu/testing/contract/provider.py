@@ -41,16 +41,16 @@ class ProviderContract(ContractBase):
 
     def test_every_suite_is_run_and_none_is_changed(self, provider: Provider) -> None:
         """A provider cannot have an ability and leave out its tests."""
-        assert faults_of(type(self), provider) == []
+        assert violations_of(type(self), provider) == []
 
     def test_a_factory_asks_nothing_over_the_network(
         self, factory: Factory, settings: ProviderSettings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Making a provider is instant and works without a network."""
-        asked = calls_over_a_network(monkeypatch)
+        network_calls = record_network_calls(monkeypatch)
         provider = factory(replace(settings, home=settings.home.with_name("another")))
         assert provider.account == settings.account
-        assert asked == []
+        assert network_calls == []
 
     def test_an_account_is_known_by_one_identity(
         self, provider: Provider, factory: Factory, settings: ProviderSettings
@@ -76,10 +76,10 @@ class ProviderContract(ContractBase):
     def test_it_says_what_can_end_its_machines(self, provider: Provider) -> None:
         """Plans, sums and budgets go by it: a guard that is not there is never named."""
         assert isinstance(provider.guards, Safeguards)
-        timed = isinstance(provider, HasTimer)
-        assert timed or provider.guards.timer is Timer.NONE
-        unset = isinstance(provider, SetsTimer) and bool(provider.why_no_timer())
-        assert provider.guards.timer is not Timer.NONE or not timed or unset
+        has_timer = isinstance(provider, HasTimer)
+        assert has_timer or provider.guards.timer is Timer.NONE
+        timers_are_off = isinstance(provider, SetsTimer) and bool(provider.why_no_timer())
+        assert provider.guards.timer is not Timer.NONE or not has_timer or timers_are_off
 
     def test_what_is_available_bears_its_names(self, provider: Provider) -> None:
         """Offers are joined with prices and launches by these names."""
@@ -94,14 +94,14 @@ class ProviderContract(ContractBase):
 
     def test_an_empty_account_lists_nothing_and_answers(self, provider: Provider) -> None:
         """An empty listing is complete."""
-        assert self.listed(provider) == []
+        assert self.list_living(provider) == []
 
     def test_a_launched_machine_is_what_was_requested(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The first answer and every later look tell the same machine."""
         attempt = make_attempt()
         item = attempt.offer.available
         launched = self.launch(provider, attempt)
-        seen = self.settle(provider, launched.id, State.RUNNING)
+        seen = self.wait_for_state(provider, launched.id, State.RUNNING)
         for instance in (launched, seen):
             assert (instance.provider, instance.account) == (provider.kind, provider.account)
             assert (instance.region, instance.zone) == (item.region, item.zone)
@@ -113,18 +113,18 @@ class ProviderContract(ContractBase):
     ) -> None:
         """Tags are given in the call that makes the machine, and none is lost or added."""
         attempt = make_attempt(tags={"cloudgpu-project": "with_under-score", "cloudgpu-hold-until": "1"})
-        made = self.running(provider, attempt)
-        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [made.id])
-        for instance in (provider.get(made.id), *self.listed(provider)):
+        made = self.launch_and_wait(provider, attempt)
+        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [made.id])
+        for instance in (provider.get(made.id), *self.list_living(provider)):
             assert dict(instance.tags) == dict(attempt.tags)
 
     def test_a_running_machine_is_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Running costs money."""
-        assert self.running(provider, make_attempt()).billed
+        assert self.launch_and_wait(provider, make_attempt()).billed
 
     def test_times_are_aware_utc(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A time without a zone cannot be compared. None is a provider that does not tell."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         for moment in (made.launched_at, made.since, made.last_active):
             assert moment is None or moment.utcoffset() == timedelta(0)
         if made.since and made.launched_at:
@@ -137,12 +137,12 @@ class ProviderContract(ContractBase):
         attempt = make_attempt()
         first = self.launch(provider, attempt)
         again = self.launch(provider, attempt)
-        settled = self.running(provider, attempt)
+        settled = self.launch_and_wait(provider, attempt)
         assert {first.id, again.id, settled.id} == {first.id}
-        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [first.id])
-        assert self.replayed_elsewhere(provider, factory(settings), attempt) == first.id
+        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [first.id])
+        assert self.replay_elsewhere(provider, factory(settings), attempt) == first.id
 
-    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
+    def replay_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:  # noqa: ARG002
         """Return the id that a replay through another provider value of the same account gives."""
         return self.launch(other, attempt).id
 
@@ -158,15 +158,15 @@ class ProviderContract(ContractBase):
         Where the home is the cloud itself, a fresh one is another account, and has nothing of it.
         """
         attempt = make_attempt(key="from-two-homes")
-        made = self.running(provider, attempt)
-        self.pass_by(provider, settings.clock() + timedelta(minutes=3))
+        made = self.launch_and_wait(provider, attempt)
+        self.let_time_pass(provider, settings.clock() + timedelta(minutes=3))
         other = factory(replace(settings, home=settings.home.with_name("a-fresh-home")))
         if other.identity(made.region) != provider.identity(made.region):
-            assert made.id not in {item.id for item in self.listed(other)}
+            assert made.id not in {item.id for item in self.list_living(other)}
             return
         with suppress(LaunchUncertain):
             assert self.launch(other, attempt).id == made.id
-        self.wait_until(lambda: [item.id for item in self.listed(provider)] == [made.id])
+        self.wait_until(lambda: [item.id for item in self.list_living(provider)] == [made.id])
 
     def test_a_lost_reply_makes_no_second_machine(
         self, provider: Provider, make_attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
@@ -176,21 +176,21 @@ class ProviderContract(ContractBase):
         Where no answer can be lost, a launch asks nothing over a network.
         """
         attempt = make_attempt(key="lost-reply")
-        if not self.happens("lose_reply"):
+        if not self.can_happen("lose_reply"):
             with monkeypatch.context() as patched:
-                asked = calls_over_a_network(patched)
+                network_calls = record_network_calls(patched)
                 self.launch(provider, attempt)
-            assert asked == []
+            assert network_calls == []
             return
         self.lose_reply(provider)
         for _ in range(2):
             with suppress(ProviderUnavailable):
                 self.launch(provider, attempt)
-        self.wait_until(lambda: len(self.listed(provider)) == 1)
-        (made,) = self.listed(provider)
+        self.wait_until(lambda: len(self.list_living(provider)) == 1)
+        (made,) = self.list_living(provider)
         assert made.tags[TAG_ID] == attempt.machine
         assert self.launch(provider, attempt).id == made.id
-        assert [item.id for item in self.listed(provider)] == [made.id]
+        assert [item.id for item in self.list_living(provider)] == [made.id]
 
     def test_sold_out_is_a_word_of_its_own(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The next offer is tried at once: nothing was made, and nothing is unsure.
@@ -199,7 +199,7 @@ class ProviderContract(ContractBase):
         """
         attempt = make_attempt(key="sold-out")
         item = attempt.offer.available
-        if not self.happens("sell_out"):
+        if not self.can_happen("sell_out"):
             made = {self.launch(provider, make_attempt(key=key, item=item)).id for key in ("one", "two", "three")}
             assert len(made) == 3  # noqa: PLR2004
             assert item in provider.available(Requirements(zone=item.zone)).items
@@ -207,12 +207,12 @@ class ProviderContract(ContractBase):
         self.sell_out(provider, item)
         with pytest.raises(NoCapacity):
             self.launch(provider, attempt)
-        assert attempt.machine not in {one.tags[TAG_ID] for one in self.listed(provider)}
+        assert attempt.machine not in {one.tags[TAG_ID] for one in self.list_living(provider)}
 
     def test_another_token_makes_another_machine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Two launches that look alike but for the token are two machines."""
         made = {self.launch(provider, make_attempt(key=key)).id for key in ("one", "two")}
-        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
         assert len(made) == 2  # noqa: PLR2004
 
     def test_a_token_of_64_characters_is_accepted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -222,10 +222,10 @@ class ProviderContract(ContractBase):
 
     def test_a_terminated_machine_is_gone_and_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The proof is a later look."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
-        self.wait_until(lambda: self.listed(provider) == [])
+        self.wait_until_gone(provider, made.id)
+        self.wait_until(lambda: self.list_living(provider) == [])
         with suppress(InstanceNotFound):
             assert not provider.get(made.id).billed
 
@@ -234,23 +234,23 @@ class ProviderContract(ContractBase):
     ) -> None:
         """At a lease's end, at renew-until, for a budget: stopped, parked or terminated, as far as the provider can."""
         attempt = make_attempt()
-        row = guards.of_offer(limited_to_abilities(provider, attempt.offer.available), attempt.request.setup)
-        decided = {
-            guards.gentlest_ending(row),
-            guards.at_last(row, None),
-            guards.agreed_ending(row, None) or Do.TERMINATE,
+        offer_guards = guards.of_offer(limited_to_abilities(provider, attempt.offer.available), attempt.request.setup)
+        endings = {
+            guards.gentlest_ending(offer_guards),
+            guards.at_last(offer_guards, None),
+            guards.agreed_ending(offer_guards, None) or Do.TERMINATE,
         }
-        for number, end in enumerate(sorted(decided)):
-            made = self.running(provider, make_attempt(key=f"end-{number}"))
-            self.carry_out(provider, made.id, end)
+        for number, end in enumerate(sorted(endings)):
+            made = self.launch_and_wait(provider, make_attempt(key=f"end-{number}"))
+            self.end_machine(provider, made.id, end)
             self.wait_until(partial(self.costs_nothing, provider, made.id))
 
     def costs_nothing(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether a machine is proved not to be billed."""
         return self.is_gone(provider, id) or not provider.get(id).billed
 
-    def carry_out(self, provider: Provider, id: str, end: Do) -> None:  # noqa: A002
-        """End a machine as a pass would."""
+    def end_machine(self, provider: Provider, id: str, end: Do) -> None:  # noqa: A002
+        """End a machine as a run of the reaper would."""
         if end is Do.STOP:
             cast("Pausable", provider).stop(id)
         elif end is Do.PARK:
@@ -263,14 +263,14 @@ class ProviderContract(ContractBase):
         made = self.launch(provider, make_attempt())
         provider.terminate(made.id)
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
+        self.wait_until_gone(provider, made.id)
         provider.terminate(made.id)
 
     def test_terminating_one_leaves_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Only what was named is ended."""
-        kept, ended = (self.running(provider, make_attempt(key=key)) for key in ("kept", "ended"))
+        kept, ended = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("kept", "ended"))
         provider.terminate(ended.id)
-        self.settle_gone(provider, ended.id)
+        self.wait_until_gone(provider, ended.id)
         assert provider.get(kept.id).state is State.RUNNING
 
     def test_an_unknown_id_is_not_found(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -283,7 +283,7 @@ class ProviderContract(ContractBase):
 
     def test_an_id_that_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An id comes from a file that may be damaged; it never becomes a path, a pattern or a second argument."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         for wrong in ("../" + made.id, "*", "", "--all", made.id + "/", made.id + "\n"):
             with pytest.raises(CloudgpuError):
                 provider.get(wrong)
@@ -297,7 +297,7 @@ class ProviderContract(ContractBase):
         with Pool(self.at_once) as pool:
             made = set(pool.map(lambda attempt: self.launch(provider, attempt).id, attempts))
         assert len(made) == self.at_once
-        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
 
     def test_one_token_launched_ten_times_at_once_makes_one_machine(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -307,53 +307,61 @@ class ProviderContract(ContractBase):
         with Pool(self.at_once) as pool:
             made = set(pool.map(lambda _: self.launch(provider, attempt).id, range(self.at_once)))
         assert len(made) == 1
-        self.wait_until(lambda: {item.id for item in self.listed(provider)} == made)
+        self.wait_until(lambda: {item.id for item in self.list_living(provider)} == made)
 
-    at_once = 10  # where a machine is dear in the test, a class may take fewer, never under 3
+    at_once = 10  # a class may take fewer, but at least 3, if its machines take long to launch
 
     def test_no_secret_is_in_a_repr(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What is logged by accident must not open the machine."""
         attempt = make_attempt()
         secret = attempt.boot.host_private_key.splitlines()[2]
-        made = self.running(provider, attempt)
+        made = self.launch_and_wait(provider, attempt)
         assert made.tags[TAG_ID] == attempt.machine
         assert not any(secret in repr(value) for value in (attempt, attempt.boot, made, provider))
 
 
-def calls_over_a_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that gets every call over a network from now on, none of which is made."""
-    asked: list[object] = []
+def record_network_calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Block all network calls from now on, and return the list to which they are appended."""
+    network_calls: list[object] = []
     for name in ("connect", "connect_ex", "sendto"):
-        monkeypatch.setattr(socket.socket, name, lambda *given: asked.append(given))
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **_: asked.append(given))
-    return asked
+        monkeypatch.setattr(socket.socket, name, lambda *args: network_calls.append(args))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **_: network_calls.append(args))
+    return network_calls
 
 
-def faults_of(suite: type, provider: Provider) -> list[str]:
-    """Return what a provider's test class leaves out, adds without the ability, overrides or skips."""
-    found = []
-    for protocol, wanted in ABILITY_SUITES.items():
-        able, tested = isinstance(provider, protocol), issubclass(suite, wanted)
-        if able and not tested:
-            found.append(f"{suite.__name__} must inherit {wanted.__name__}: the provider is {protocol.__name__}")
-        if tested and not able:
-            found.append(f"{suite.__name__} inherits {wanted.__name__}, but the provider is not {protocol.__name__}")
+def violations_of(suite: type, provider: Provider) -> list[str]:
+    """Return what is wrong with a test class: suites it lacks or may not have, and tests it overrides or skips."""
+    violations = []
+    for protocol, ability_suite in ABILITY_SUITES.items():
+        has_ability, is_tested = isinstance(provider, protocol), issubclass(suite, ability_suite)
+        if has_ability and not is_tested:
+            violations.append(
+                f"{suite.__name__} must inherit {ability_suite.__name__}: the provider is {protocol.__name__}"
+            )
+        if is_tested and not has_ability:
+            violations.append(
+                f"{suite.__name__} inherits {ability_suite.__name__}, but the provider is not {protocol.__name__}"
+            )
     bases: list[type] = [ProviderContract, *ABILITY_SUITES.values()]
     for base in bases:
         if issubclass(suite, base):
-            found += [f"{suite.__name__} overrides {name}" for name in _tests(base) if _other(suite, base, name)]
-    known = {"lose_reply", "sell_out"}
-    said = cast("ContractBase", suite).cannot_happen
-    wrong = sorted(name for name, why in said.items() if name not in known or not why)
-    found += [f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is not a fault" for name in wrong]
+            violations += [
+                f"{suite.__name__} overrides {name}" for name in _test_names(base) if _is_overridden(suite, base, name)
+            ]
+    known_faults = {"lose_reply", "sell_out"}
+    reasons = cast("ContractBase", suite).cannot_happen
+    wrong = sorted(name for name, why in reasons.items() if name not in known_faults or not why)
+    violations += [
+        f"{suite.__name__}.cannot_happen says {name!r} without a reason, or it is not a fault" for name in wrong
+    ]
     marks = [mark.name for mark in getattr(suite, "pytestmark", [])]
-    found += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]
-    return found
+    violations += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]
+    return violations
 
 
-def _tests(base: type) -> list[str]:
+def _test_names(base: type) -> list[str]:
     return [name for name in vars(base) if name.startswith("test_")]
 
 
-def _other(suite: type, base: type, name: str) -> bool:
+def _is_overridden(suite: type, base: type, name: str) -> bool:
     return getattr(suite, name) is not getattr(base, name)

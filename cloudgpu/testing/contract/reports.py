@@ -21,23 +21,23 @@ from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
 class ReportsActivityContract(ContractBase):
     """A machine's own word of its use is its own: never another's, and nothing where it has said nothing."""
 
-    def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
-        """Let the machine say that it was in use at `at`; every provider with this ability has to."""
+    def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        """Make the machine report that it was in use at `at`; every test class has to override this."""
         raise NotImplementedError
 
     def test_a_machine_tells_when_it_was_in_use(
         self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
     ) -> None:
         """To the second; one that has said nothing is not idle, and not in use."""
-        busy, silent = (self.running(provider, make_attempt(key=key)) for key in ("busy", "silent"))
+        busy, silent = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("busy", "silent"))
         at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
-        self.works(provider, busy.id, at)
+        self.report_use(provider, busy.id, at)
         found = cast("ReportsActivity", provider).activity([busy.id, silent.id])
         assert dict(found) == {busy.id: at, silent.id: None}
 
     def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """One that is gone keeps no other one from being heard."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         unknown = made.id[:-4] + "0000"
         found = cast("ReportsActivity", provider).activity([unknown, made.id])
         assert isinstance(found[unknown], InstanceNotFound)
@@ -51,8 +51,8 @@ class ReportsActivityContract(ContractBase):
 class ReadsHostKeysContract(ContractBase):
     """A machine's own host keys are read where nobody in between can change them."""
 
-    def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
-        """Let the machine say its host keys, as its image does at the first boot; every such provider has to."""
+    def report_host_keys(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Make the machine report its host keys, as at the first boot; every test class has to override this."""
         raise NotImplementedError
 
     def test_a_machine_tells_its_host_keys_once_it_has_some(
@@ -60,9 +60,9 @@ class ReadsHostKeysContract(ContractBase):
     ) -> None:
         """None before; then OpenSSH lines, the same at each look, which no other machine shows."""
         reader = cast("ReadsHostKeys", provider)
-        first, second = (self.running(provider, make_attempt(key=key)) for key in ("first", "second"))
+        first, second = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("first", "second"))
         assert list(reader.host_keys(first.id)) == []
-        self.boots(provider, first.id)
+        self.report_host_keys(provider, first.id)
         self.wait_until(lambda: bool(reader.host_keys(first.id)))
         lines = list(reader.host_keys(first.id))
         assert [self.algorithm(line) for line in lines] == [line.split(" ")[0] for line in lines]
@@ -72,19 +72,19 @@ class ReadsHostKeysContract(ContractBase):
     def test_a_key_that_is_new_after_a_start_is_shown(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """So that whoever pinned the one before can say that it has changed; what never stops keeps the one it has."""
         reader = cast("ReadsHostKeys", provider)
-        made = self.running(provider, make_attempt())
-        self.boots(provider, made.id)
+        made = self.launch_and_wait(provider, make_attempt())
+        self.report_host_keys(provider, made.id)
         self.wait_until(lambda: bool(reader.host_keys(made.id)))
         before = list(reader.host_keys(made.id))
         if not isinstance(provider, Pausable):
-            self.pass_by(provider, made.launched_at or datetime.now(UTC))
+            self.let_time_pass(provider, made.launched_at or datetime.now(UTC))
             assert list(reader.host_keys(made.id)) == before
             return
         provider.stop(made.id)
-        self.settle(provider, made.id, State.STOPPED)
+        self.wait_for_state(provider, made.id, State.STOPPED)
         provider.start(made.id)
-        self.settle(provider, made.id, State.RUNNING)
-        self.boots(provider, made.id)
+        self.wait_for_state(provider, made.id, State.RUNNING)
+        self.report_host_keys(provider, made.id)
         self.wait_until(lambda: bool(set(reader.host_keys(made.id)) - set(before)))
 
     def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -131,4 +131,4 @@ class ExaminesContract(ContractBase):
     def test_looking_makes_nothing(self, provider: Provider) -> None:
         """No machine to try something out."""
         list(cast("Examines", provider).findings())
-        assert self.listed(provider) == []
+        assert self.list_living(provider) == []

@@ -37,32 +37,32 @@ PAUSED = (State.STOPPED, State.DEALLOCATED)
 class PausableContract(ContractBase):
     """A machine that can be stopped can be started, and is not billed in between."""
 
-    def stopped(self, provider: Provider, id: str) -> Instance:  # noqa: A002
+    def stop_and_wait(self, provider: Provider, id: str) -> Instance:  # noqa: A002
         """Stop a machine and wait for it."""
         cast("Pausable", provider).stop(id)
-        return self.settle(provider, id, *PAUSED)
+        return self.wait_for_state(provider, id, *PAUSED)
 
     def test_a_stopped_machine_is_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Stop is asked in the way that ends billing."""
-        made = self.running(provider, make_attempt())
-        stopped = self.stopped(provider, made.id)
+        made = self.launch_and_wait(provider, make_attempt())
+        stopped = self.stop_and_wait(provider, made.id)
         assert not stopped.billed
         assert stopped.since is None or made.launched_at is None or stopped.since >= made.launched_at
 
     def test_a_stopped_machine_stays_listed_with_its_tags(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It can be found again."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.stopped(provider, made.id)
-        assert [(item.id, dict(item.tags)) for item in self.listed(provider)] == [(made.id, dict(attempt.tags))]
+        made = self.launch_and_wait(provider, attempt)
+        self.stop_and_wait(provider, made.id)
+        assert [(item.id, dict(item.tags)) for item in self.list_living(provider)] == [(made.id, dict(attempt.tags))]
 
     def test_a_started_machine_is_the_same_again(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Same id, same tags, running and billed."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
-        stopped = self.stopped(provider, made.id)
+        made = self.launch_and_wait(provider, attempt)
+        stopped = self.stop_and_wait(provider, made.id)
         cast("Pausable", provider).start(made.id)
-        again = self.settle(provider, made.id, State.RUNNING)
+        again = self.wait_for_state(provider, made.id, State.RUNNING)
         assert again.billed
         assert dict(again.tags) == dict(attempt.tags)
         assert again.launched_at == made.launched_at or again.launched_at is None
@@ -70,15 +70,15 @@ class PausableContract(ContractBase):
 
     def test_stopping_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Both while it stops and when it has stopped."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         cast("Pausable", provider).stop(made.id)
         cast("Pausable", provider).stop(made.id)
-        first = self.stopped(provider, made.id)
-        assert self.stopped(provider, made.id).since == first.since
+        first = self.stop_and_wait(provider, made.id)
+        assert self.stop_and_wait(provider, made.id).since == first.since
 
     def test_starting_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A running machine is left alone."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         cast("Pausable", provider).start(made.id)
         assert provider.get(made.id).since == made.since
 
@@ -87,17 +87,17 @@ class PausableContract(ContractBase):
     ) -> None:
         """Settling an old attempt must not spend money again."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.stopped(provider, made.id)
+        made = self.launch_and_wait(provider, attempt)
+        self.stop_and_wait(provider, made.id)
         assert self.launch(provider, attempt).id == made.id
         assert provider.get(made.id).state in PAUSED
 
     def test_a_stopped_machine_can_be_terminated(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A stopped machine may still cost its disk."""
-        made = self.running(provider, make_attempt())
-        self.stopped(provider, made.id)
+        made = self.launch_and_wait(provider, make_attempt())
+        self.stop_and_wait(provider, made.id)
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
+        self.wait_until_gone(provider, made.id)
 
     def test_what_is_unknown_can_neither_stop_nor_start(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Stopping nothing is no proof of a stop."""
@@ -113,12 +113,12 @@ class TaggableContract(ContractBase):
     def test_a_tag_is_set_and_the_others_stay(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """New keys are added, old ones replaced, nothing is lost."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
+        made = self.launch_and_wait(provider, attempt)
         change = {TAG_HOLD_UNTIL: "1800000000", "cloudgpu-last-active": "1700000000"}
         cast("Taggable", provider).tag(made.id, change)
         wanted = {**attempt.tags, **change}
         self.wait_until(lambda: dict(provider.get(made.id).tags) == wanted)
-        self.wait_until(lambda: [dict(item.tags) for item in self.listed(provider)] == [wanted])
+        self.wait_until(lambda: [dict(item.tags) for item in self.list_living(provider)] == [wanted])
 
     def test_no_change_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An empty set of tags changes nothing."""
@@ -134,8 +134,8 @@ class TaggableContract(ContractBase):
             cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
 
 
-def steady(price: Price | None) -> tuple[Basis, Money | None] | None:
-    """Return what two askings must agree on: a measured price moves with the meter."""
+def comparable_price(price: Price | None) -> tuple[Basis, Money | None] | None:
+    """Return what two calls must agree on: the basis, and the amount unless it is measured."""
     if price is None:
         return None
     return price.basis, None if price.basis is Basis.MEASURED else price.per_hour
@@ -149,8 +149,8 @@ class HasPricesContract(ContractBase):
         offers = list(provider.available(Requirements()).items)
         prices = cast("HasPrices", provider).prices(offers)
         assert len(prices) == len(offers)
-        assert [steady(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
-            steady(price) for price in reversed(prices)
+        assert [comparable_price(price) for price in cast("HasPrices", provider).prices(offers[::-1])] == [
+            comparable_price(price) for price in reversed(prices)
         ]
         for price in filter(None, prices):
             assert price.per_hour.nanos >= 0
@@ -168,8 +168,8 @@ class HasTimerContract(ContractBase):
     def test_the_timer_fires_at_renew_until(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """To the second, as the tag carries it; nearly so where it counts from when the machine began to run."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.set(provider, made.id, attempt.renew_until)
+        made = self.launch_and_wait(provider, attempt)
+        self.set_timer(provider, made.id, attempt.renew_until)
         fires = cast("HasTimer", provider).timer(made.id)
         assert fires is not None
         assert fires.utcoffset() == timedelta(0)
@@ -180,8 +180,8 @@ class HasTimerContract(ContractBase):
     def test_the_timer_follows_a_longer_lease(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Where tags can change, `extend` moves the timer too; one that was fixed at launch stays."""
         attempt = make_attempt()
-        made = self.running(provider, attempt)
-        self.set(provider, made.id, attempt.renew_until)
+        made = self.launch_and_wait(provider, attempt)
+        self.set_timer(provider, made.id, attempt.renew_until)
         fixed = isinstance(provider, SetsTimer) and provider.timer_limit(made.id) is not None
         if fixed or not isinstance(provider, Taggable):
             before = cast("HasTimer", provider).timer(made.id)
@@ -190,15 +190,15 @@ class HasTimerContract(ContractBase):
             return
         at = attempt.renew_until + timedelta(hours=5)
         provider.tag(made.id, {TAG_RENEW_UNTIL: epoch_text(at)})
-        self.set(provider, made.id, at)
-        self.wait_until(lambda: self.fires(provider, made.id) == epoch_text(at))
+        self.set_timer(provider, made.id, at)
+        self.wait_until(lambda: self.timer_epoch(provider, made.id) == epoch_text(at))
 
-    def set(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
-        """Set a timer that is a thing of its own; others follow the tag."""
+    def set_timer(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        """Set the timer, if this provider's timers are set; others follow the tag."""
         if isinstance(provider, SetsTimer) and not provider.why_no_timer():
             provider.set_timer(id, at)
 
-    def fires(self, provider: Provider, id: str) -> str:  # noqa: A002
+    def timer_epoch(self, provider: Provider, id: str) -> str:  # noqa: A002
         """Return when the timer fires, in epoch seconds; empty for no timer."""
         at = cast("HasTimer", provider).timer(id)
         return epoch_text(at) if at else ""
@@ -207,8 +207,8 @@ class HasTimerContract(ContractBase):
         """Nobody asks; it is not billed afterwards."""
         attempt = make_attempt(lease=timedelta(seconds=2), renew=timedelta(seconds=3))
         made = self.launch(provider, attempt)
-        self.set(provider, made.id, attempt.renew_until)
-        self.pass_by(provider, attempt.renew_until)
+        self.set_timer(provider, made.id, attempt.renew_until)
+        self.let_time_pass(provider, attempt.renew_until)
         self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state in PAUSED)
         assert self.is_gone(provider, made.id) or not provider.get(made.id).billed
 
@@ -226,12 +226,14 @@ class CanRehearseInterruptionContract(ContractBase):
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """It is taken at the time that the notice names, and not billed from then on: gone, or stopped."""
-        made = self.running(provider, make_attempt(market=Market.SPOT))
+        made = self.launch_and_wait(provider, make_attempt(market=Market.SPOT))
         taken = cast("CanRehearseInterruption", provider).interrupt(made.id)
         assert taken.utcoffset() == timedelta(0)
-        self.pass_by(provider, taken)
+        self.let_time_pass(provider, taken)
         self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state in PAUSED)
-        assert all(item.state in PAUSED and not item.billed for item in self.listed(provider) if item.id == made.id)
+        assert all(
+            item.state in PAUSED and not item.billed for item in self.list_living(provider) if item.id == made.id
+        )
 
     def test_what_is_unknown_cannot_be_interrupted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A rehearsal needs a machine."""
@@ -255,9 +257,9 @@ class WritesAtHomeContract(ContractBase):
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """What the launch brought goes with it."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
+        self.wait_until_gone(provider, made.id)
         assert cast("WritesAtHome", provider).remains(made.id) is None
 
 
@@ -266,7 +268,7 @@ class ReportsProcessesContract(ContractBase):
 
     def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Its agent is not counted; to ask ends nothing."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         assert not cast("ReportsProcesses", provider).processes(made.id)
         assert provider.get(made.id).state is State.RUNNING
 
@@ -290,7 +292,7 @@ class KnowsHostKeysContract(ContractBase):
         """What was pinned before the launch is what the machine shows after it."""
         attempt = make_attempt()
         before = cast("KnowsHostKeys", provider).host_key(attempt.offer.available)
-        self.running(provider, attempt)
+        self.launch_and_wait(provider, attempt)
         assert cast("KnowsHostKeys", provider).host_key(attempt.offer.available) == before
 
     def algorithm(self, line: str) -> str:
@@ -310,7 +312,7 @@ class HostLeavesContract(ContractBase):
         self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
     ) -> None:
         """As the last look at it has shown that."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         at = settings.clock().replace(microsecond=0) + timedelta(days=3)
         self.leaves(provider, made.id, at)
         provider.get(made.id)

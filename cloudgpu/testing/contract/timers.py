@@ -1,4 +1,4 @@
-"""What a provider promises whose timers are things of their own: set after the launch, moved, dropped; they fire."""
+"""What a provider promises whose timers are set after the launch: they can be moved and dropped, and they fire."""
 
 # ruff: noqa: S101  (a suite is asserts, and one class with many tests)
 
@@ -26,32 +26,32 @@ SOON: dict[str, Any] = {"lease": timedelta(seconds=40), "renew": timedelta(secon
 class SetsTimerContract(ContractBase):
     """A timer is where it was set last, belongs to one machine, and does its work while everything of ours is dead."""
 
-    def guarded(
-        self, provider: Provider, make_attempt: MakeAttempt, action: TimerAction | None = None, **asked: object
+    def launch_with_timer(
+        self, provider: Provider, make_attempt: MakeAttempt, action: TimerAction | None = None, **changes: object
     ) -> tuple[Instance, datetime]:
         """Launch a machine and set its timer to renew-until; return both."""
         timers = cast("SetsTimer", provider)
         assert timers.why_no_timer() == "", "the suite needs settings with which there are timers"
-        attempt = make_attempt(**asked)
-        made = self.running(provider, attempt)
+        attempt = make_attempt(**changes)
+        made = self.launch_and_wait(provider, attempt)
         at = attempt.renew_until.replace(microsecond=0)
         timers.set_timer(made.id, at, action=action)
         return made, at
 
-    def movable(self, provider: Provider, id: str) -> bool:  # noqa: A002
-        """Say whether the timer can be moved as far as anybody likes."""
+    def is_movable(self, provider: Provider, id: str) -> bool:  # noqa: A002
+        """Say whether the timer can be moved to any time."""
         return cast("SetsTimer", provider).timer_limit(id) is None
 
-    def is_at(self, provider: Provider, id: str, found: datetime | None, at: datetime) -> bool:  # noqa: A002
-        """Say whether a timer fires when it is to: to the second, or, where it was fixed at launch, nearly so."""
-        return found is not None and abs(found - at) <= (timedelta(0) if self.movable(provider, id) else NEAR)
+    def is_at(self, provider: Provider, id: str, fires_at: datetime | None, at: datetime) -> bool:  # noqa: A002
+        """Say whether a timer fires at `at`: to the second, or within `NEAR` if it was fixed at launch."""
+        return fires_at is not None and abs(fires_at - at) <= (timedelta(0) if self.is_movable(provider, id) else NEAR)
 
     def test_a_timer_is_where_it_was_set_last(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Later, earlier again, and twice to the same time."""
         timers = cast("SetsTimer", provider)
-        made, at = self.guarded(provider, make_attempt)
+        made, at = self.launch_with_timer(provider, make_attempt)
         assert self.is_at(provider, made.id, timers.timer(made.id), at)
-        for moved in (at + LATER, at, at) if self.movable(provider, made.id) else (at, at):
+        for moved in (at + LATER, at, at) if self.is_movable(provider, made.id) else (at, at):
             timers.set_timer(made.id, moved)
             assert self.is_at(provider, made.id, timers.timer(made.id), moved)
             assert dict(timers.timers()) == {made.id: timers.timer(made.id)}
@@ -61,7 +61,7 @@ class SetsTimerContract(ContractBase):
     ) -> None:
         """It is refused to be moved, with the date; and it stays. One that says nothing can be moved at any time."""
         timers = cast("SetsTimer", provider)
-        made, at = self.guarded(provider, make_attempt)
+        made, at = self.launch_with_timer(provider, make_attempt)
         limit = timers.timer_limit(made.id)
         if limit is None:
             timers.set_timer(made.id, at + LATER)
@@ -79,33 +79,33 @@ class SetsTimerContract(ContractBase):
     ) -> None:
         """Nothing fires for a machine that has none; one that bears it for life keeps it."""
         timers = cast("SetsTimer", provider)
-        made, at = self.guarded(provider, make_attempt)
+        made, at = self.launch_with_timer(provider, make_attempt)
         for _ in range(2):
             timers.drop_timer(made.id)
             found = timers.timer(made.id)
-            assert found is None if self.movable(provider, made.id) else self.is_at(provider, made.id, found, at)
+            assert found is None if self.is_movable(provider, made.id) else self.is_at(provider, made.id, found, at)
 
     def test_dropping_the_timer_of_a_machine_that_is_gone_is_fine(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """An end is proved first, and then its timer goes."""
         timers = cast("SetsTimer", provider)
-        made, at = self.guarded(provider, make_attempt)
+        made, at = self.launch_with_timer(provider, make_attempt)
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
+        self.wait_until_gone(provider, made.id)
         assert dict(timers.timers()) in ({made.id: at}, {})  # a part of the machine goes with it
         timers.drop_timer(made.id)
-        if self.movable_at_all(provider, make_attempt):
+        if self.has_movable_timers(provider, make_attempt):
             assert made.id not in timers.timers()
 
-    def movable_at_all(self, provider: Provider, make_attempt: MakeAttempt) -> bool:
-        """Say whether this account's timers can be moved, by those of another machine."""
-        return self.movable(provider, self.guarded(provider, make_attempt, key="another")[0].id)
+    def has_movable_timers(self, provider: Provider, make_attempt: MakeAttempt) -> bool:
+        """Say whether timers of this account can be moved, tried with another machine."""
+        return self.is_movable(provider, self.launch_with_timer(provider, make_attempt, key="another")[0].id)
 
     def test_each_machine_has_its_own_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Dropping one leaves the other's."""
         timers = cast("SetsTimer", provider)
-        (one, at), (other, _) = (self.guarded(provider, make_attempt, key=key) for key in ("one", "other"))
+        (one, at), (other, _) = (self.launch_with_timer(provider, make_attempt, key=key) for key in ("one", "other"))
         assert set(timers.timers()) == {one.id, other.id}
         timers.drop_timer(other.id)
         assert self.is_at(provider, one.id, timers.timer(one.id), at)
@@ -119,34 +119,34 @@ class SetsTimerContract(ContractBase):
             items = provider.available(Requirements(market=market)).items
             if not items:
                 continue
-            made, at = self.guarded(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
-            self.pass_by(provider, at)
-            self.wait_until(partial(self.rests, provider, made.id))
+            made, at = self.launch_with_timer(provider, make_attempt, market=market, key=f"fires-{market}", **SOON)
+            self.let_time_pass(provider, at)
+            self.wait_until(partial(self.is_stopped_or_gone, provider, made.id))
             stays = not self.is_gone(provider, made.id)
             assert stays is items[0].stoppable
             assert not stays or not provider.get(made.id).billed
 
-    def rests(self, provider: Provider, id: str) -> bool:  # noqa: A002
+    def is_stopped_or_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether a machine is stopped or gone."""
         return self.is_gone(provider, id) or provider.get(id).state in PAUSED
 
     def test_what_a_timer_does_can_be_said(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that could be stopped is ended, where its policy keeps nothing of it and the cloud's timer can.
 
-        Azure's can deallocate alone: its machine is not billed then, and a pass ends it. One that was fixed at launch
-        stays as it is.
+        Azure's can only deallocate: its machine is not billed then, and a run of the reaper ends it. A timer that was
+        fixed at launch stays as it is.
         """
-        made, at = self.guarded(provider, make_attempt, action=TimerAction.TERMINATE, **SOON)
-        if not self.movable(provider, made.id):
+        made, at = self.launch_with_timer(provider, make_attempt, action=TimerAction.TERMINATE, **SOON)
+        if not self.is_movable(provider, made.id):
             timers = cast("SetsTimer", provider)
             assert timers.timer(made.id) == timers.timer_limit(made.id)
             return
-        self.pass_by(provider, at)
+        self.let_time_pass(provider, at)
         self.wait_until(lambda: self.is_gone(provider, made.id) or provider.get(made.id).state is State.DEALLOCATED)
 
     def test_a_timer_for_what_is_unknown_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A timer on nothing guards nothing."""
-        made, at = self.guarded(provider, make_attempt)
+        made, at = self.launch_with_timer(provider, make_attempt)
         unknown = made.id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
             cast("SetsTimer", provider).set_timer(unknown, at)

@@ -25,8 +25,8 @@ from cloudgpu.testing.helpers import as_nodes
 NODES = 3
 
 
-class OfCluster(ContractBase):
-    """What the suites about nodes of a cluster have in common."""
+class ClusterBase(ContractBase):
+    """What the suites about the nodes of a cluster have in common."""
 
     def nodes(self, provider: Provider, attempt: Attempt, count: int = NODES) -> list[Attempt]:
         """Return the attempts of a cluster, with what its provider looks up for one."""
@@ -36,14 +36,14 @@ class OfCluster(ContractBase):
         call = provider.resolve(nodes[0].request, attempt.offer.available).call
         return [replace(one, call=call) for one in nodes]
 
-    def cleared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
-        """Ask for the removal of what these nodes share; say whether nothing of it is there."""
-        found = node_of_tags(attempts[0].tags)
-        assert found is not None
-        return cast("ClearsShared", provider).clear_shared(found.id, attempts[0].offer.available.region)
+    def clear_shared(self, provider: Provider, attempts: Sequence[Attempt]) -> bool:
+        """Request the removal of what these nodes share; return True if nothing of it existed."""
+        node = node_of_tags(attempts[0].tags)
+        assert node is not None
+        return cast("ClearsShared", provider).clear_shared(node.id, attempts[0].offer.available.region)
 
-    def shared(self, provider: Provider, attempts: Sequence[Attempt]) -> list[str]:
-        """Return the ids of what is there under the first node's id beside disks; none where nobody tells of such."""
+    def shared_ids(self, provider: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        """Return the ids of the orphans tagged with the first node's id; none if the provider does not list orphans."""
         if not isinstance(provider, HasOrphans):
             return []
         found = provider.orphans(attempts[0].offer.available.region)
@@ -51,34 +51,36 @@ class OfCluster(ContractBase):
         return [one.id for one in found.items if one.tags.get(TAG_ID) == attempts[0].machine]
 
 
-class LaunchesTogetherContract(OfCluster):
+class LaunchesTogetherContract(ClusterBase):
     """One call makes all nodes of a cluster or none; each of them is a machine of its own afterwards."""
 
     def leave_room(self, provider: Provider, item: Available, count: int) -> None:
-        """Let the zone of this offer have capacity for so many more machines; every suite has to."""
+        """Limit the zone of this offer to `count` more machines; every test class has to override this."""
         raise NotImplementedError
 
-    def together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
-        """Launch with a deadline that is far enough."""
+    def launch_together(self, provider: Provider, attempts: Sequence[Attempt]) -> Sequence[Instance]:
+        """Launch with a deadline that is not reached."""
         deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
         return cast("LaunchesTogether", provider).launch_together(attempts, deadline=deadline)
 
-    def all_running(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
+    def launch_together_and_wait(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
         """Launch, and return the machines once they run."""
-        return [self.settle(provider, one.id, State.RUNNING) for one in self.together(provider, attempts)]
+        return [
+            self.wait_for_state(provider, one.id, State.RUNNING) for one in self.launch_together(provider, attempts)
+        ]
 
     def test_all_nodes_come_in_order_and_each_bears_its_own_tags(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """In the answer, in a look at each and in the listing, whatever tags one call can give."""
         attempts = self.nodes(provider, make_attempt())
-        launched = self.together(provider, attempts)
+        launched = self.launch_together(provider, attempts)
         assert len({one.id for one in launched}) == NODES
         ids = [one.id for one in launched]
-        self.wait_until(lambda: {one.id for one in self.listed(provider)} == set(ids))
-        listed = {one.id: one for one in self.listed(provider)}
+        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == set(ids))
+        listed = {one.id: one for one in self.list_living(provider)}
         for attempt, made in zip(attempts, launched, strict=True):
-            seen = self.settle(provider, made.id, State.RUNNING)
+            seen = self.wait_for_state(provider, made.id, State.RUNNING)
             for instance in (made, seen, listed[made.id]):
                 assert dict(instance.tags) == dict(attempt.tags)
                 assert (instance.region, instance.zone) == (
@@ -91,16 +93,16 @@ class LaunchesTogetherContract(OfCluster):
     ) -> None:
         """A lost reply never makes twice as many, also from another process (another provider value)."""
         attempts = self.nodes(provider, make_attempt())
-        first = [one.id for one in self.together(provider, attempts)]
-        assert [one.id for one in self.together(provider, attempts)] == first
-        self.wait_until(lambda: {one.id for one in self.listed(provider)} == set(first))
-        assert self.together_elsewhere(provider, factory(settings), attempts) == first
-        assert [one.id for one in self.all_running(provider, attempts)] == first
-        assert len(self.listed(provider)) == NODES
+        first = [one.id for one in self.launch_together(provider, attempts)]
+        assert [one.id for one in self.launch_together(provider, attempts)] == first
+        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == set(first))
+        assert self.launch_together_elsewhere(provider, factory(settings), attempts) == first
+        assert [one.id for one in self.launch_together_and_wait(provider, attempts)] == first
+        assert len(self.list_living(provider)) == NODES
 
-    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:  # noqa: ARG002
+    def launch_together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:  # noqa: ARG002
         """Return the ids that a replay through another provider value of the same account gives."""
-        return [one.id for one in self.together(other, attempts)]
+        return [one.id for one in self.launch_together(other, attempts)]
 
     def test_none_is_made_where_there_is_room_for_all_but_one(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -110,29 +112,30 @@ class LaunchesTogetherContract(OfCluster):
         item = attempts[0].offer.available
         self.leave_room(provider, item, NODES - 1)
         with pytest.raises(NoCapacity):
-            self.together(provider, attempts)
-        assert self.listed(provider) == []
+            self.launch_together(provider, attempts)
+        assert self.list_living(provider) == []
         if isinstance(provider, ClearsShared):
-            self.wait_until(lambda: self.cleared(provider, attempts))
-        assert self.shared(provider, attempts) == []
+            self.wait_until(lambda: self.clear_shared(provider, attempts))
+        assert self.shared_ids(provider, attempts) == []
         self.leave_room(provider, item, NODES)
         again = self.nodes(provider, make_attempt(number=2))
-        assert len(self.all_running(provider, again)) == NODES
+        assert len(self.launch_together_and_wait(provider, again)) == NODES
 
     def test_another_count_under_the_same_token_is_refused(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A token stands for one call: fewer or more machines are another, and no machine more is made."""
         attempts = self.nodes(provider, make_attempt())
-        made = {one.id for one in self.together(provider, attempts)}
+        made = {one.id for one in self.launch_together(provider, attempts)}
         for other in (attempts[:-1], self.nodes(provider, make_attempt(), NODES + 1)):
             with pytest.raises((InvalidRequest, LaunchUncertain)):
-                self.together(provider, other)
-        self.wait_until(lambda: {one.id for one in self.listed(provider)} == made)
+                self.launch_together(provider, other)
+        self.wait_until(lambda: {one.id for one in self.list_living(provider)} == made)
 
     def test_each_disk_is_its_own_nodes(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What a node has is told under that node's id, and under nobody else's."""
         attempts = self.nodes(provider, make_attempt())
         machines = {
-            one.id: attempt.machine for one, attempt in zip(self.together(provider, attempts), attempts, strict=True)
+            one.id: attempt.machine
+            for one, attempt in zip(self.launch_together(provider, attempts), attempts, strict=True)
         }
         if isinstance(provider, HasResources):
             found = provider.resources().items
@@ -144,54 +147,54 @@ class LaunchesTogetherContract(OfCluster):
         item = replace(attempts[0].offer.available, instance_type="impossible.9000")
         offer = replace(attempts[0].offer, available=item)
         with pytest.raises(CloudgpuError):
-            self.together(provider, [replace(one, offer=offer) for one in attempts])
-        assert self.listed(provider) == []
+            self.launch_together(provider, [replace(one, offer=offer) for one in attempts])
+        assert self.list_living(provider) == []
 
 
-class ClearsSharedContract(OfCluster):
+class ClearsSharedContract(ClusterBase):
     """What the nodes of a cluster share is there as long as one of them is, and can be taken away after the last."""
 
-    def all_made(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
+    def launch_nodes(self, provider: Provider, attempts: Sequence[Attempt]) -> list[Instance]:
         """Launch these nodes as `up` does, and return them once they run."""
         if isinstance(provider, LaunchesTogether):
             deadline = attempts[0].made_at + timedelta(seconds=DEADLINE_S)
             launched = list(provider.launch_together(attempts, deadline=deadline))
         else:
             launched = [self.launch(provider, one) for one in attempts]
-        return [self.settle(provider, one.id, State.RUNNING) for one in launched]
+        return [self.wait_for_state(provider, one.id, State.RUNNING) for one in launched]
 
     def test_nodes_end_one_by_one_and_what_they_share_after_the_last(
         self, provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The others run on, with what they use, until each has ended; then nothing of the launch is left."""
         attempts = self.nodes(provider, make_attempt())
-        machines = self.all_made(provider, attempts)
-        shared = self.shared(provider, attempts)
+        machines = self.launch_nodes(provider, attempts)
+        shared = self.shared_ids(provider, attempts)
         while machines:
             provider.terminate(machines.pop().id)
-            assert not shared or not self.cleared(provider, attempts)
+            assert not shared or not self.clear_shared(provider, attempts)
             assert all(provider.get(one.id).state is State.RUNNING for one in machines)
-            assert not machines or self.shared(provider, attempts) == shared
-        self.wait_until(lambda: self.listed(provider) == [])
-        self.wait_until(lambda: self.cleared(provider, attempts))
-        assert self.shared(provider, attempts) == []
-        assert self.cleared(provider, attempts), "asked again, it is not an error"
+            assert not machines or self.shared_ids(provider, attempts) == shared
+        self.wait_until(lambda: self.list_living(provider) == [])
+        self.wait_until(lambda: self.clear_shared(provider, attempts))
+        assert self.shared_ids(provider, attempts) == []
+        assert self.clear_shared(provider, attempts), "asked again, it is not an error"
 
     def test_what_one_cluster_shares_is_not_another_ones(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """To clear one that has ended takes nothing from one that runs."""
         first = self.nodes(provider, make_attempt(), 2)
         second = self.nodes(provider, make_attempt(key="another"), 2)
-        running, ended = self.all_made(provider, first), self.all_made(provider, second)
-        shared = self.shared(provider, first)
+        running, ended = self.launch_nodes(provider, first), self.launch_nodes(provider, second)
+        shared = self.shared_ids(provider, first)
         for one in ended:
             provider.terminate(one.id)
-        self.wait_until(lambda: len(self.listed(provider)) == len(running))
-        self.wait_until(lambda: self.cleared(provider, second))
-        assert (self.shared(provider, first), self.shared(provider, second)) == (shared, [])
+        self.wait_until(lambda: len(self.list_living(provider)) == len(running))
+        self.wait_until(lambda: self.clear_shared(provider, second))
+        assert (self.shared_ids(provider, first), self.shared_ids(provider, second)) == (shared, [])
 
     def test_a_cluster_that_never_was_has_nothing_to_clear(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Neither is anything found, nor is that an error."""
-        assert self.cleared(provider, self.nodes(provider, make_attempt()))
+        assert self.clear_shared(provider, self.nodes(provider, make_attempt()))
 
 
 PAUSED = (State.STOPPED, State.DEALLOCATED)
@@ -200,44 +203,44 @@ PAUSED = (State.STOPPED, State.DEALLOCATED)
 class BulkStopContract(ContractBase):
     """What can be stopped is stopped, whatever else was named in the same call."""
 
-    def some(self, provider: Provider, make_attempt: MakeAttempt, count: int = 2) -> list[str]:
+    def launch_several(self, provider: Provider, make_attempt: MakeAttempt, count: int = 2) -> list[str]:
         """Return the ids of so many running machines."""
-        return [self.running(provider, make_attempt(key=f"number-{number}")).id for number in range(count)]
+        return [self.launch_and_wait(provider, make_attempt(key=f"number-{number}")).id for number in range(count)]
 
-    def paused(self, provider: Provider, ids: list[str]) -> bool:
+    def are_paused(self, provider: Provider, ids: list[str]) -> bool:
         """Say whether each of these is stopped and not billed."""
         seen = cast("BulkStop", provider).get_many(ids)
         return all(isinstance(seen[one], Instance) and seen[one].state in PAUSED for one in ids)  # type: ignore[union-attr]
 
     def test_many_are_stopped_and_no_other(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Those that were named, in the way that ends billing."""
-        first, second, third = self.some(provider, make_attempt, 3)
+        first, second, third = self.launch_several(provider, make_attempt, 3)
         assert cast("BulkStop", provider).stop_many([first, second]) == {}
-        self.wait_until(lambda: self.paused(provider, [first, second]))
+        self.wait_until(lambda: self.are_paused(provider, [first, second]))
         assert not provider.get(first).billed
         assert provider.get(third).state is State.RUNNING
 
     def test_one_that_is_unknown_keeps_no_other_running(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is named with its error, alone."""
-        made = self.some(provider, make_attempt)
+        made = self.launch_several(provider, make_attempt)
         unknown = made[1][:-4] + "0000"
         refused = cast("BulkStop", provider).stop_many([made[0], unknown, made[1]])
         assert {one: type(fault) for one, fault in refused.items()} == {unknown: InstanceNotFound}
-        self.wait_until(lambda: self.paused(provider, made))
+        self.wait_until(lambda: self.are_paused(provider, made))
 
     def test_what_is_stopped_already_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A stop that was asked and not proved is asked again."""
-        first, second = self.some(provider, make_attempt)
+        first, second = self.launch_several(provider, make_attempt)
         cast("Pausable", provider).stop(first)
-        self.settle(provider, first, *PAUSED)
+        self.wait_for_state(provider, first, *PAUSED)
         since = provider.get(first).since
         assert cast("BulkStop", provider).stop_many([first, second, second]) == {}
-        self.wait_until(lambda: self.paused(provider, [first, second]))
+        self.wait_until(lambda: self.are_paused(provider, [first, second]))
         assert provider.get(first).since == since
 
     def test_what_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An id comes from a file that may be damaged; it never becomes a pattern, and fails alone."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         wrong = ["*", "", "--all", "../" + made.id, made.id + "\n"]
         refused = cast("BulkStop", provider).stop_many(wrong)
         assert set(refused) == set(wrong)
@@ -248,7 +251,7 @@ class BulkStopContract(ContractBase):
 
     def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The same facts, and for what is not there the same error."""
-        made = self.some(provider, make_attempt)
+        made = self.launch_several(provider, make_attempt)
         unknown = made[0][:-4] + "0000"
         seen = cast("BulkStop", provider).get_many([*made, unknown])
         assert set(seen) == {*made, unknown}
@@ -260,9 +263,9 @@ class BulkStopContract(ContractBase):
 
     def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """As `get` says it: terminated, or not found."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         provider.terminate(made.id)
-        self.settle_gone(provider, made.id)
+        self.wait_until_gone(provider, made.id)
         found = cast("BulkStop", provider).get_many([made.id])[made.id]
         assert isinstance(found, InstanceNotFound) or (isinstance(found, Instance) and not found.billed)
         refused = cast("BulkStop", provider).stop_many([made.id])
@@ -270,7 +273,7 @@ class BulkStopContract(ContractBase):
 
     def test_none_is_not_all(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """An empty call may mean every machine to a cloud."""
-        made = self.running(provider, make_attempt())
+        made = self.launch_and_wait(provider, make_attempt())
         assert cast("BulkStop", provider).stop_many([]) == {}
         assert cast("BulkStop", provider).get_many([]) == {}
         assert provider.get(made.id).state is State.RUNNING

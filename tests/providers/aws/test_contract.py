@@ -91,6 +91,6 @@ class TestAws(
     def sell_out(self, provider, item):
         self.aws.faults.add("RunInstances", error="InsufficientInstanceCapacity", times=99)
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment: what its schedules call, it does."""
         self.aws.advance(max(0.0, (at - self.aws.model.now()).total_seconds()) + 180)

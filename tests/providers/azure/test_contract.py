@@ -81,6 +81,6 @@ class TestAzure(
     def sell_out(self, provider, item):
         self.azure.stockout()
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment: what its timers do, they do."""
         self.azure.advance(max(0.0, (at - self.azure.clock.now()).total_seconds()) + 180)

@@ -75,11 +75,11 @@ class TestGcp(
         options = {"regions": ["us-central1"]}
         return ProviderSettings("contract", options, tmp_path / "gcp", gcp.clock.now, gcp.advance)
 
-    def works(self, provider, id, at):  # noqa: A002
+    def report_use(self, provider, id, at):  # noqa: A002
         """Let the machine write when it was in use, as the lease script does."""
         self.gcp.say(id, "cloudgpu/last-active", str(int(at.timestamp())))
 
-    def boots(self, provider, id):  # noqa: A002
+    def report_host_keys(self, provider, id):  # noqa: A002
         """Let the guest agent write the host keys that it has made."""
         kind, key = new_host_key()[0].split()[:2]
         self.gcp.say(id, f"hostkeys/{kind}", key)
@@ -90,6 +90,6 @@ class TestGcp(
     def sell_out(self, provider, item):
         self.gcp.stockout()
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment: what its timers stop, stops."""
         self.gcp.advance(max(0.0, (at - self.gcp.clock.now()).total_seconds()) + 180)

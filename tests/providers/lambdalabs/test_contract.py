@@ -43,6 +43,6 @@ class TestLambda(
     def sell_out(self, provider, item):
         self.server.sell_out()
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment."""
         self.server.advance(max(0.0, (at - self.server.clock.now()).total_seconds()) + 1)

@@ -45,7 +45,7 @@ class TestRunpod(
         self.runpod = runpod
         return ProviderSettings("contract", {}, tmp_path / "runpod", runpod.clock.now, runpod.advance)
 
-    def boots(self, provider, id):  # noqa: A002
+    def report_host_keys(self, provider, id):  # noqa: A002
         """Let the start script say the host key that it has made."""
         kind, key = new_host_key()[0].split()[:2]
         self.runpod.say(id, f"cloudgpu-host-key: {kind} {key}")
@@ -56,6 +56,6 @@ class TestRunpod(
     def sell_out(self, provider, item):
         self.runpod.no_capacity()
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment."""
         self.runpod.advance(max(0.0, (at - self.runpod.clock.now()).total_seconds()) + 1)

@@ -70,7 +70,7 @@ class TestVast(
 
         return make
 
-    def boots(self, provider, id):  # noqa: A002
+    def report_host_keys(self, provider, id):  # noqa: A002
         """Let the container's start script say its host key in the log."""
         self.vast.say(id, f"{HOST_KEY_LINE}{' '.join(new_host_key()[0].split()[:2])}")
 
@@ -84,6 +84,6 @@ class TestVast(
     def sell_out(self, provider, item):
         self.vast.faults.add("rent", error="no_such_ask", status=404)
 
-    def pass_by(self, provider, at):
+    def let_time_pass(self, provider, at):
         """Let the model's clock run past a moment."""
         self.vast.advance(max(0.0, (at - self.vast.clock.now()).total_seconds()) + 1)

@@ -16,7 +16,7 @@ from cloudgpu.testing import (
     new_host_key,
 )
 from cloudgpu.testing.contract.abilities import ABILITY_SUITES
-from cloudgpu.testing.contract.provider import faults_of
+from cloudgpu.testing.contract.provider import violations_of
 from cloudgpu.testing.fake.full import PrepaidFakeProvider
 
 pytest_plugins = ["pytester"]
@@ -66,16 +66,16 @@ class Test{number}(ProviderContract, *ABILITY_SUITES.values()):
     def sell_out(self, provider, item):
         provider.leave_room(item.zone, 0)
 
-    def together_elsewhere(self, provider, other, attempts):
-        return [one.id for one in self.together(other, attempts)]
+    def launch_together_elsewhere(self, provider, other, attempts):
+        return [one.id for one in self.launch_together(other, attempts)]
 
-    def works(self, provider, id, at):
+    def report_use(self, provider, id, at):
         provider.report_activity(id, at)
 
     def leaves(self, provider, id, at):
         provider.let_leave(id, at)
 
-    def boots(self, provider, id):
+    def report_host_keys(self, provider, id):
         provider.say_host_key(id, "ssh-ed25519 " + "AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43)
 """
 
@@ -516,17 +516,17 @@ def test_an_ability_without_its_suite_is_found(able, bare) -> None:
     class TestThin(ProviderContract):
         __test__ = False
 
-    assert {fault.split(" must inherit ")[1].split(":")[0] for fault in faults_of(TestThin, able)} == {
+    assert {fault.split(" must inherit ")[1].split(":")[0] for fault in violations_of(TestThin, able)} == {
         suite.__name__ for suite in ABILITY_SUITES.values()
     }
-    assert faults_of(TestThin, bare) == []
+    assert violations_of(TestThin, bare) == []
 
 
 def test_a_suite_without_the_ability_is_found(bare) -> None:
     class TestBoastful(ProviderContract, PausableContract):
         __test__ = False
 
-    assert len(faults_of(TestBoastful, bare)) == 1
+    assert len(violations_of(TestBoastful, bare)) == 1
 
 
 def test_an_opt_out_is_found(bare) -> None:
@@ -537,7 +537,10 @@ def test_an_opt_out_is_found(bare) -> None:
         def test_terminating_twice_is_fine(self):
             pass
 
-    assert faults_of(TestLazy, bare) == ["TestLazy overrides test_terminating_twice_is_fine", "TestLazy is marked skip"]
+    assert violations_of(TestLazy, bare) == [
+        "TestLazy overrides test_terminating_twice_is_fine",
+        "TestLazy is marked skip",
+    ]
 
 
 @pytest.mark.soak
@@ -564,7 +567,7 @@ def test_a_fault_that_is_none_or_has_no_reason_is_found(bare) -> None:
         __test__ = False
         cannot_happen = {"lose_reply": "", "sold_out": "it never ends"}  # noqa: RUF012
 
-    assert [fault.split(",")[0] for fault in faults_of(TestSilent, bare)] == [
+    assert [fault.split(",")[0] for fault in violations_of(TestSilent, bare)] == [
         "TestSilent.cannot_happen says 'lose_reply' without a reason",
         "TestSilent.cannot_happen says 'sold_out' without a reason",
     ]

@@ -96,7 +96,7 @@ class OnManualClock(ProviderContract):
     def sell_out(self, provider: Provider, item: Available) -> None:
         provider.leave_room(item.zone, 0)
 
-    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
+    def replay_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(provider, attempt).id  # in memory, another value is another cloud
 
 
@@ -136,8 +136,8 @@ class OnTheWholeFake(
     def leave_room(self, provider: Provider, item: Available, count: int) -> None:
         provider.leave_room(item.zone, count)
 
-    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
-        return [one.id for one in self.together(provider, attempts)]  # in memory, another value is another cloud
+    def launch_together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        return [one.id for one in self.launch_together(provider, attempts)]  # in memory, another value is another cloud
 
 
 class TestFakeInMemory(OnTheWholeFake):
@@ -166,13 +166,13 @@ class TestFakeInAFile(
     def factory(self) -> Factory:
         return make_full
 
-    def works(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+    def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.report_activity(id, at)
 
     def leaves(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
         provider.let_leave(id, at)
 
-    def boots(self, provider: Provider, id: str) -> None:  # noqa: A002
+    def report_host_keys(self, provider: Provider, id: str) -> None:  # noqa: A002
         provider.say_host_key(id, new_host_key()[0])
 
     @pytest.fixture
@@ -181,11 +181,11 @@ class TestFakeInAFile(
         shared = {"state_file": str(tmp_path / "cloud.json")}
         return ProviderSettings("contract", {**self.options, **shared}, tmp_path, clock)
 
-    def replayed_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
+    def replay_elsewhere(self, provider: Provider, other: Provider, attempt: Attempt) -> str:
         return self.launch(other, attempt).id
 
-    def together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
-        return [one.id for one in self.together(other, attempts)]
+    def launch_together_elsewhere(self, provider: Provider, other: Provider, attempts: Sequence[Attempt]) -> list[str]:
+        return [one.id for one in self.launch_together(other, attempts)]
 
 
 class TestFakeWithTimersFixedAtLaunch(OnTheWholeFake, ReadsCreditContract):
