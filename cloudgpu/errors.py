@@ -104,16 +104,16 @@ class LedgerMoved(InvalidRequest):
 class BudgetRefused(CloudgpuError):
     """A budget does not allow this launch, start or extension.
 
-    `value` is the budget's name. `sums` are decimal text in USD: `limit`, `spent`, `running` (what runs already, to its
-    renew-until), `wanted`, `total`, and what would fit, where something does: `usd_per_hour`, and `renew_until` as a
-    time. Empty where a missing price refuses.
+    `value` is the budget's name. `sums` are decimal text in USD: `limit`, `spent`, `running` (machines that run
+    already, to their renew-until), `wanted` (this request), `total`; and, if a smaller request would be allowed, its
+    `usd_per_hour`, and `renew_until` as a time. Empty if the reason is a missing price.
     """
 
     exit_code = 3
     kind = "budget_refused"
 
-    def __init__(self, message: str, *, sums: Mapping[str, str] | None = None, **more: str | None) -> None:
-        super().__init__(message, **more)
+    def __init__(self, message: str, *, sums: Mapping[str, str] | None = None, **details: str | None) -> None:
+        super().__init__(message, **details)
         self.sums = dict(sums or {})
 
 
@@ -161,12 +161,12 @@ class ProviderUnavailable(CloudgpuError):
 
 
 class RateLimited(ProviderUnavailable):
-    """The provider wants a wait of `retry_after` seconds (None: it did not say)."""
+    """The provider refuses more calls for `retry_after` seconds (None: it did not say how long)."""
 
     kind = "rate_limited"
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **more: str | None) -> None:
-        super().__init__(message, **more)
+    def __init__(self, message: str, *, retry_after: float | None = None, **details: str | None) -> None:
+        super().__init__(message, **details)
         self.retry_after = retry_after
 
 
@@ -212,16 +212,16 @@ class StopUnproved(CloudgpuError):
 
 
 class EndRefused(StopUnproved):
-    """Something protects the machine, or a part of it, from its end or its stop; `next` has the command against it.
+    """A protection or lock keeps the machine, or a part of it, from its end or stop; `next` has the command against it.
 
-    `lifts` is that command alone: a protection that somebody has set, or a lock.
+    `lifts` is the command that removes the protection; empty if there is none.
     """
 
     kind = "end_refused"
     retryable = False
 
-    def __init__(self, message: str, *, lifts: str = "", **more: str | None) -> None:
-        super().__init__(message, **more)
+    def __init__(self, message: str, *, lifts: str = "", **details: str | None) -> None:
+        super().__init__(message, **details)
         self.lifts = lifts
         if lifts and self.next is None:
             self.next = f"Run: {lifts}"

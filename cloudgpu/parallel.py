@@ -23,10 +23,10 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-Asked = ParamSpec("Asked")
-_HERE = threading.local()  # `.part`: what this thread runs
-_NAME = "cloudgpu-parallel"  # of each thread
-_SOON_S = 0.001
+Params = ParamSpec("Params")
+_THIS_THREAD = threading.local()  # `.part`: what this thread runs
+_THREAD_NAME = "cloudgpu-parallel"  # of each thread
+_SHORTEST_WAIT_S = 0.001
 LONGEST_PAUSE_S = 30.0  # a longer pause counts as silence
 
 
@@ -35,23 +35,23 @@ _COUNTS: dict[str, tuple[int, int]] = {}
 
 
 def counts() -> dict[str, tuple[int, int]]:
-    """Return, by what is counted (`regions`), how many calls have ended, and how many there are, since `count_anew`."""
+    """Return, by what is counted (`regions`), how many calls have ended, and how many there are, since `reset_counts`."""
     with _COUNTING:
         return dict(_COUNTS)
 
 
-def count_anew() -> None:
+def reset_counts() -> None:
     """Reset the counts: another step begins."""
     with _COUNTING:
         _COUNTS.clear()
 
 
-def _count(what: str, *, ended: int = 0, more: int = 0) -> None:
+def _count(what: str, *, ended: int = 0, added: int = 0) -> None:
     if what:
         with _COUNTING:
             done, total = _COUNTS.get(what, (0, 0))
-            if more or done < total:  # one that ends now may be of a step before
-                _COUNTS[what] = (done + ended, total + more)
+            if added or done < total:  # one that ends now may be of a step before
+                _COUNTS[what] = (done + ended, total + added)
 
 
 class Abandoned(BaseException):
@@ -60,7 +60,7 @@ class Abandoned(BaseException):
 
 def is_abandoned() -> bool:
     """Return whether the caller of this thread has left, or the caller's caller."""
-    part: Part[Any] | None = getattr(_HERE, "part", None)
+    part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
     return part is not None and part.is_abandoned
 
 
@@ -76,16 +76,16 @@ def beat(pause: float = 0.0) -> None:
     `pause` is how many seconds it waits now before it asks again, as the server requested: that is not silence,
     up to LONGEST_PAUSE_S.
     """
-    part: Part[Any] | None = getattr(_HERE, "part", None)
+    part: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
     if part is not None:
         part.beat(min(pause, LONGEST_PAUSE_S))
 
 
-def join(seconds: float) -> None:
+def join_abandoned(seconds: float) -> None:
     """Wait at most `seconds`, in all, for abandoned threads."""
     end = time.monotonic() + seconds
     for thread in threading.enumerate():
-        if thread.name == _NAME:
+        if thread.name == _THREAD_NAME:
             with suppress(RuntimeError):  # Ctrl-C came while it was being started: there is nothing to wait for
                 thread.join(max(0.0, end - time.monotonic()))
 
@@ -96,23 +96,25 @@ class Part(Generic[Answer]):
     def __init__(self, pool: Pool, call: Callable[[], Answer]) -> None:
         self._pool = pool
         self._call = call
-        self._parent: Part[Any] | None = getattr(_HERE, "part", None)
-        self.is_left = False  # whether nobody waits for this part itself
-        self._over = threading.Event()
-        _count(pool.what, more=1)
+        self._parent: Part[Any] | None = getattr(_THIS_THREAD, "part", None)
+        self.was_abandoned = False  # whether nobody waits for this part itself
+        self._has_ended = threading.Event()
+        _count(pool.what, added=1)
         self._begun_at: float | None = None
         self._last_beat: float | None = None
         self._answer: Answer
-        self._fault: BaseException | None = None
+        self._error: BaseException | None = None
 
     @property
     def is_abandoned(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self.is_left or self._pool.is_left or (self._parent is not None and self._parent.is_abandoned)
+        return (
+            self.was_abandoned or self._pool.was_abandoned or (self._parent is not None and self._parent.is_abandoned)
+        )
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it has ended, at most `seconds`; return whether it has. Ctrl-C interrupts it."""
-        return self._over.wait(seconds)
+        return self._has_ended.wait(seconds)
 
     def listen(self, silent_s: float, at_most_s: float) -> bool:
         """Wait while it sends beats; return whether it has ended, else abandon it.
@@ -120,14 +122,14 @@ class Part(Generic[Answer]):
         It is abandoned after `silent_s` seconds without a beat, or `at_most_s` in all. What waits for a thread is not
         silent yet.
         """
-        while not self.wait(min(silent_s, max(_SOON_S, self._left_s(silent_s, at_most_s)))):
-            if self._left_s(silent_s, at_most_s) <= 0:
+        while not self.wait(min(silent_s, max(_SHORTEST_WAIT_S, self._remaining_s(silent_s, at_most_s)))):
+            if self._remaining_s(silent_s, at_most_s) <= 0:
                 self.abandon()
                 beat()  # the caller continues without it
-                return not self.is_left
+                return not self.was_abandoned
         return True
 
-    def _left_s(self, silent_s: float, at_most_s: float) -> float:
+    def _remaining_s(self, silent_s: float, at_most_s: float) -> float:
         if self._begun_at is None or self._last_beat is None:
             return silent_s
         now = time.monotonic()
@@ -143,39 +145,39 @@ class Part(Generic[Answer]):
         """Return its answer or raise its error; raise TimeoutError when there is none after so many seconds."""
         if not self.wait(seconds):
             raise TimeoutError
-        if self._fault is not None:
-            raise self._fault
+        if self._error is not None:
+            raise self._error
         return self._answer
 
     def abandon(self) -> None:
         """Stop waiting for it, also when the pool is left; another part takes its place. No effect after its end."""
-        self._pool.leave(self)
+        self._pool.abandon_part(self)
 
     def run(self) -> None:
         """Make the call, in this thread."""
-        _HERE.part = self
+        _THIS_THREAD.part = self
         self._begun_at = self._last_beat = time.monotonic()
         try:
             stop_if_abandoned()
             self._answer = self._call()
         except BaseException as error:  # noqa: BLE001  (whoever asks for the answer gets it)
-            self._fault = error
+            self._error = error
         finally:
             self._end()
 
     def _end(self) -> None:
         _count(self._pool.what, ended=1)
-        self._over.set()
+        self._has_ended.set()
 
     def drop(self) -> None:
         """End it before it has started."""
-        self.is_left, self._fault = True, Abandoned()
+        self.was_abandoned, self._error = True, Abandoned()
         self._end()
 
-    def give_up(self) -> bool:
+    def mark_abandoned(self) -> bool:
         """Mark it as abandoned while it runs; return False where it has ended before."""
-        self.is_left = not self._over.is_set()
-        return self.is_left
+        self.was_abandoned = not self._has_ended.is_set()
+        return self.was_abandoned
 
 
 class Pool:
@@ -192,7 +194,7 @@ class Pool:
         self._waiting: deque[Part[Any]] = deque()
         self._parts: list[Part[Any]] = []
         self._running = 0
-        self.is_left = False
+        self.was_abandoned = False
 
     def __enter__(self) -> Self:
         """Begin; no thread is made yet."""
@@ -203,19 +205,19 @@ class Pool:
     ) -> None:
         """Wait for what has begun, or abandon it."""
         if error is not None and not isinstance(error, Exception):
-            self.is_left = True  # takes no lock, for whatever Ctrl-C has interrupted may hold it
+            self.was_abandoned = True  # takes no lock, for whatever Ctrl-C has interrupted may hold it
             return
         try:
             if error is not None:
-                self._drop()
+                self._drop_waiting()
             self._wait_for_parts()
         except BaseException:
-            self.is_left = True
+            self.was_abandoned = True
             raise
 
-    def submit(self, call: Callable[Asked, Answer], *args: Asked.args, **more: Asked.kwargs) -> Part[Answer]:
+    def submit(self, call: Callable[Params, Answer], *args: Params.args, **kwargs: Params.kwargs) -> Part[Answer]:
         """Call this as soon as a thread is free."""
-        part = Part(self, lambda: call(*args, **more))
+        part = Part(self, lambda: call(*args, **kwargs))
         with self._lock:
             self._parts.append(part)
             self._waiting.append(part)
@@ -227,13 +229,13 @@ class Pool:
         parts = [self.submit(call, item) for item in items]
         return (part.result() for part in parts)
 
-    def leave(self, part: Part[Any]) -> None:
+    def abandon_part(self, part: Part[Any]) -> None:
         """Abandon one part: drop it if it has not begun, else let another one take its place."""
         with self._lock:
             if part in self._waiting:
                 self._waiting.remove(part)
                 part.drop()
-            elif part.give_up():
+            elif part.mark_abandoned():
                 self._running -= 1
         self._start_threads()
 
@@ -243,7 +245,7 @@ class Pool:
             missing_threads = max(0, min(self._at_once - self._running, len(self._waiting)))
             self._running += missing_threads
         for _ in range(missing_threads):
-            threading.Thread(target=self._work, name=_NAME, daemon=True).start()
+            threading.Thread(target=self._work, name=_THREAD_NAME, daemon=True).start()
 
     def _work(self) -> None:
         part = self._next()
@@ -253,14 +255,14 @@ class Pool:
 
     def _next(self, done: Part[Any] | None = None) -> Part[Any] | None:
         with self._lock:
-            if done is not None and done.is_left:
+            if done is not None and done.was_abandoned:
                 return None  # its place is another thread's
-            if self._waiting and not self.is_left:
+            if self._waiting and not self.was_abandoned:
                 return self._waiting.popleft()
             self._running -= 1
             return None
 
-    def _drop(self) -> None:
+    def _drop_waiting(self) -> None:
         with self._lock:
             while self._waiting:
                 self._waiting.popleft().drop()

@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_SENTENCES = 3
-_now: dict[object, str] = {}
-_done: list[bool] = []
-_settled: list[str] = []
+_abort_messages: dict[object, str] = {}
+_anything_finished: list[bool] = []
+_final_message: list[str] = []
 
 
 @contextmanager
-def on_abort(left: str) -> Iterator[None]:
-    """Show `left` if this block is interrupted: a whole sentence on what may be left, and what to do.
+def on_abort(message: str) -> Iterator[None]:
+    """Show `message` if this block is interrupted: a whole sentence on what may be left, and what to do.
 
     If the block ends in another way, its own answer or error is shown.
     """
     mark = object()
-    _now[mark] = left
+    _abort_messages[mark] = message
     try:
         yield
     except Exception:
-        _ended(mark)
+        _leave_block(mark)
         raise
-    _ended(mark)
+    _leave_block(mark)
 
 
 def unproved(what: str, name: str) -> str:
@@ -37,17 +37,17 @@ def unfinished_end(name: str) -> str:
     return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
 
 
-def settled(message: str) -> None:
-    """Have `left` return this sentence, since the interrupted action was cleaned up."""
-    _now.clear()
-    _settled[:] = [message]
+def set_final_message(message: str) -> None:
+    """Make `abort_message` return this sentence, since the interrupted action was cleaned up."""
+    _abort_messages.clear()
+    _final_message[:] = [message]
 
 
-def left() -> str:
+def abort_message() -> str:
     """Return the sentence for a command that was interrupted now."""
-    if _settled:
-        return _settled[0]
-    sentences = list(dict.fromkeys(_now.copy().values()))
+    if _final_message:
+        return _final_message[0]
+    sentences = list(dict.fromkeys(_abort_messages.copy().values()))
     if sentences:
         more = (
             f" {len(sentences) - MAX_SENTENCES} more machines are in the same state."
@@ -55,11 +55,11 @@ def left() -> str:
             else ""
         )
         return f"Interrupted. {' '.join(sentences[:MAX_SENTENCES])}{more}"
-    if _done:
+    if _anything_finished:
         return "Interrupted. What was done before this is finished and recorded; cloudgpu ls shows it."
     return "Interrupted; no machine was changed."
 
 
-def _ended(mark: object) -> None:
-    _now.pop(mark, None)
-    _done[:] = [True]
+def _leave_block(mark: object) -> None:
+    _abort_messages.pop(mark, None)
+    _anything_finished[:] = [True]

@@ -16,7 +16,7 @@ class Waits:
 
     def __call__(self, seconds):
         self.all.append(seconds)
-        if parallel._HERE.part._left_s(SILENT_S, 1e6) <= seconds:
+        if parallel._THIS_THREAD.part._remaining_s(SILENT_S, 1e6) <= seconds:
             self.given_up.append(seconds)
 
 

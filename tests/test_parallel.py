@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.parallel import Abandoned, Pool, beat, is_abandoned, join, stop_if_abandoned
+from cloudgpu.parallel import Abandoned, Pool, beat, is_abandoned, join_abandoned, stop_if_abandoned
 
 PATIENCE_S = 20  # a bound against hanging
 HANGS = """
@@ -239,5 +239,5 @@ def test_a_thread_whose_start_was_interrupted_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt), Pool(1) as pool:
         pool.submit(release.wait, PATIENCE_S)
-    join(0.1)
+    join_abandoned(0.1)
     release.set()

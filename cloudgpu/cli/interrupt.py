@@ -55,7 +55,9 @@ def report_leftovers() -> None:
     from cloudgpu.cli.terminal import filled, is_terminal, prose_columns
 
     with suppress(OSError):  # a terminal that is gone
-        text = filled(underway.left(), prose_columns()) if is_terminal(sys.stderr) else underway.left()
+        text = (
+            filled(underway.abort_message(), prose_columns()) if is_terminal(sys.stderr) else underway.abort_message()
+        )
         sys.stderr.write(f"\n{text}\n")
 
 
@@ -69,7 +71,7 @@ def drop_output_and_threads() -> None:
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _close_connections()
-    parallel.join(THREADS_GRACE_S)
+    parallel.join_abandoned(THREADS_GRACE_S)
     gc.freeze()
 
 

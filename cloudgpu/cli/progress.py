@@ -104,9 +104,9 @@ class Spinner:
         """Begin this step, and count its seconds; an empty text continues the previous step after an answer."""
         self.step, self._detail = step or self.step, ""
         if "cloudgpu.parallel" in sys.modules:
-            from cloudgpu.parallel import count_anew
+            from cloudgpu.parallel import reset_counts
 
-            count_anew()
+            reset_counts()
         self._begun = self._wrote = self._now()
         self._at_start = True
 

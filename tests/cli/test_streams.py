@@ -50,7 +50,7 @@ def test_a_full_disk_is_told_on_stderr(program, words):
 
 def test_what_an_interruption_leaves_is_told_in_whole_words(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(underway, "_now", {})
+    monkeypatch.setattr(underway, "_abort_messages", {})
     own, side = pty.openpty()
     with os.fdopen(side, "w") as terminal, os.fdopen(own, "rb", 0) as reader:
         monkeypatch.setattr("sys.stderr", terminal)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.parts import DesktopLine
     from cloudgpu.views.documents.setup.doctor import DemoDocument, DemoRemains
 
-MAX_LIFE = timedelta(minutes=15)  # of its machine, even if the demo is killed
-CELL = """\
+MAX_LIFETIME = timedelta(minutes=15)  # of its machine, even if the demo is killed
+NOTEBOOK_CELL = """\
 import math, platform
 pi = 4e-5 * sum(math.sqrt(1 - (i / 1e5) ** 2) for i in range(100_000))
 print(f"pi is about {pi:.4f}, by Python {platform.python_version()}")
@@ -50,16 +50,16 @@ def command(*, output: Output = Format.TEXT) -> None:
     narrator = _Narrator(output)
     session = open_session(environ, tell=narrator.detail)
     for number in _END_SIGNALS:
-        signal.signal(number, _interrupted)
+        signal.signal(number, _on_end_signal)
     try:
         result = _run_demo(session, narrator)
     finally:
-        _clean(session, root)
-    narrator.say(_AWS)
+        _clean_up(session, root)
+    narrator.say(_AWS_COMMANDS)
     emit(output, result, "")
 
 
-_AWS = """
+_AWS_COMMANDS = """
 The same on AWS, on your own account:
   pip install '.[aws]'
   cloudgpu up --provider aws --gpu v100 --spot --dry-run
@@ -71,9 +71,9 @@ The same on AWS, on your own account:
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def _interrupted(_number: int, _frame: Any) -> None:
+def _on_end_signal(_number: int, _frame: Any) -> None:
     _ignore_end_signals()
-    raise KeyboardInterrupt  # a signal that ends the demo also ends its machine
+    raise KeyboardInterrupt  # so that a signal that ends the demo also ends its machine
 
 
 def _ignore_end_signals() -> None:
@@ -102,8 +102,8 @@ class _Narrator:
         self.say(f"\n{self._step}. {sentence}")
 
     def detail(self, sentence: str) -> None:
-        at = f"   {time.monotonic() - self._began:5.1f}s  "
-        self.say(wrapped(sentence, at, " " * len(at)))
+        prefix = f"   {time.monotonic() - self._began:5.1f}s  "
+        self.say(wrapped(sentence, prefix, " " * len(prefix)))
 
     def block(self, text: str) -> None:
         self.say("\n".join(f"          {line}" for line in text.splitlines()))
@@ -147,7 +147,8 @@ def _launch(session: Session, narrator: _Narrator) -> Machine:
 
     narrator.step("Plan a launch. Nothing happens before you have seen this.")
     prepared = prepare(
-        session, UpRequest(Requirements(), provider="local", project="demo", lease=MAX_LIFE, renew_until=MAX_LIFE)
+        session,
+        UpRequest(Requirements(), provider="local", project="demo", lease=MAX_LIFETIME, renew_until=MAX_LIFETIME),
     )
     narrator.say(brief_plan_text(plan_document(session, prepared)["plan"], session.clock()))
     narrator.step("Launch it: recorded first, tagged, its host key known before SSH connects.")
@@ -166,22 +167,22 @@ def _run_notebook(session: Session, machine: Machine, narrator: _Narrator) -> tu
     narrator.step("Open Jupyter through the tunnel and run one notebook cell.")
     with JupyterTunnel(session, machine) as tunnel:
         narrator.detail(f"http://127.0.0.1:{tunnel.port}/lab (with a token that stays in 0600 files)")
-        narrator.block(CELL)
-        result = run_cell(tunnel.port, tunnel.notebook.token, CELL)
+        narrator.block(NOTEBOOK_CELL)
+        result = run_cell(tunnel.port, tunnel.notebook.token, NOTEBOOK_CELL)
         narrator.detail("its output:")
         narrator.block(result.text)
         if not result.ok:
             raise CloudgpuError(f"The notebook cell failed: {result.text[:200]}")
         narrator.step("Activity, as the agent on the machine sees it.")
-        status = _until_active(lambda: agent_status(session, machine))
+        status = _wait_until_active(lambda: agent_status(session, machine))
     narrator.detail(f"{status['activity']}: {status['why']}")
     return result.text, status["activity"]
 
 
-def _until_active(look: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _wait_until_active(get_status: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     deadline = time.monotonic() + 20
     while True:
-        status = look()
+        status = get_status()
         if status["activity"] == "ACTIVE" or time.monotonic() > deadline:
             return status
         time.sleep(0.2)
@@ -191,37 +192,37 @@ def _cost(session: Session, narrator: _Narrator) -> tuple[str, DesktopLine | Non
     from cloudgpu.control.cost.cost import costs
     from cloudgpu.views.machines import machine_value
 
-    value = costs(session)
+    cost_document = costs(session)
     machine = machine_value(session.ledger.machines()[0], session.clock())
     narrator.detail(f"{machine['name']}: {dollars(machine['spent_usd'], 6)} so far, at {price(machine['price'])}")
-    if value["desktop"] is not None:
-        narrator.detail(value["desktop"]["sentence"])
-    return value["total_usd"], value["desktop"]
+    if cost_document["desktop"] is not None:
+        narrator.detail(cost_document["desktop"]["sentence"])
+    return cost_document["total_usd"], cost_document["desktop"]
 
 
 def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
-    """Look for what could be left: a machine, a directory, a process. Raises StopUnproved when there is something."""
-    machines = len(session.provider("local").list().instances)
+    """Look for machines, files and processes that are left; raise StopUnproved if there are any."""
+    machine_count = len(session.provider("local").list().instances)
     home = session.home.provider("local", "local")
-    files = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines only
-    processes = _processes(str(home))
+    file_count = sum(path.is_file() for path in home.glob("*/**/*"))  # of machines only
+    process_count = _count_processes(str(home))
     checked = session.ledger.verify()
-    narrator.detail(f"left at the provider: {machines} machines, {files} files, {processes} processes")
+    narrator.detail(f"left at the provider: {machine_count} machines, {file_count} files, {process_count} processes")
     narrator.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
-    if machines or files or processes or checked.faults:
+    if machine_count or file_count or process_count or checked.faults:
         raise StopUnproved("The demo left something behind.", field="demo", next="Please report this.")
-    return {"machines": machines, "files": files, "processes": processes, "ledger_lines": checked.lines}
+    return {"machines": machine_count, "files": file_count, "processes": process_count, "ledger_lines": checked.lines}
 
 
-def _processes(directory: str) -> int:
+def _count_processes(directory: str) -> int:
     """Count the processes that were started in this directory, whatever their parent is by now; 0 without /proc."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         if process.name == str(os.getpid()):
             continue
         with contextlib.suppress(OSError):  # another user's, or gone
-            text = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
-            count += directory.encode() in text
+            environ_and_command = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            count += directory.encode() in environ_and_command
     return count
 
 
@@ -235,7 +236,7 @@ def _ignoring_closed_output(tell: Callable[[str], None]) -> Callable[[str], None
     return announce
 
 
-def _clean(session: Session, root: Path) -> None:
+def _clean_up(session: Session, root: Path) -> None:
     """End what a failed or interrupted demo has left running, and remove its home."""
     from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import terminate_one
@@ -252,4 +253,4 @@ def _clean(session: Session, root: Path) -> None:
             sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
         raise
     shutil.rmtree(root, ignore_errors=True)
-    underway.settled("Interrupted. The demo's machine is ended, and nothing of it is left.")
+    underway.set_final_message("Interrupted. The demo's machine is ended, and nothing of it is left.")

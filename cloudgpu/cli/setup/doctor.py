@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from cloudgpu.core.model.checks import Check
     from cloudgpu.views.documents.setup.doctor import LiveCheck
 
-MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
+VERDICT_MARKS = {"ok": "ok  ", "note": "note", "warn": "warn", "fail": "FAIL"}
 MAX_NEXT_STEP = 40  # characters of a next step that a note shows without -v
 MAX_NOTE_LINES = 8  # without -v
-DEMO = "cloudgpu demo"
+DEMO_COMMAND = "cloudgpu demo"
 
 
 def command(
@@ -78,20 +78,20 @@ def command(
         return
     if output is Format.TEXT:
         sys.stderr.write(colour_for(checks_text, sys.stderr) + "\n\n")
-    document, trials = _live(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
+    document, trials = _run_live_checks(provider=provider, account=account, gpu=gpu, region=region, yes=yes)
     emit(output, {**examined(checks), "live": document}, _live_text(document))
     code = exit_code_of_checks(stage.exit_code for trial in trials for stage in trial.stages)
     if code:
         raise typer.Exit(code)
 
 
-def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
-    """Plan, show, ask and try; after a machine with an error no further one is launched."""
+def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, list[Trial]]:
+    """Plan machines, show them, ask, and try one after the other, until one has an error."""
     from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
 
     session = open_session()
     session.check_launchable()
-    plans = planned(session, **asked)
+    plans = planned(session, **selection)
     max_cost, gaps = ceiling(plans)
     for prepared in plans:
         offer, price = prepared.plan.offer.available, prepared.plan.offer.price
@@ -113,7 +113,7 @@ def _live(*, yes: bool, **asked: str | None) -> tuple[LiveCheck, list[Trial]]:
 def _next_command(checks: Sequence[Check], provider: str | None, account: str | None) -> str:
     """Return the command to run next: one that needs no cloud, if no cloud can be queried."""
     if account is not None or (provider and is_owned(provider)) or any(check.name == "clouds" for check in checks):
-        return DEMO
+        return DEMO_COMMAND
     return f"cloudgpu up --provider {provider or 'any'} --dry-run"
 
 
@@ -126,16 +126,16 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
     by_verdict = {verdict: [check for check in checks if check.verdict is verdict] for verdict in Verdict}
     problems = [*by_verdict[Verdict.FAIL], *by_verdict[Verdict.WARN]]
     notes = by_verdict[Verdict.NOTE]
-    width = max((len(one.name) for one in checks if verbose or one.verdict is not Verdict.OK), default=0)
+    width = max((len(check.name) for check in checks if verbose or check.verdict is not Verdict.OK), default=0)
 
     def entry(check: Check, *, with_next: bool) -> str:
-        rows = [(f"{MARKS[check.verdict]} {check.name:{width}}", check.message)]
+        rows = [(f"{VERDICT_MARKS[check.verdict]} {check.name:{width}}", check.message)]
         if check.next and (with_next or len(check.next) <= MAX_NEXT_STEP):
             rows.append((" " * (width + 5), f"-> {check.next}"))
         return facts(rows)
 
     lines = [
-        paragraph(_answer(by_verdict, next_command)),
+        paragraph(_summary_sentence(by_verdict, next_command)),
         *(entry(check, with_next=True) for check in problems),
     ]
     if verbose:
@@ -153,31 +153,33 @@ def _checks_text(checks: Sequence[Check], *, verbose: bool, next_command: str) -
     return "\n".join([*lines, f"{more}, and what to do about notes: cloudgpu doctor -v"])
 
 
-def _answer(by_verdict: Mapping[Verdict, Sequence[Check]], next_command: str) -> str:
+def _summary_sentence(by_verdict: Mapping[Verdict, Sequence[Check]], next_command: str) -> str:
     """Return how the checks ended, in a sentence."""
     checks = sum(map(len, by_verdict.values()))
-    failed, warned, noted = (len(by_verdict[one]) for one in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
+    failed, warned, noted = (len(by_verdict[verdict]) for verdict in (Verdict.FAIL, Verdict.WARN, Verdict.NOTE))
     counts = [(warned, "a warning"), (noted, "a note")]
-    others = ", ".join(f"{number} with {what}" for number, what in counts if number)
+    others = ", ".join(f"{number} with {noun}" for number, noun in counts if number)
     if failed:
         nothing_launched = "" if next_command else " Nothing was launched."
         return f"{failed} of {checks} checks failed{f'; {others}' if others else ''}.{nothing_launched}"
-    found_none = "No problem found" if not warned else "No check failed"
+    no_problem = "No problem found" if not warned else "No check failed"
     try_text = f" Try: {next_command}" if next_command else ""
-    return f"{found_none}: {checks} checks{f', {others}' if others else ''}.{try_text}"
+    return f"{no_problem}: {checks} checks{f', {others}' if others else ''}.{try_text}"
 
 
 def _live_text(document: LiveCheck) -> str:
     lines = [_live_sentence(document)]
-    for one in document["machines"]:
-        lines.append(f"{one['instance_type']} in {one['zone']}" + (f": {one['name']}" if one["name"] else ""))
-        for stage in one["stages"]:
+    for machine in document["machines"]:
+        lines.append(
+            f"{machine['instance_type']} in {machine['zone']}" + (f": {machine['name']}" if machine["name"] else "")
+        )
+        for stage in machine["stages"]:
             message = stage["message"] + (f" -> {stage['next']}" if stage["next"] else "")
-            mark = MARKS["ok" if stage["ok"] else "fail"]
+            mark = VERDICT_MARKS["ok" if stage["ok"] else "fail"]
             lines.append(facts([(f"{mark} {stage['name']:10}{stage['seconds']:7.1f} s", message)]))
-        cost = "nothing was launched" if one["name"] is None else "its price is not known"
-        lines.append(f"  cost: {cost if one['cost_usd'] is None else dollars(one['cost_usd'], 6)}")
-        lines += [f"  left: {left}" for left in one["remaining"]]
+        no_cost_text = "nothing was launched" if machine["name"] is None else "its price is not known"
+        lines.append(f"  cost: {no_cost_text if machine['cost_usd'] is None else dollars(machine['cost_usd'], 6)}")
+        lines += [f"  left: {left}" for left in machine["remaining"]]
     return "\n".join(lines)
 
 

@@ -42,8 +42,8 @@ QUESTIONS = {
     "watts": "Watts of this computer under load, without its GPUs",
     "usd_per_kwh": "Your electricity, in USD per kWh",
 }
-UNWRITTEN = "Nothing was written."
-EACH_CLOUD = "aws, azure, gcp, lambda, runpod or vast"
+NOTHING_WRITTEN = "Nothing was written."
+CLOUD_NAMES = "aws, azure, gcp, lambda, runpod or vast"
 CLOUD_OPTIONS = (
     "--account",
     "--profile",
@@ -55,7 +55,7 @@ CLOUD_OPTIONS = (
     "--remove",
 )
 SETTINGS_OPTIONS = ("--provider", "--lease", "--watts", "--usd-per-kwh", "--host", "--fingerprint", "--key")
-NO_CLOUD = "is not about a cloud account: run cloudgpu init without one for it."
+NOT_FOR_A_CLOUD = "is not about a cloud account: run cloudgpu init without one for it."
 
 
 # The parts of --help, the common options first.
@@ -72,7 +72,9 @@ GROUPS = {
 
 
 def command(
-    cloud: Annotated[OptionalText, typer.Argument(metavar="CLOUD", help=f"{EACH_CLOUD}: prepare that account.")] = None,
+    cloud: Annotated[
+        OptionalText, typer.Argument(metavar="CLOUD", help=f"{CLOUD_NAMES}: prepare that account.")
+    ] = None,
     *,
     account: Annotated[OptionalText, text_option("NAME", "CLOUD: its name in config.toml.")] = None,
     profile: Annotated[OptionalText, text_option("NAME", "CLOUD: the profile of the AWS settings.")] = None,
@@ -126,7 +128,7 @@ def command(
     count as gone. Refused while cloudgpu can still reach a machine or a retained resource there. Add the account again
     to use it again.
     """
-    arguments = locals()  # before anything else is one
+    arguments = locals()  # before other local variables exist
     warn_if_overdue()
     if rename is not None:
         from cloudgpu.cli.setup.init_account import rename_place
@@ -151,35 +153,35 @@ def command(
     if cloud is not None:
         from cloudgpu.cli.setup.init_cloud import prepare
 
-        _refuse(arguments, ("--owner", *SETTINGS_OPTIONS), NO_CLOUD)
+        _refuse(arguments, ("--owner", *SETTINGS_OPTIONS), NOT_FOR_A_CLOUD)
         prepare(
             cloud, account=account, regions=region or (), remove=remove, yes=yes, output=output,
             budget=(budget, email), ssh_from=ssh_from or (),
             account_keys={"profile": profile, "subscription": subscription, "project": project},
         )  # fmt: skip
         return
-    _refuse(arguments, CLOUD_OPTIONS, f"is for a cloud: cloudgpu init {EACH_CLOUD}.")
-    _change(arguments, host or [], fingerprint or [], key, yes=yes, output=output)
+    _refuse(arguments, CLOUD_OPTIONS, f"is for a cloud: cloudgpu init {CLOUD_NAMES}.")
+    _change_settings(arguments, host or [], fingerprint or [], key, yes=yes, output=output)
 
 
-def _change(
-    given: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
+def _change_settings(
+    options: dict[str, Any], hosts: list[str], fingerprints: list[str], key: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask for what no option gave, and write the settings."""
     from cloudgpu.control.setup.init import check_setup, draft, find_existing_setup, login_of, read_host
 
-    values = {name: check_setup(name, given[name]) for name in QUESTIONS if given[name] is not None}
-    wanted = [read_host(text) for text in hosts]
-    logs_in = None if key is None else login_of(key, wanted)
+    values = {name: check_setup(name, options[name]) for name in QUESTIONS if options[name] is not None}
+    new_hosts = [read_host(text) for text in hosts]
+    login = None if key is None else login_of(key, new_hosts)
     ask = _may_ask(yes=yes)
     existing_setup = find_existing_setup(os.environ)
-    if ask and not wanted:
+    if ask and not new_hosts:
         values = _ask_values(existing_setup, values)
-        wanted = _ask_hosts()
-    elif existing_setup.text is None and not ask and "owner" not in values and not wanted:
-        raise _not_without("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
-    keys = [(host, _key(existing_setup, host, fingerprints, ask=ask)) for host in wanted]
-    _write(draft(existing_setup, values, keys, login=logs_in), ask=ask, output=output)
+        new_hosts = _ask_hosts()
+    elif existing_setup.text is None and not ask and "owner" not in values and not new_hosts:
+        raise _option_needed("--owner", "There is no config.toml yet, and no terminal to ask who machines are for.")
+    keys = [(host, _confirmed_host_key(existing_setup, host, fingerprints, ask=ask)) for host in new_hosts]
+    _write(draft(existing_setup, values, keys, login=login), ask=ask, output=output)
 
 
 def _write(draft: Draft, *, ask: bool, output: Format) -> None:
@@ -188,26 +190,26 @@ def _write(draft: Draft, *, ask: bool, output: Format) -> None:
 
     if draft.changed:
         _show(draft)
-        confirm("Write this to config.toml?", yes=not ask, declined=UNWRITTEN)
+        confirm("Write this to config.toml?", yes=not ask, declined=NOTHING_WRITTEN)
         write(draft)
-    value = _value(draft)
-    emit(output, value, _text(value))
+    value = _init_document(draft)
+    emit(output, value, _result_text(value))
 
 
-def _refuse(given: dict[str, object], options: Sequence[str], says: str) -> None:
+def _refuse(arguments: dict[str, object], options: Sequence[str], reason: str) -> None:
     """Raise InvalidRequest for the first of these options that was given."""
     for option in options:
-        if given[option.lstrip("-").replace("-", "_").lower()] not in (None, False):
-            raise InvalidRequest(f"{option} {says}", field=option, value=None, next="Run: cloudgpu init --help")
+        if arguments[option.lstrip("-").replace("-", "_").lower()] not in (None, False):
+            raise InvalidRequest(f"{option} {reason}", field=option, value=None, next="Run: cloudgpu init --help")
 
 
 def _may_ask(*, yes: bool) -> bool:
     if not yes and not on_terminal():
-        raise _not_without("--yes", "There is no terminal to ask on.")
+        raise _option_needed("--yes", "There is no terminal to ask on.")
     return not yes
 
 
-def _not_without(option: str, message: str) -> InvalidRequest:
+def _option_needed(option: str, message: str) -> InvalidRequest:
     example = "cloudgpu init --yes --owner ada --project thesis --provider local --lease 8h"
     return InvalidRequest(message, field=option, value=None, next=f"Use options, for example: {example}")
 
@@ -220,10 +222,10 @@ def _ask_values(setup: ExistingSetup, values: dict[str, str | Decimal]) -> dict[
     for name, question in QUESTIONS.items():
         if name not in values:
             default = setup.current_value(name)
-            first = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
-            shown = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
-            answer = _answer(shown, default, partial(check_setup, name))
-            if answer is not None or first:
+            is_guess = name == "owner" and setup.text is None  # a login name is a guess: write down what was confirmed
+            question_text = f"{question}: {', '.join(complete_kind(''))}, any" if name == "provider" else question
+            answer = _ask_until_valid(question_text, default, partial(check_setup, name))
+            if answer is not None or is_guess:
                 values[name] = default if answer is None else answer
     return values
 
@@ -232,54 +234,56 @@ def _ask_hosts() -> list[Host]:
     from cloudgpu.control.setup.init import read_host
 
     hosts: list[Host] = []
-    while (host := _answer("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
+    while (host := _ask_until_valid("A machine of your own, as name=user@host[:port]", "none", read_host)) is not None:
         hosts.append(host)
     return hosts
 
 
-def _answer(question: str, default: str, read: Callable[[str], T]) -> T | None:
-    """Ask until the answer can be read; None for an empty one. Raises InvalidRequest at the end of input."""
+def _ask_until_valid(question: str, default: str, parse: Callable[[str], T]) -> T | None:
+    """Ask until the answer can be parsed; return None for an empty one. Raises InvalidRequest at the end of input."""
     while True:
         line = read_answer(f"{question} [{default or 'not set'}]: ")
         if not line:
             return None
         try:
-            return read(line)
+            return parse(line)
         except InvalidRequest as error:
             tell(f"{error.message} {error.next or ''}".rstrip())
 
 
-def _key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
-    """Return the host key to pin, once its fingerprint is confirmed: known before, given, or compared by the user."""
+def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str], *, ask: bool) -> str:
+    """Return the host key to pin, once it is confirmed: pinned before, given as an option, or compared by the user."""
     from cloudgpu.access.ssh.target import fingerprint, shown_host_key
     from cloudgpu.control.setup.init import confirmed, known_key
 
-    key, known = shown_host_key(host.host, host.port), known_key(setup, host)
-    if key == known or confirmed(key, fingerprints, host):
+    key, pinned_key = shown_host_key(host.host, host.port), known_key(setup, host)
+    if key == pinned_key or confirmed(key, fingerprints, host):
         return key
-    is_ = fingerprint(key)
-    if known is not None:
-        tell(f"config.toml has another key for {host.name}: {fingerprint(known)}. Either it was reinstalled,")
+    shown_fingerprint = fingerprint(key)
+    if pinned_key is not None:
+        tell(f"config.toml has another key for {host.name}: {fingerprint(pinned_key)}. Either it was reinstalled,")
         tell("or somebody intercepts the connection.")
     if not ask:
         raise InvalidRequest(
-            f"The host key of {host.name} is not confirmed yet; its fingerprint is {is_}.",
+            f"The host key of {host.name} is not confirmed yet; its fingerprint is {shown_fingerprint}.",
             field="--fingerprint",
             value=None,
             next=f"Compare it with that machine's own (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub), then: "
-            f"--fingerprint {is_}",
+            f"--fingerprint {shown_fingerprint}",
         )
-    sys.stderr.write(f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {is_}\n")
-    confirm("Is this the fingerprint that the machine itself shows?", yes=False, declined=UNWRITTEN)
+    sys.stderr.write(
+        f"{host.name} ({host.host}:{host.port}) shows the host key {key.split(' ')[0]}\n  {shown_fingerprint}\n"
+    )
+    confirm("Is this the fingerprint that the machine itself shows?", yes=False, declined=NOTHING_WRITTEN)
     return key
 
 
 def _show(draft: Draft) -> None:
-    shown = [line for line in draft.diff[2:] if not line.startswith("@@")]
-    sys.stderr.write(f"{draft.found.home.config_file}\n" + "".join(f"  {line}\n" for line in shown))
+    changed_lines = [line for line in draft.diff[2:] if not line.startswith("@@")]
+    sys.stderr.write(f"{draft.found.home.config_file}\n" + "".join(f"  {line}\n" for line in changed_lines))
 
 
-def _value(draft: Draft) -> InitDocument:
+def _init_document(draft: Draft) -> InitDocument:
     from cloudgpu.config.credentials import find_credentials
     from cloudgpu.control.setup.init import missing_extras
 
@@ -294,7 +298,7 @@ def _value(draft: Draft) -> InitDocument:
     }
 
 
-def _text(value: InitDocument) -> str:
+def _result_text(value: InitDocument) -> str:
     lines = [f"Wrote {value['file']}" if value["written"] else f"Nothing to change in {value['file']}"]
     lines += [f"Found for {one['provider']}: {one['what']} ({one['where']})" for one in value["credentials"]]
     if not value["credentials"]:

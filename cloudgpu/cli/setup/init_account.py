@@ -25,13 +25,13 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
         confirm(f"Forget {account}?", yes=yes, why="This retires an account or a host")
         forgotten_at = forget(session, retirement)
     value = document(retirement, forgotten_at)
-    emit(output, value, _text(value, retirement))
+    emit(output, value, _forget_text(value, retirement))
 
 
 def _retirement_text(value: ForgetDocument) -> str:
     what = f"account {value['account']} ({value['provider']})"
     what = what if value["host"] is None else f"host {value['host']} of {what}"
-    lines = [f"Forgets {what}", f"  machines in the ledger: {_machines(value)}"]
+    lines = [f"Forgets {what}", f"  machines in the ledger: {_machine_counts(value)}"]
     lines += [
         f"  may still run there: {one['name']} ({one['state']} when last seen), {one['where']}" for one in value["lost"]
     ]
@@ -44,13 +44,13 @@ def _retirement_text(value: ForgetDocument) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _machines(value: ForgetDocument) -> str:
+def _machine_counts(value: ForgetDocument) -> str:
     count, last = value["machines"], value["last_ended"]
     ended = "all ended" if not value["lost"] else f"{count - len(value['lost'])} ended"
     return f"{count}, {ended}, the last at {last}" if last else str(count)
 
 
-def _text(value: ForgetDocument, retirement: Retirement) -> str:
+def _forget_text(value: ForgetDocument, retirement: Retirement) -> str:
     name = value["account"]
     if value["host"] is not None:
         lost = ", ".join(machine["name"] for machine in value["lost"])

@@ -51,7 +51,7 @@ def command(
 
     In every other home, run `move --follow`. If the old place is gone, name the new one: move URL --follow.
     """
-    _check(action, place, follow=follow, even_if_older=even_if_older)
+    _check_options(action, place, follow=follow, even_if_older=even_if_older)
     session = open_session(warn=action != "move")
     if action == "move":
         _move(session, place, output, follow=follow, yes=yes)
@@ -61,7 +61,7 @@ def command(
         _restore(session, place or "", even_if_older=even_if_older, yes=yes, output=output)
 
 
-def _check(action: Action, place: str | None, *, follow: bool, even_if_older: bool) -> None:
+def _check_options(action: Action, place: str | None, *, follow: bool, even_if_older: bool) -> None:
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     from cloudgpu.errors import InvalidRequest
 

@@ -49,15 +49,17 @@ def command(
         )
     roles = {"members_role": members_role, "payers_role": payers_role}
     value = shared(open_session(), members=member or (), payers=payer or (), **roles)
-    emit(output, value, "\n".join(_lines(value)))
+    emit(output, value, "\n".join(_result_lines(value)))
     if value["missing"]:
         raise typer.Exit(AuthFailed.exit_code)
 
 
-def _lines(value: TeamLedgerDocument) -> list[str]:
+def _result_lines(value: TeamLedgerDocument) -> list[str]:
     members, payers = value["members_role"], value["payers_role"]
-    stands = "is" if value["ready"] else "is not yet"
-    sentences = [f"The ledger {value['ledger']} {stands} a team's: {members} may write, {payers} may also decide."]
+    is_or_is_not_yet = "is" if value["ready"] else "is not yet"
+    sentences = [
+        f"The ledger {value['ledger']} {is_or_is_not_yet} a team's: {members} may write, {payers} may also decide."
+    ]
     if value["ready"]:
         sentences.append(f"Members: {_names(value['members'])}. Payers among them: {_names(value['payers'])}.")
     lines = [paragraph(sentence) for sentence in (*sentences, *value["notes"])]

@@ -26,8 +26,8 @@ def command(
 
     session = open_session()
     if owner is not None and user is None:
-        way_out = f"For example: cloudgpu ledger owner {owner} ada"
-        raise InvalidRequest(f"Whose name is {owner}?", field="USER", value=None, next=way_out)
+        next_step = f"For example: cloudgpu ledger owner {owner} ada"
+        raise InvalidRequest(f"Whose name is {owner}?", field="USER", value=None, next=next_step)
     if owner is not None and user is not None:
         emit(output, assign_owner(session, owner, user), f"The owner {owner} is {user} from now on.")
         return

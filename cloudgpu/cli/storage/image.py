@@ -43,18 +43,20 @@ def command(
     """
     session = open_session()
     if action == "ls":
-        from cloudgpu.cli.storage.retained import listing
+        from cloudgpu.cli.storage.retained import print_named_resources
 
-        listing(session, "image", output)
+        print_named_resources(session, "image", output)
     elif action == "rm":
-        from cloudgpu.cli.storage.retained import removal
+        from cloudgpu.cli.storage.retained import remove_named_resource
 
-        removal(session, "image", name, region, yes=yes, output=output)
+        remove_named_resource(session, "image", name, region, yes=yes, output=output)
     else:
         _save(session, name, image, restart=not no_restart, yes=yes, output=output)
 
 
-_CUT = "The machine keeps running, so files being written may be damaged; stop it first for a complete image"
+_CRASH_CONSISTENT_NOTE = (
+    "The machine keeps running, so files being written may be damaged; stop it first for a complete image"
+)
 
 
 def _save(session: Session, name: str | None, image: str | None, *, restart: bool, yes: bool, output: Format) -> None:
@@ -63,15 +65,15 @@ def _save(session: Session, name: str | None, image: str | None, *, restart: boo
 
     machine = session.find(name)
     check_may(session, machine, "save an image of")
-    goes_on = machine.state == "running" and getattr(session.provider_of(machine), "saves_running", False)
-    if goes_on:
-        confirm(f"Save an image of {machine.name}? {_CUT}.", yes=yes)
+    keeps_running = machine.state == "running" and getattr(session.provider_of(machine), "saves_running", False)
+    if keeps_running:
+        confirm(f"Save an image of {machine.name}? {_CRASH_CONSISTENT_NOTE}.", yes=yes)
     elif machine.state == "running" and restart:
         confirm(f"Save an image of {machine.name}? It restarts: what runs on it ends.", yes=yes)
     else:
         confirm(f"Save an image of {machine.name}? It costs money until it is removed.", yes=yes)
     value = named_resource_value(save_image(session, machine, image, restart=restart))
-    emit(output, value, _answer_text(value, machine) + (f"\n{_CUT}." if goes_on else ""))
+    emit(output, value, _answer_text(value, machine) + (f"\n{_CRASH_CONSISTENT_NOTE}." if keeps_running else ""))
 
 
 def _answer_text(value: NamedResource, machine: Machine) -> str:

@@ -1,4 +1,4 @@
-"""What `image` and `volume` share: the list of named resources, and the removal of one."""
+"""What `image` and `volume` share: the list of named resources, and the remove_named_resource of one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.storage import NamedResource
 
 
-def listing(session: Session, kind_name: str, output: Format) -> None:
+def print_named_resources(session: Session, kind_name: str, output: Format) -> None:
     """Print the images or volumes of this ledger; exit with 8 if an account or region did not answer."""
     from cloudgpu.control.resources.named import images_value, list_named, named_resource_value, volumes_value
 
-    found = list_named(session, Kind(kind_name))
-    document = images_value(found) if Kind(kind_name) is Kind.IMAGE else volumes_value(found)
-    emit(output, document, _table([named_resource_value(resource) for resource in found.items], kind_name, session))
+    named_resources = list_named(session, Kind(kind_name))
+    document = images_value(named_resources) if Kind(kind_name) is Kind.IMAGE else volumes_value(named_resources)
+    emit(
+        output,
+        document,
+        _table([named_resource_value(resource) for resource in named_resources.items], kind_name, session),
+    )
     exit_if_unanswered(document["unanswered"])
 
 
-def removal(
+def remove_named_resource(
     session: Session, kind_name: str, name: str | None, region: str | None, *, yes: bool, output: Format
 ) -> None:
     """Ask, remove the image or volume, and print that it is gone."""
@@ -36,9 +40,10 @@ def removal(
     if name is None:
         raise InvalidRequest(f"Which {kind_name}?", field="NAME", value=None, next=f"See them: cloudgpu {kind_name} ls")
     resource = find_named(session, Kind(kind_name), name, region)
-    others_text = others_note(session, ownership_of_named(resource), "remove")
+    ownership_note = others_note(session, ownership_of_named(resource), "remove")
     confirm(
-        f"Remove the {kind_name} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{others_text}", yes=yes
+        f"Remove the {kind_name} {resource.name} ({resource.size_gb} GB)? What is on it is lost.{ownership_note}",
+        yes=yes,
     )
     remove(session, resource)
     emit(output, {"removed": named_resource_value(resource)}, f"The {kind_name} {resource.name} is gone.")
@@ -75,8 +80,8 @@ def _total(values: list[NamedResource], kind_name: str) -> str:
     at_most = "at most " if any(monthly(resource).startswith("at most") for resource in values) else ""
     unknown = f", and {len(values) - len(known)} without a known price" if len(known) < len(values) else ""
     costs = f"{at_most}{dollars(f'{sum(known, Decimal())}')} a month{unknown}" if known else "the price is not known"
-    remove = "it is" if len(values) == 1 else "they are"
-    return f"{counted(len(values), kind_name)}: {costs}, until {remove} removed."
+    subject = "it is" if len(values) == 1 else "they are"
+    return f"{counted(len(values), kind_name)}: {costs}, until {subject} removed."
 
 
 def _used_by(value: NamedResource, names: dict[str, str]) -> str:

@@ -24,10 +24,10 @@ def command(
     A volume stays when its machine ends, and costs money until you remove it. Exit code 8 if an account or region did
     not answer.
     """
-    from cloudgpu.cli.storage.retained import listing, removal
+    from cloudgpu.cli.storage.retained import print_named_resources, remove_named_resource
 
     session = open_session()
     if action == "ls":
-        listing(session, "volume", output)
+        print_named_resources(session, "volume", output)
     else:
-        removal(session, "volume", name, region, yes=yes, output=output)
+        remove_named_resource(session, "volume", name, region, yes=yes, output=output)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.setup.demo import CELL
+from cloudgpu.cli.setup.demo import NOTEBOOK_CELL
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 100
@@ -84,7 +84,7 @@ class Lost:
         for _ in range(1000):  # the handler runs in here, and what it raises is ignored
             pass
 
-signal.signal(signal.SIGTERM, demo._interrupted)
+signal.signal(signal.SIGTERM, demo._on_end_signal)
 story = demo._Narrator(demo.Format.TEXT)
 story.step("before")
 Lost()
@@ -122,4 +122,4 @@ def test_a_demo_that_is_cut_short_ends_its_machine(place, command, end):
 
 
 def test_the_cell_that_it_shows_fits_a_terminal():
-    assert max(len(f"          {line}") for line in CELL.splitlines()) <= 80
+    assert max(len(f"          {line}") for line in NOTEBOOK_CELL.splitlines()) <= 80

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudgpu.cli.colours import coloured
-from cloudgpu.cli.setup.doctor import _checks_text, _live, _next_command
+from cloudgpu.cli.setup.doctor import _checks_text, _next_command, _run_live_checks
 from cloudgpu.core.model.checks import Check, Verdict
 from cloudgpu.errors import InvalidRequest
 from tests.control.conftest import Lab
@@ -85,6 +85,6 @@ def test_a_live_check_shows_its_ceiling_and_launches_nothing_unasked(tmp_path, m
     monkeypatch.setenv("CLOUDGPU_HOME", str(lab.home))
     lab.session.ledger.close()
     with pytest.raises(InvalidRequest) as asked:
-        _live(yes=False, provider=None, account=None, gpu=None, region=None)
+        _run_live_checks(yes=False, provider=None, account=None, gpu=None, region=None)
     assert (asked.value.field, lab.cloud.list().instances) == ("--yes", ())
     assert "Costs at most $" in capsys.readouterr().err

@@ -114,10 +114,10 @@ def killed(*_args):
 def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatch):
     lab.up(name="fox")
     heard = []
-    underway._now.clear()  # of what other tests have killed
+    underway._abort_messages.clear()  # of what other tests have killed
     end_of_cloud = type(lab.cloud).terminate
     monkeypatch.setattr(
-        type(lab.cloud), "terminate", lambda *args: heard.append(underway.left()) or end_of_cloud(*args)
+        type(lab.cloud), "terminate", lambda *args: heard.append(underway.abort_message()) or end_of_cloud(*args)
     )
     terminate_one(lab.session, lab.rows()[0], why="asked")
     assert "may still be billed. Run the same command again to finish it." in heard[0]

@@ -27,7 +27,7 @@ class Hanging:
         self.is_left = lambda: False
 
     def __call__(self):
-        part = parallel._HERE.part
+        part = parallel._THIS_THREAD.part
         self.is_left = lambda: part.is_abandoned
         self.begun.set()
         self.released.wait(BOUND_S)

@@ -274,7 +274,7 @@ def test_an_image_is_made_first_where_that_is_asked_and_then_kept_by_name(lab):
 
 
 def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
-    monkeypatch.setattr(underway, "_now", {})
+    monkeypatch.setattr(underway, "_abort_messages", {})
     row = lab.up(name="otter").machine
     lab.later(minutes=5)
 
@@ -284,14 +284,14 @@ def test_an_interrupted_image_says_that_it_may_cost(lab, monkeypatch):
     lab.cloud.fail_next("save_image", killed)
     with pytest.raises(KeyboardInterrupt):
         save_image(lab.session, row, "ready")
-    assert underway.left() == (
+    assert underway.abort_message() == (
         "Interrupted. The image ready may be in the making, and costs once it is there: cloudgpu image ls shows it."
     )
 
 
 @pytest.mark.parametrize("dies_at", ["save_image", "remove"])
 def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, monkeypatch):
-    monkeypatch.setattr(underway, "_now", {})
+    monkeypatch.setattr(underway, "_abort_messages", {})
     interrupted(lab, name="otter")
     lab.later(hours=2)
 
@@ -303,7 +303,7 @@ def test_a_killed_clean_is_gone_on_with_and_makes_no_second_image(lab, dies_at, 
     with pytest.raises(KeyboardInterrupt):
         clean(lab.session, there.orphans, snapshot=True)
     left = "Some orphaned resources are removed, some are not. Run the same command again to continue."
-    assert underway.left() == f"Interrupted. {left}"
+    assert underway.abort_message() == f"Interrupted. {left}"
     document, fault = cleans(lab, snapshot=True)
     assert (fault, kinds_of(document)) == (None, ["disk", "key_pair"])
     assert [one.kind for one in lab.cloud.resources().items] == [Kind.IMAGE]

@@ -214,9 +214,9 @@ def test_without_a_list_all_regions_of_the_catalogue_are_asked(azure_prices, wai
 
 def test_each_page_of_prices_is_an_answer_to_whoever_listens(azure_prices):
     def pages():
-        part = parallel._HERE.part
-        begun = part._heard
+        part = parallel._THIS_THREAD.part
+        begun = part._last_beat
         next(Retail().items("serviceName eq 'Virtual Machines'"))
-        return part._heard > begun
+        return part._last_beat > begun
 
     assert in_a_part(pages)
