@@ -35,7 +35,7 @@ _COUNTS: dict[str, tuple[int, int]] = {}
 
 
 def counts() -> dict[str, tuple[int, int]]:
-    """Return, by what is counted (`regions`), how many calls have ended, and how many there are, since `reset_counts`."""
+    """Return, by what is counted (`regions`), how many calls have ended, and how many in all, since `reset_counts`."""
     with _COUNTING:
         return dict(_COUNTS)
 

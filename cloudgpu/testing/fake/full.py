@@ -24,7 +24,7 @@ from cloudgpu.testing.fake.cloud import counted_call
 from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import matching_offers
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
-from cloudgpu.testing.fake.settings import LACKS, read_options
+from cloudgpu.testing.fake.settings import OMITTABLE_ABILITIES, read_options
 from cloudgpu.testing.fake.store import Cloud
 
 BILLING_PAGE = "https://fake.example/billing"  # where credit is bought
@@ -72,7 +72,7 @@ class FullFakeProvider(ReachableFakeProvider):
 
     @counted_call
     def host_keys(self, cloud: Cloud, id: str) -> Sequence[str]:  # noqa: A002
-        """Return what the machine has said of its host keys (`say_host_key`)."""
+        """Return the host keys that the running machine has reported (`say_host_key`)."""
         machine = self._find_living_machine(cloud, id)
         is_running = self._state(machine) is State.RUNNING
         return tuple(cloud.host_keys.get(machine.id, ())) if is_running else ()
@@ -93,7 +93,7 @@ class FullFakeProvider(ReachableFakeProvider):
 
     @counted_call
     def findings(self, cloud: Cloud, region: str | None = None) -> Sequence[Finding]:
-        """Return how many methods the credential may not call."""
+        """Return one finding: which methods the credential may not call."""
         if region is not None:
             limits.check_region(region)
         return (_denials_finding(cloud),)
@@ -185,11 +185,11 @@ def _without_abilities(cls: type[FakeProvider], lacks: tuple[str, ...]) -> type[
 
     Without `HasTimer`, machines are not ended by their renew-until tag either.
     """
-    return type(cls.__name__, (cls,), {method: None for ability in lacks for method in LACKS[ability]})
+    return type(cls.__name__, (cls,), {method: None for ability in lacks for method in OMITTABLE_ABILITIES[ability]})
 
 
 def make_reachable(settings: ProviderSettings) -> ReachableFakeProvider:
-    """Return a fake cloud that says who may connect."""
+    """Return a fake cloud with a firewall for each machine."""
     return ReachableFakeProvider(settings)
 
 

@@ -41,18 +41,20 @@ METHOD_PURPOSES: Mapping[str, str] = {
 _OPTIONAL_METHODS = frozenset({"attach", "quotas", "request_quota"})
 
 
-def quotas(cloud: Cloud, account: str, region: str, billed: Iterable[FakeMachine]) -> list[Quota]:
+def quotas(cloud: Cloud, account: str, region: str, active_machines: Iterable[FakeMachine]) -> list[Quota]:
     """Return the quotas of a region; raise InvalidRequest for an unknown region."""
     check_region(region)
-    machines = [machine for machine in billed if machine.region == region]
+    machines = [machine for machine in active_machines if machine.region == region]
     return [_quota(cloud, account, region, market, machines) for market in Market]
 
 
-def check_quota(cloud: Cloud, account: str, region: str, market: Market, gpus: int, billed: list[FakeMachine]) -> None:
+def check_quota(
+    cloud: Cloud, account: str, region: str, market: Market, gpus: int, active_machines: list[FakeMachine]
+) -> None:
     """Raise QuotaExceeded if the quota does not allow so many more GPUs."""
     if not gpus:
         return
-    quota = next(item for item in quotas(cloud, account, region, billed) if item.market is market)
+    quota = next(item for item in quotas(cloud, account, region, active_machines) if item.market is market)
     limit, used = quota.limit or 0, quota.used or 0
     if used + gpus <= limit:
         return

@@ -90,18 +90,18 @@ class FakeProvider(TogetherFakeProvider):
 
     @counted_call
     def price_history(self, cloud: Cloud, items: Sequence[Available], since: datetime) -> Sequence[Sequence[Price]]:
-        """Return the made-up spot prices since then."""
+        """Return the made-up spot prices since `since`."""
         prices, now = self.options.prices or {}, self.clock()
         return [limits.prices_since(limits.price_history(cloud, item, prices, now), since) for item in items]
 
     def set_spot_price(self, instance_type: str, zone: str, usd: str, at: datetime | None = None) -> None:
-        """Let a spot machine of this type cost so many USD an hour in this zone, from `at` (now, for None) on."""
+        """Set the hourly price of spot machines of this type in this zone, from `at` (None: now) on."""
         with self._store.open() as cloud:
             limits.set_spot_price(cloud, instance_type, zone, usd, at or self.clock())
 
     @counted_call
     def timer(self, cloud: Cloud, id: str) -> datetime | None:  # noqa: A002
-        """Return when the cloud ends the machine by itself: its renew-until tag, or a timer of its own."""
+        """Return when the cloud ends the machine by itself: by its renew-until tag, or by its timer."""
         machine = self._find_living_machine(cloud, id)
         return tag_timer(machine) if machine.by_tag else timers.fires_at(cloud, id)
 
@@ -140,17 +140,17 @@ class FakeProvider(TogetherFakeProvider):
     ) -> Mapping[str, datetime]:
         """Return when each timer fires."""
         regions = {region} if region else set(REGIONS)
-        silent = regions & self._hidden_regions(cloud)
-        if silent:
-            message = f"{min(silent)} did not answer: it was hidden by the test"
-            raise ProviderUnavailable(message, field="provider", value=min(silent))
+        hidden = regions & self._hidden_regions(cloud)
+        if hidden:
+            message = f"{min(hidden)} did not answer: it was hidden by the test"
+            raise ProviderUnavailable(message, field="provider", value=min(hidden))
         wanted_ids = cloud.timers if ids is None else ids
         found_ids = {id_ for id_ in cloud.timers if id_ in wanted_ids and cloud.machines[id_].region in regions}
         return {id_: from_iso(cloud.timers[id_][0]) for id_ in found_ids}
 
     @counted_call
     def interrupt(self, cloud: Cloud, id: str) -> datetime:  # noqa: A002
-        """Give a spot machine its notice; return when it is taken."""
+        """Give a spot machine its notice of an interruption; return when the cloud takes it."""
         machine = self._find_living_machine(cloud, id)
         if machine.market is not Market.SPOT:
             raise invalid_request("id", id, "only a spot machine can be interrupted")
@@ -230,7 +230,7 @@ class FakeProvider(TogetherFakeProvider):
     @counted_call
     def quotas(self, cloud: Cloud, region: str) -> Sequence[Quota]:
         """Return how many GPUs may run in a region, and how many do."""
-        return limits.quotas(cloud, self.account, region, self._billed_machines(cloud))
+        return limits.quotas(cloud, self.account, region, self._pending_or_running(cloud))
 
     @counted_call
     def quota_page(self, _cloud: Cloud, region: str, code: str) -> str:
@@ -372,14 +372,14 @@ class FakeProvider(TogetherFakeProvider):
         super()._update_attachments(cloud)
         disks.detach_from_ended(cloud, lambda machine: self._state(cloud.machines[machine]) is State.TERMINATED)
 
-    def _billed_machines(self, cloud: Cloud) -> list[FakeMachine]:
+    def _pending_or_running(self, cloud: Cloud) -> list[FakeMachine]:
         return [
             machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
         ]
 
     def _check_quota(self, cloud: Cloud, item: Available, machines: int = 1) -> None:
         gpus = machines * sum(gpu.count for gpu in item.accelerators)
-        limits.check_quota(cloud, self.account, item.region, item.market, gpus, self._billed_machines(cloud))
+        limits.check_quota(cloud, self.account, item.region, item.market, gpus, self._pending_or_running(cloud))
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
         super()._check_launch(cloud, attempt)

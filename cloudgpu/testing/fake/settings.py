@@ -16,8 +16,8 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake.machines import Pace
 
-TIMERS = ("tag", "moves", "fixed")
-LACKS: Mapping[str, tuple[str, ...]] = {  # ability that an account can do without -> its methods
+TIMER_KINDS = ("tag", "moves", "fixed")
+OMITTABLE_ABILITIES: Mapping[str, tuple[str, ...]] = {  # ability that an account can do without -> its methods
     "Pausable": ("stop", "start", "stop_many"),
     "Imageable": ("save_image", "terminate_keeping_disk"),
     "Taggable": ("tag",),
@@ -52,7 +52,7 @@ class FakeOptions:
     timer: str = "tag"  # tag: follows renew-until by itself; moves: a separate timer; fixed: set at launch for good
     agent: str = "ends"  # what the agent on its machines can do: ends, tells or none
     credit: Decimal | None = None  # USD that were paid in; None: the account is not paid in advance
-    lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in LACKS
+    lacks: tuple[str, ...] = ()  # abilities that this cloud does not have, of those in OMITTABLE_ABILITIES
     state_file: Path | None = None  # shared by several processes; None: in memory
 
     @property
@@ -143,8 +143,8 @@ def _yes_or_no(value: Any) -> bool:
 
 
 def _timer(value: Any) -> str:
-    if value not in TIMERS:
-        message = f"it takes one of {', '.join(TIMERS)}"
+    if value not in TIMER_KINDS:
+        message = f"it takes one of {', '.join(TIMER_KINDS)}"
         raise ValueError(message)
     return str(value)
 
@@ -154,8 +154,8 @@ def _agent(value: Any) -> str:
 
 
 def _lacks(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not set(value) <= LACKS.keys():
-        message = f"it takes a list of {', '.join(LACKS)}"
+    if not isinstance(value, (list, tuple)) or not set(value) <= OMITTABLE_ABILITIES.keys():
+        message = f"it takes a list of {', '.join(OMITTABLE_ABILITIES)}"
         raise ValueError(message)
     return tuple(value)
 

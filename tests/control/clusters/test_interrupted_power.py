@@ -15,7 +15,7 @@ from cloudgpu.control.lifecycle.start import new_lease
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
 from cloudgpu.errors import AuthFailed, EndRefused, NoCapacity
-from cloudgpu.parallel import join
+from cloudgpu.parallel import join_abandoned
 
 FULL = NoCapacity("the zone is full.")
 
@@ -63,7 +63,7 @@ def killed_at(lab, monkeypatch, verb, turn):
         patched.setattr("cloudgpu.control.clusters.together.MAX_PARALLEL", 1)  # else chance says whose turn it is
         with suppress(Killed, NoCapacity):
             verb(lab)
-        join(5)
+        join_abandoned(5)
     return made > turn
 
 
