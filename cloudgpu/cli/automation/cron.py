@@ -122,13 +122,13 @@ def _show(session: Session, output: Format) -> None:
 
 
 def _test(session: Session, output: Format, *, inside: bool) -> None:
-    from cloudgpu.control.scheduler.cron_test import exit_code, inside_value, trial_value
+    from cloudgpu.control.scheduler.cron_test import cron_test_value, exit_code, inner_report
 
     if inside:  # in cron's environment: for the process that asks, not for people
-        emit(Format.JSON, inside_value(session), "")
+        emit(Format.JSON, inner_report(session), "")
         return
 
-    value = trial_value(session, os.environ)
+    value = cron_test_value(session, os.environ)
     emit(output, value, cron_test_text(value, session.clock()))
     code = exit_code(value)
     if code:

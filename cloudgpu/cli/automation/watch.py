@@ -47,27 +47,27 @@ def command(
 
 
 def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None:
-    from cloudgpu.control.scheduler.metrics_server import address_of
-    from cloudgpu.control.scheduler.watch import Watch, announcing, ended_by_signals
+    from cloudgpu.control.scheduler.metrics_server import parse_address
+    from cloudgpu.control.scheduler.watch import Watch, announce_and_serve, ended_by_signals
 
     if output is Format.JSON:
         message = "watch runs until it is interrupted, so it has no single answer."
         raise InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
     interval = _interval(every, "--every")
-    address = None if metrics is None else address_of(metrics)
+    address = None if metrics is None else parse_address(metrics)
     session = open_session(warn=False)
     session.check_ever_used(os.environ)
     session.ledger.check_in_use()
     watch = Watch(
         os.environ, every=interval, prices=None if prices == "never" else _interval(prices, "--prices"), tell=_say
     )
-    with ended_by_signals(watch.end), announcing(watch, session, interval, address) as metrics_address:
+    with ended_by_signals(watch.end), announce_and_serve(watch, session, interval, address) as metrics_address:
         _say(f"watching, with a run every {every}" + (f"; metrics at {metrics_address}" if metrics_address else ""))
         _say_queried_accounts(session)
         done = watch.run()
     _say("ended")
-    if watch.moved is not None:
-        raise watch.moved
+    if watch.ledger_moved is not None:
+        raise watch.ledger_moved
     if not done:  # a thread still waits for a cloud or a price list, and has nothing to clean up
         interrupt.drop_output_and_threads()
 

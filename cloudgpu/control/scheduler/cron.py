@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.scheduler.crontab_store import Table, Timers, find_tables, the_table
-from cloudgpu.control.scheduler.crontab_text import EVERY, Job, check_every
-from cloudgpu.control.scheduler.redaction import CARRIED, SECRETS
+from cloudgpu.control.scheduler.crontab_store import Table, Timers, choose_table, find_tables
+from cloudgpu.control.scheduler.crontab_text import DEFAULT_INTERVAL, CronJob, check_every
+from cloudgpu.control.scheduler.redaction import COPIED_VARIABLES, SECRET_VARIABLES
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable
@@ -33,12 +33,12 @@ class Change:
     """What `install` or `remove` would do: the table, our text in it before and after. None: no text."""
 
     table: Table
-    job: Job
+    job: CronJob
     before: str | None
     after: str | None
 
     @property
-    def is_none(self) -> bool:
+    def changes_nothing(self) -> bool:
         """Say whether everything is as it should be already."""
         return self.before == self.after
 
@@ -57,23 +57,23 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
             value=None,
             next="Leave one of them out.",
         )
-    check_every(every or EVERY)
+    check_every(every or DEFAULT_INTERVAL)
     _check_ledger(environ)
     tables = find_tables(environ)
-    table = the_table(tables, kind)
-    job = the_job(session, environ, every=every or EVERY, nightly=nightly)
+    table = choose_table(tables, kind)
+    job = job_of_home(session, environ, every=every or DEFAULT_INTERVAL, nightly=nightly)
     for other in tables:
         if other is not table and other.installed(job.home) is not None:
-            raise _elsewhere(other, table)
+            raise _other_table_error(other, table)
     return Change(table, job, table.installed(job.home), table.planned(job))
 
 
 def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> Change | None:
     """Return what would be taken out; None where nothing is installed. Changes nothing."""
     tables = find_tables(environ)
-    wanted = [the_table(tables, kind)] if kind else tables
-    job = the_job(session, environ)
-    for table in wanted:
+    searched_tables = [choose_table(tables, kind)] if kind else tables
+    job = job_of_home(session, environ)
+    for table in searched_tables:
         before = table.installed(job.home)
         if before is not None:
             return Change(table, job, before, None)
@@ -83,11 +83,11 @@ def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | Non
 def apply_change(session: Session, change: Change, environ: Mapping[str, str]) -> CronChangeDocument:
     """Do it, and return the answer of `cron install` and `cron remove`."""
     # The lock is in the home, since the table is of this computer. A home that is gone is not created again for it.
-    is_there = session.home.root.is_dir() or change.after is not None
-    with files.lock(session.home.locks, "cron", wait=10) if is_there else nullcontext():
+    needs_lock = session.home.root.is_dir() or change.after is not None
+    with files.lock(session.home.locks, "cron", wait=10) if needs_lock else nullcontext():
         if change.after is None:
             change.table.remove(change.job.home)
-        elif not change.is_none:
+        elif not change.changes_nothing:
             change.table.install(change.job)
     return change_value(change, environ)
 
@@ -96,10 +96,10 @@ def change_value(change: Change, environ: Mapping[str, str]) -> CronChangeDocume
     """Return a change as plain values."""
     return {
         "table": change.table.kind,
-        "changed": not change.is_none,
-        "lines": _lines(change.after),
-        "replaced": _lines(change.before) if change.after is not None and not change.is_none else [],
-        "notes": _notes(change, environ),
+        "changed": not change.changes_nothing,
+        "lines": _text_lines(change.after),
+        "replaced": _text_lines(change.before) if change.after is not None and not change.changes_nothing else [],
+        "notes": _install_notes(change, environ),
     }
 
 
@@ -108,26 +108,26 @@ def show_cron(session: Session, environ: Mapping[str, str]) -> CronDocument:
 
     A ledger that cannot be read is named under `unanswered`: then the last run is not known.
     """
-    from cloudgpu.control.scheduler.stale_lines import stale
+    from cloudgpu.control.scheduler.stale_lines import find_stale_lines
 
     home = str(session.home.root)
-    found = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
-    last: LastRun | None = None
+    installed = [(table, text) for table in find_tables(environ) if (text := table.installed(home)) is not None]
+    last_run: LastRun | None = None
     unanswered: list[Gap] = []
     try:
-        last = passes(session)
+        last_run = last_run_value(session)
     except LedgerUnavailable as error:
         unanswered.append({"scope": "ledger", "why": error.message})
     return {
-        "installed": [{"table": table.kind, "lines": _lines(text)} for table, text in found],
-        "stale": stale(session, environ),
+        "installed": [{"table": table.kind, "lines": _text_lines(text)} for table, text in installed],
+        "stale": find_stale_lines(session, environ),
         "program": " ".join(program()),
-        "last_run": last,
+        "last_run": last_run,
         "unanswered": unanswered,
     }
 
 
-def passes(session: Session) -> LastRun | None:
+def last_run_value(session: Session) -> LastRun | None:
     """Return the last run of the reaper as a document; None for none yet. Raises LedgerUnavailable."""
     last = read_last_run(session.ledger)
     if last.at is None or last.latest is None:
@@ -142,28 +142,32 @@ def passes(session: Session) -> LastRun | None:
     }
 
 
-def the_job(session: Session, environ: Mapping[str, str], *, every: timedelta = EVERY, nightly: bool = False) -> Job:
+def job_of_home(
+    session: Session, environ: Mapping[str, str], *, every: timedelta = DEFAULT_INTERVAL, nightly: bool = False
+) -> CronJob:
     """Return what cron is to run for this home."""
     argv = program()
-    settings = {"CLOUDGPU_HOME": str(session.home.root), "PATH": _path(argv[0], environ.get("PATH", ""))}
-    settings |= {name: environ[name] for name in CARRIED if environ.get(name)}
-    return Job(argv, settings, every, nightly)
+    settings = {"CLOUDGPU_HOME": str(session.home.root), "PATH": _command_path(argv[0], environ.get("PATH", ""))}
+    settings |= {name: environ[name] for name in COPIED_VARIABLES if environ.get(name)}
+    return CronJob(argv, settings, every, nightly)
 
 
 def program() -> tuple[str, ...]:
     """Return the command that runs cloudgpu, with an absolute path; with Python where it was started as a module."""
-    typed = Path(sys.argv[0])
-    if typed.name == "cloudgpu":
-        found = shutil.which(str(typed)) or shutil.which("cloudgpu")
-        if found:
-            return (os.path.abspath(found),)  # noqa: PTH100  (a link is kept: it outlives an upgrade of what it names)
+    started_as = Path(sys.argv[0])
+    if started_as.name == "cloudgpu":
+        path = shutil.which(str(started_as)) or shutil.which("cloudgpu")
+        if path:
+            return (os.path.abspath(path),)  # noqa: PTH100  (a link is kept: it outlives an upgrade of what it names)
     return (sys.executable, "-m", "cloudgpu")
 
 
-def _path(program_: str, path: str) -> str:
+def _command_path(program_path: str, path: str) -> str:
     """Return the directories in which commands are found: this program's, the user's that are there, the system's."""
-    users = [one for one in path.split(os.pathsep) if one.startswith("/") and Path(one).is_dir()]
-    return os.pathsep.join(dict.fromkeys([os.path.dirname(program_), *users, *SYSTEM_PATH]))  # noqa: PTH120
+    user_directories = [
+        directory for directory in path.split(os.pathsep) if directory.startswith("/") and Path(directory).is_dir()
+    ]
+    return os.pathsep.join(dict.fromkeys([os.path.dirname(program_path), *user_directories, *SYSTEM_PATH]))  # noqa: PTH120
 
 
 def _check_ledger(environ: Mapping[str, str]) -> None:
@@ -178,7 +182,7 @@ def _check_ledger(environ: Mapping[str, str]) -> None:
         )
 
 
-def _elsewhere(other: Table, table: Table) -> InvalidRequest:
+def _other_table_error(other: Table, table: Table) -> InvalidRequest:
     return InvalidRequest(
         f"A job of this home is installed in {other.kind} already, and this would be one more in {table.kind}.",
         field=f"--{table.kind}",
@@ -187,21 +191,21 @@ def _elsewhere(other: Table, table: Table) -> InvalidRequest:
     )
 
 
-def _notes(change: Change, environ: Mapping[str, str]) -> list[str]:
+def _install_notes(change: Change, environ: Mapping[str, str]) -> list[str]:
     """Return notes on an installed job: variables that cron will not have, and when it does not run."""
     if change.after is None:
         return []
-    found = [
-        f"{name} is set in this shell and is not written down: cron runs without it. {_instead(name)}"
-        for name in SECRETS
+    notes = [
+        f"{name} is set in this shell and is not written down: cron runs without it. {_secret_remedy(name)}"
+        for name in SECRET_VARIABLES
         if environ.get(name)
     ]
     if isinstance(change.table, Timers) and not change.table.lingers():
-        found.append("The timer rests while you are logged out. To have it run then, too: loginctl enable-linger")
-    return found
+        notes.append("The timer rests while you are logged out. To have it run then, too: loginctl enable-linger")
+    return notes
 
 
-def _instead(name: str) -> str:
+def _secret_remedy(name: str) -> str:
     if name.startswith("CLOUDGPU_"):
         return "Write it into config.toml: [alerts]."
     if name == "PGPASSWORD":
@@ -209,5 +213,5 @@ def _instead(name: str) -> str:
     return "Use a profile or a login that cron can read, and see: cloudgpu cron test"
 
 
-def _lines(text: str | None) -> list[str]:
+def _text_lines(text: str | None) -> list[str]:
     return [] if text is None else text.rstrip("\n").split("\n")

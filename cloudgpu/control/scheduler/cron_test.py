@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, TypedDict
 
-from cloudgpu.control.scheduler.cron import the_job
+from cloudgpu.control.scheduler.cron import job_of_home
 from cloudgpu.control.scheduler.crontab_store import find_tables
 from cloudgpu.control.scheduler.crontab_text import installed_command, shell_command
 from cloudgpu.control.session.identity import reachable_machines
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.automation.reap import MachineDecision, ReapDocument
     from cloudgpu.views.documents.parts import Fault
 
-INSIDE = ("cron", "test", "--inside", "-o", "json")
-WAIT_S = 900
-MORNING = time(8)
-_BY_USE = (Rule.IDLE, Rule.LEASE)
+INNER_ARGV = ("cron", "test", "--inside", "-o", "json")
+TIMEOUT_S = 900
+MORNING_TIME = time(8)
+_ACTIVITY_RULES = (Rule.IDLE, Rule.LEASE)
 SHORTEST_NIGHT = timedelta(hours=8)  # shortly before eight, the next night is meant
 
 
@@ -46,7 +46,7 @@ class Credential(TypedDict):
     lasts: bool | None
 
 
-class Inside(TypedDict):
+class InnerReport(TypedDict):
     """What the inner process prints: what the run of tonight would do; or only an error."""
 
     run: ReapDocument | None
@@ -54,59 +54,63 @@ class Inside(TypedDict):
     error: Fault | None
 
 
-def trial_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
+def cron_test_value(session: Session, environ: Mapping[str, str]) -> CronTestDocument:
     """Make a dry run as cron would, in a process of its own; return the answer of `cron test`.
 
     With the program and the environment of the installed job, else of the one that would be installed. An error of that
     process is in the answer, under `error`.
     """
-    command, bare = _command(session, environ), cron_environment()
-    code, found = _run(command, bare)
+    command, cron_variables = _installed_or_new_command(session, environ), cron_environment()
+    code, report = _run_as_cron(command, cron_variables)
     morning = next_morning(session.clock())
-    run = found["run"]
+    run = report["run"]
     return {
-        "environment": bare,
+        "environment": cron_variables,
         "command": command,
         "morning": iso(morning),
-        "planned_actions": [] if run is None else would(run, morning),
+        "planned_actions": [] if run is None else planned_actions(run, morning),
         "credentials": [
             {
-                "account": one["account"],
-                "what": one["what"],
-                "until": one["until"],
-                "renews_itself": one["lasts"],
-                "lasts_until_morning": outlives(one, morning),
+                "account": credential["account"],
+                "what": credential["what"],
+                "until": credential["until"],
+                "renews_itself": credential["lasts"],
+                "lasts_until_morning": lasts_until(credential, morning),
             }
-            for one in found["credentials"]
+            for credential in report["credentials"]
         ],
         "exit_code": code if run is None else run["exit_code"],
-        "error": found["error"],
+        "error": report["error"],
     }
 
 
-def _command(session: Session, environ: Mapping[str, str]) -> str:
+def _installed_or_new_command(session: Session, environ: Mapping[str, str]) -> str:
     for table in find_tables(environ):
         text = table.installed(str(session.home.root))
-        command = installed_command(text, INSIDE) if text is not None else None
+        command = installed_command(text, INNER_ARGV) if text is not None else None
         if command is not None:
             return command
-    return shell_command(the_job(session, environ), INSIDE)
+    return shell_command(job_of_home(session, environ), INNER_ARGV)
 
 
-def inside_value(session: Session) -> Inside:
+def inner_report(session: Session) -> InnerReport:
     """Return what the run of tonight would do, and its credentials, in this process's environment."""
     from cloudgpu.control.reaper.reaper import ReapOptions, reap
     from cloudgpu.views.reaper import run_value
 
-    found = reap(session, ReapOptions(dry_run=True, cron=True))
-    return {"run": run_value(found, explain=True), "credentials": credentials(session), "error": None}
+    trial_run = reap(session, ReapOptions(dry_run=True, cron=True))
+    return {"run": run_value(trial_run, explain=True), "credentials": credentials(session), "error": None}
 
 
 def exit_code(value: CronTestDocument) -> int:
     """Return what `cron test` ends with: the run's own code, else 6 where a credential does not outlive the night."""
     if value["exit_code"]:
         return int(value["exit_code"])
-    return AuthFailed.exit_code if any(one["lasts_until_morning"] is False for one in value["credentials"]) else 0
+    return (
+        AuthFailed.exit_code
+        if any(credential["lasts_until_morning"] is False for credential in value["credentials"])
+        else 0
+    )
 
 
 def cron_environment() -> dict[str, str]:
@@ -115,72 +119,78 @@ def cron_environment() -> dict[str, str]:
     return {"HOME": user.pw_dir, "LOGNAME": user.pw_name, "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
 
 
-def _run(command: str, environ: Mapping[str, str]) -> tuple[int, Inside]:
+def _run_as_cron(command: str, environ: Mapping[str, str]) -> tuple[int, InnerReport]:
     try:
-        done = subprocess.run(  # noqa: S603  (the command that cron would run)
+        finished = subprocess.run(  # noqa: S603  (the command that cron would run)
             ["/bin/sh", "-c", command], env=dict(environ), cwd=environ["HOME"], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=WAIT_S, check=False,
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        late = ProviderUnavailable(
-            f"It did not end within {WAIT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
+        timeout_error = ProviderUnavailable(
+            f"It did not end within {TIMEOUT_S // 60} minutes.", next="Run: cloudgpu reap --dry-run"
         )
-        return late.exit_code, _broken(late)
-    found: Inside = {"run": None, "credentials": [], "error": None}
+        return timeout_error.exit_code, _error_report(timeout_error)
+    report: InnerReport = {"run": None, "credentials": [], "error": None}
     try:
-        found.update(json.loads(done.stdout))
+        report.update(json.loads(finished.stdout))
     except ValueError:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        why = words[-1] if words else "it printed nothing"
-        broken = CloudgpuError(f"cloudgpu does not start there: {why}", next="Look at the command above.")
-        return done.returncode or broken.exit_code, _broken(broken)
-    return done.returncode, found
+        output = (finished.stderr or finished.stdout).strip().splitlines()
+        last_line = output[-1] if output else "it printed nothing"
+        start_error = CloudgpuError(f"cloudgpu does not start there: {last_line}", next="Look at the command above.")
+        return finished.returncode or start_error.exit_code, _error_report(start_error)
+    return finished.returncode, report
 
 
-def _broken(error: CloudgpuError) -> Inside:
+def _error_report(error: CloudgpuError) -> InnerReport:
     return {"run": None, "credentials": [], "error": error.as_dict()}
 
 
-def would(document: ReapDocument, morning: datetime) -> list[str]:
-    """Return what runs of this night would do, machine by machine, if none of them were used from now on."""
-    ends = {one["machine"]: one["ends"] for one in document["explained"]}
-    sentences = [sentence for one in document["decisions"] if (sentence := _would(one, ends[one["machine"]], morning))]
+def planned_actions(document: ReapDocument, morning: datetime) -> list[str]:
+    """Return a sentence on each machine that runs of this night would end or warn, if none were used from now on."""
+    ends_by_machine = {decision["machine"]: decision["ends"] for decision in document["explained"]}
+    sentences = [
+        sentence
+        for decision in document["decisions"]
+        if (sentence := _planned_action(decision, ends_by_machine[decision["machine"]], morning))
+    ]
     sentences += [f"{gap['scope']} does not answer: {gap['why']}" for gap in document["unanswered"]]
     sentences += list(document["errors"])
     return sentences or ["Nothing: no machine would be ended or warned."]
 
 
-def _would(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
+def _planned_action(decision: MachineDecision, ends: RuleEnds, morning: datetime) -> str:
     if decision["do"] != "keep":
         rule = "" if decision["rule"] == Rule.NONE else f" ({decision['rule']})"
         return f"{decision['name']}: {decision['do']} now{rule}: {decision['why']}"
-    runs = decision["state"] == State.RUNNING
-    at, rule = min(_ends(decision, ends), default=("", "")) if runs else (decision["at"], decision["rule"])
+    is_running = decision["state"] == State.RUNNING
+    at, rule = (
+        min(_ends_by_rule(decision, ends), default=("", "")) if is_running else (decision["at"], decision["rule"])
+    )
     if not at or from_iso(at) > morning:
         return ""
-    unless = "" if not runs else " unless it is used" if rule in _BY_USE else ", whoever uses it"
-    return f"{decision['name']}: ended at {at[:16].replace('T', ' ')} UTC{unless} ({rule}): {decision['why']}"
+    condition = "" if not is_running else " unless it is used" if rule in _ACTIVITY_RULES else ", whoever uses it"
+    return f"{decision['name']}: ended at {at[:16].replace('T', ' ')} UTC{condition} ({rule}): {decision['why']}"
 
 
-def _ends(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
+def _ends_by_rule(decision: MachineDecision, ends: RuleEnds) -> Iterator[tuple[str, str]]:
     """Yield the end by each rule, where it has one. A hold delays ends by activity, and UNKNOWN renews a lease."""
-    at_rule = (
+    times_and_rules = (
         (ends["idle"], Rule.IDLE),
         (ends["lease"], Rule.LEASE),
         (ends["schedule"], Rule.SCHEDULE),
         (ends.get("renew_until"), Rule.RENEW_UNTIL),
     )
-    for at, rule in at_rule:
+    for at, rule in times_and_rules:
         if at and not (rule == Rule.LEASE and decision["activity"] == UNKNOWN):
-            held = ends["held_until"] if rule in _BY_USE else None
-            yield max(at, held or at), rule
+            held_until = ends["held_until"] if rule in _ACTIVITY_RULES else None
+            yield max(at, held_until or at), rule
 
 
 def credentials(session: Session) -> list[Credential]:
     """Return the credential of each account that has machines; of each that is configured, while none has."""
     machines = [machine for machine in session.ledger.machines() if machine.terminated_at is None]
-    used = {machine.account for machine in reachable_machines(session, machines)} or set(session.settings.accounts)
-    return [_credential(session, account) for account in sorted(used)]
+    accounts = {machine.account for machine in reachable_machines(session, machines)} or set(session.settings.accounts)
+    return [_credential(session, account) for account in sorted(accounts)]
 
 
 def _credential(session: Session, account: str) -> Credential:
@@ -189,18 +199,18 @@ def _credential(session: Session, account: str) -> Credential:
     try:
         provider = session.provider(account)
         if not isinstance(provider, HasLogin):
-            return _credential_line(account, "needs none that could end", None, lasts=True)
-        found = provider.login()
+            return _credential_value(account, "needs none that could end", None, lasts=True)
+        login = provider.login()
     except CloudgpuError as error:
-        return _credential_line(account, error.message, None, lasts=False)
-    return _credential_line(account, found.what, found.until, lasts=found.lasts)
+        return _credential_value(account, error.message, None, lasts=False)
+    return _credential_value(account, login.what, login.until, lasts=login.lasts)
 
 
-def _credential_line(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
+def _credential_value(account: str, what: str, until: datetime | None, *, lasts: bool | None) -> Credential:
     return {"account": account, "what": what, "until": None if until is None else iso(until), "lasts": lasts}
 
 
-def outlives(credential: Credential, morning: datetime) -> bool | None:
+def lasts_until(credential: Credential, morning: datetime) -> bool | None:
     """Say whether a credential is still good in the morning; None where nobody can say."""
     if credential["until"] is not None and from_iso(credential["until"]) < morning:
         return False
@@ -212,7 +222,7 @@ def outlives(credential: Credential, morning: datetime) -> bool | None:
 def next_morning(now: datetime) -> datetime:
     """Return eight in the morning after the night that comes, where this computer is."""
     local = now.astimezone()
-    morning = local.replace(hour=MORNING.hour, minute=0, second=0, microsecond=0)
+    morning = local.replace(hour=MORNING_TIME.hour, minute=0, second=0, microsecond=0)
     while morning - local < SHORTEST_NIGHT:
         morning += timedelta(days=1)
     return morning

@@ -9,11 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from cloudgpu.control.scheduler.crontab_text import Job, block, block_of, unit_name, units, with_block, without_block
+from cloudgpu.control.scheduler.crontab_text import (
+    CronJob,
+    crontab_block,
+    find_block,
+    unit_files,
+    unit_name,
+    with_block,
+    without_block,
+)
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
-WAIT_S = 30
-_NONE_YET = (b"no crontab for", b"No such file")  # Vixie cron, cronie and macOS; busybox
+TIMEOUT_S = 30
+_NO_CRONTAB_MESSAGES = (b"no crontab for", b"No such file")  # Vixie cron, cronie and macOS; busybox
 
 
 class Table(Protocol):
@@ -29,11 +37,11 @@ class Table(Protocol):
         """Return everything that is there, others' jobs too. Raises InvalidRequest where it cannot be read."""
         ...
 
-    def planned(self, job: Job) -> str:
+    def planned(self, job: CronJob) -> str:
         """Return the text that would be installed; raise InvalidRequest for what cannot be written there."""
         ...
 
-    def install(self, job: Job) -> None:
+    def install(self, job: CronJob) -> None:
         """Install the job, replacing this home's one, if any."""
         ...
 
@@ -49,19 +57,19 @@ class Crontab:
 
     def installed(self, home: str) -> str | None:
         """Return our block in the crontab."""
-        return block_of(self._read(), home)
+        return find_block(self._read(), home)
 
     def text(self) -> str:
         """Return the whole crontab."""
         return self._read().decode(errors="replace")
 
-    def planned(self, job: Job) -> str:
+    def planned(self, job: CronJob) -> str:
         """Return the block that would be written."""
-        return block(job)
+        return crontab_block(job)
 
-    def install(self, job: Job) -> None:
+    def install(self, job: CronJob) -> None:
         """Write the crontab with our block in it, and read it back."""
-        self._write(with_block(self._read(), job.home, block(job)))
+        self._write(with_block(self._read(), job.home, crontab_block(job)))
 
     def remove(self, home: str) -> None:
         """Write the crontab without our block; one that was ours alone is removed."""
@@ -72,12 +80,14 @@ class Crontab:
             self._run("-r")
 
     def _read(self) -> bytes:
-        done = _run(["crontab", "-l"])
-        if done.returncode == 0:
-            return done.stdout
-        if any(word in done.stderr for word in _NONE_YET):
+        finished = _run(["crontab", "-l"])
+        if finished.returncode == 0:
+            return finished.stdout
+        if any(message in finished.stderr for message in _NO_CRONTAB_MESSAGES):
             return b""
-        raise _refused("crontab -l", done)  # taking a failure for an empty table would delete the user's own jobs
+        raise _failed_command(
+            "crontab -l", finished
+        )  # taking a failure for an empty table would delete the user's own jobs
 
     def _write(self, table: bytes) -> None:
         self._run("-", given=table)
@@ -90,7 +100,7 @@ class Crontab:
     def _run(word: str, given: bytes = b"") -> None:
         done = _run(["crontab", word], given)
         if done.returncode:
-            raise _refused(f"crontab {word}", done)
+            raise _failed_command(f"crontab {word}", done)
 
 
 class Timers:
@@ -99,65 +109,71 @@ class Timers:
     kind = "systemd"
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        base = environ.get("XDG_CONFIG_HOME", "")
-        self.directory = (Path(base) if base.startswith("/") else Path.home() / ".config") / "systemd" / "user"
+        config_home = environ.get("XDG_CONFIG_HOME", "")
+        self.directory = (
+            (Path(config_home) if config_home.startswith("/") else Path.home() / ".config") / "systemd" / "user"
+        )
 
     def installed(self, home: str) -> str | None:
         """Return both files one below the other."""
         try:
-            return "".join((self.directory / name).read_text(encoding="utf-8") for name in _files(home))
+            return "".join((self.directory / name).read_text(encoding="utf-8") for name in _unit_file_names(home))
         except FileNotFoundError:
             return None
 
     def text(self) -> str:
         """Return every service of this user, one below the other."""
-        files = sorted(self.directory.glob("*.service"))
-        return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
+        service_files = sorted(self.directory.glob("*.service"))
+        return "\n".join(
+            service_file.read_text(encoding="utf-8", errors="replace")
+            for service_file in service_files
+            if service_file.is_file()
+        )
 
-    def planned(self, job: Job) -> str:
+    def planned(self, job: CronJob) -> str:
         """Return both files one below the other."""
-        return "".join(units(job)[name] for name in _files(job.home))
+        return "".join(unit_files(job)[name] for name in _unit_file_names(job.home))
 
-    def install(self, job: Job) -> None:
+    def install(self, job: CronJob) -> None:
         """Write both files, and have systemd start the timer now and after each boot."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for name, text in units(job).items():
+        for name, text in unit_files(job).items():
             (self.directory / name).write_text(text, encoding="utf-8")
         timer = f"{unit_name(job.home)}.timer"
-        for words in (["daemon-reload"], ["enable", timer], ["restart", timer]):
-            self._call(words)
+        for arguments in (["daemon-reload"], ["enable", timer], ["restart", timer]):
+            self._systemctl(arguments)
 
     def remove(self, home: str) -> None:
         """Stop the timer and take both files away."""
-        self._call(["disable", "--now", f"{unit_name(home)}.timer"])
-        for name in _files(home):
+        self._systemctl(["disable", "--now", f"{unit_name(home)}.timer"])
+        for name in _unit_file_names(home):
             (self.directory / name).unlink(missing_ok=True)
-        self._call(["daemon-reload"])
+        self._systemctl(["daemon-reload"])
 
     @staticmethod
     def lingers() -> bool | None:
         """Say whether timers run while the user is logged out; None where that is not known."""
-        done = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
-        return None if done.returncode else done.stdout.strip() == b"Linger=yes"
+        finished = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
+        return None if finished.returncode else finished.stdout.strip() == b"Linger=yes"
 
     @staticmethod
-    def _call(words: list[str]) -> None:
-        done = _run(["systemctl", "--user", *words])
-        if done.returncode:
-            raise _refused(f"systemctl --user {' '.join(words)}", done)
+    def _systemctl(arguments: list[str]) -> None:
+        finished = _run(["systemctl", "--user", *arguments])
+        if finished.returncode:
+            raise _failed_command(f"systemctl --user {' '.join(arguments)}", finished)
 
 
 def find_tables(environ: Mapping[str, str]) -> list[Table]:
     """Return the tables that this computer has, the crontab first."""
-    found: list[Table] = []
+    tables: list[Table] = []
     if shutil.which("crontab"):
-        found.append(Crontab())
+        tables.append(Crontab())
     if _systemd_answers():
-        found.append(Timers(environ))
-    return found
+        tables.append(Timers(environ))
+    return tables
 
 
-def the_table(tables: Sequence[Table], kind: str | None) -> Table:
+def choose_table(tables: Sequence[Table], kind: str | None) -> Table:
     """Return the table of this kind, or the first one; raise InvalidRequest where there is none such."""
     for table in tables:
         if kind in (None, table.kind):
@@ -175,7 +191,7 @@ def _systemd_answers() -> bool:
     return bool(shutil.which("systemctl")) and _run(["systemctl", "--user", "show-environment"]).returncode == 0
 
 
-def _files(home: str) -> tuple[str, str]:
+def _unit_file_names(home: str) -> tuple[str, str]:
     return f"{unit_name(home)}.service", f"{unit_name(home)}.timer"
 
 
@@ -184,7 +200,7 @@ def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[byt
     environ = os.environ | {"LC_ALL": "C"}
     try:
         return subprocess.run(  # noqa: S603  (no word of it is a user's)
-            argv, input=given, capture_output=True, timeout=WAIT_S, env=environ, check=False
+            argv, input=given, capture_output=True, timeout=TIMEOUT_S, env=environ, check=False
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(argv, 127, b"", f"{argv[0]} is not installed".encode())
@@ -192,10 +208,10 @@ def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[byt
         return subprocess.CompletedProcess(argv, 124, b"", b"it did not answer")
 
 
-def _refused(command: str, done: subprocess.CompletedProcess[bytes]) -> CloudgpuError:
-    output = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+def _failed_command(command: str, finished: subprocess.CompletedProcess[bytes]) -> CloudgpuError:
+    output = (finished.stderr or finished.stdout).decode(errors="replace").strip().splitlines()
     return InvalidRequest(
-        f"{command} refused ({done.returncode}): {output[-1] if output else 'it printed nothing'}.",
+        f"{command} refused ({finished.returncode}): {output[-1] if output else 'it printed nothing'}.",
         field="crontab" if command.startswith("crontab") else "systemctl",
         value=None,
         next="Nothing else was changed. To see what is installed: cloudgpu cron show",

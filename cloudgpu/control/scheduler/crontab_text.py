@@ -15,23 +15,23 @@ from datetime import timedelta
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest
 
-EVERY = timedelta(minutes=10)
-PASS, NIGHTLY = ("reap", "--cron"), ("reap", "--cron", "--nightly")
-MAX_COMMAND = (
+DEFAULT_INTERVAL = timedelta(minutes=10)
+REAP_ARGV, NIGHTLY_REAP_ARGV = ("reap", "--cron"), ("reap", "--cron", "--nightly")
+MAX_COMMAND_LENGTH = (
     990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
 )
-_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
-_HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
-_NIGHT = 3  # o'clock, of a daily run
+_ALLOWED_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
+_ALLOWED_HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
+_NIGHT_HOUR = 3  # o'clock, of a daily run
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CronJob:
     """A scheduled run: `program` (absolute) with `argv`, in `environment`, `every` so often."""
 
     program: tuple[str, ...]
     environment: Mapping[str, str]
-    every: timedelta = EVERY
+    every: timedelta = DEFAULT_INTERVAL
     nightly: bool = False
 
     @property
@@ -41,8 +41,12 @@ class Job:
         An interval other than the default is an argument, so that warnings are sent early enough.
         """
         if self.nightly:
-            return (*NIGHTLY, "--every", "24h")
-        return PASS if self.every == EVERY else (*PASS, "--every", duration_text(self.every).replace(" ", ""))
+            return (*NIGHTLY_REAP_ARGV, "--every", "24h")
+        return (
+            REAP_ARGV
+            if self.every == DEFAULT_INTERVAL
+            else (*REAP_ARGV, "--every", duration_text(self.every).replace(" ", ""))
+        )
 
     @property
     def home(self) -> str:
@@ -58,7 +62,7 @@ class Job:
 def check_every(every: timedelta) -> None:
     """Raise InvalidRequest for an interval that a crontab cannot express."""
     minutes, rest = divmod(every, timedelta(minutes=1))
-    if not rest and (minutes in _MINUTES or (minutes % 60 == 0 and minutes // 60 in _HOURS)):
+    if not rest and (minutes in _ALLOWED_MINUTES or (minutes % 60 == 0 and minutes // 60 in _ALLOWED_HOURS)):
         return
     raise InvalidRequest(
         f"A crontab cannot run every {duration_text(every)}: the time must divide an hour or a day evenly.",
@@ -68,71 +72,71 @@ def check_every(every: timedelta) -> None:
     )
 
 
-def shell_command(job: Job, argv: Sequence[str] | None = None) -> str:
+def shell_command(job: CronJob, argv: Sequence[str] | None = None) -> str:
     """Return the command as /bin/sh reads it, with its environment before it."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     return " ".join([*settings, shlex.join([*job.program, *(job.argv if argv is None else argv)])])
 
 
-def crontab_line(job: Job) -> str:
+def crontab_line(job: CronJob) -> str:
     """Return the line of a crontab; raise InvalidRequest for one that cron could not read."""
     for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
-        if "\\" in text or _is_odd(text):
+        if "\\" in text or _is_unwritable(text):
             raise _unwritable(name, text)
     command = shell_command(job).replace("%", r"\%")
-    if len(command) > MAX_COMMAND:
+    if len(command) > MAX_COMMAND_LENGTH:
         raise _too_long(len(command))
-    return f"{_when(job)} {command}"
+    return f"{_crontab_schedule(job)} {command}"
 
 
-def _when(job: Job) -> str:
+def _crontab_schedule(job: CronJob) -> str:
     minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
     if minutes == 1:
         return "* * * * *"
     if minutes < 60:  # noqa: PLR2004  (of an hour)
         return f"{offset % minutes}-59/{minutes} * * * *"
     hours = minutes // 60
-    hour = {1: "*", 24: str(_NIGHT)}.get(hours, f"*/{hours}")
+    hour = {1: "*", 24: str(_NIGHT_HOUR)}.get(hours, f"*/{hours}")
     return f"{offset} {hour} * * *"
 
 
-def calendar(job: Job) -> str:
+def systemd_calendar(job: CronJob) -> str:
     """Return when it runs as systemd.time(7) writes it."""
     minutes, offset = (timedelta(hours=1) if job.nightly else job.every) // timedelta(minutes=1), job.offset
     if minutes < 60:  # noqa: PLR2004  (of an hour)
         return f"*:{offset % minutes:02d}/{minutes}"
     hours = minutes // 60
-    hour = {1: "*", 24: f"{_NIGHT:02d}"}.get(hours, f"00/{hours}")
+    hour = {1: "*", 24: f"{_NIGHT_HOUR:02d}"}.get(hours, f"00/{hours}")
     return f"{hour}:{offset:02d}"
 
 
-def block(job: Job) -> str:
+def crontab_block(job: CronJob) -> str:
     """Return the block of one home in a crontab: a line above, the job, a line below."""
-    begin, end = _marks(job.home)
+    begin, end = _marker_lines(job.home)
     return f"{begin}\n{crontab_line(job)}\n{end}\n"
 
 
-def with_block(table: bytes, home: str, wanted: str) -> bytes:
+def with_block(table: bytes, home: str, new_block: str) -> bytes:
     """Return the crontab with this home's block in its old place, else at its end; all else stays byte for byte."""
-    before, _, after = _split(table, home)
+    before, _, after = _split_at_block(table, home)
     gap = b"" if before.endswith(b"\n") or not before else b"\n"
-    return before + gap + wanted.encode() + after
+    return before + gap + new_block.encode() + after
 
 
 def without_block(table: bytes, home: str) -> bytes:
     """Return the crontab without this home's block; all else stays byte for byte."""
-    before, _, after = _split(table, home)
+    before, _, after = _split_at_block(table, home)
     return before + after
 
 
-def block_of(table: bytes, home: str) -> str | None:
+def find_block(table: bytes, home: str) -> str | None:
     """Return this home's block as it stands in the crontab; None for none."""
-    return _split(table, home)[1].decode(errors="replace") or None
+    return _split_at_block(table, home)[1].decode(errors="replace") or None
 
 
-def _split(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
+def _split_at_block(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
     """Return the text before our block, the block, and the text after it; without a block, all is before."""
-    begin, end = (f"{mark}\n".encode() for mark in _marks(home))
+    begin, end = (f"{mark}\n".encode() for mark in _marker_lines(home))
     lines = table.splitlines(keepends=True)
     if begin not in lines:
         return table, b"", b""
@@ -148,7 +152,7 @@ def _split(table: bytes, home: str) -> tuple[bytes, bytes, bytes]:
     return b"".join(lines[:first]), b"".join(lines[first:last]), b"".join(lines[last:])
 
 
-def _marks(home: str) -> tuple[str, str]:
+def _marker_lines(home: str) -> tuple[str, str]:
     return f"# cloudgpu begin: {home} (cloudgpu cron remove takes it out)", f"# cloudgpu end: {home}"
 
 
@@ -157,14 +161,14 @@ def unit_name(home: str) -> str:
     return f"cloudgpu-reap-{hashlib.sha256(home.encode()).hexdigest()[:8]}"
 
 
-def units(job: Job) -> dict[str, str]:
+def unit_files(job: CronJob) -> dict[str, str]:
     """Return the files of a systemd user timer, by name; raise InvalidRequest for what they cannot say."""
     for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
-        if _is_odd(text):
+        if _is_unwritable(text):
             raise _unwritable(name, text)
     name = unit_name(job.home)
-    settings = " ".join(_unit_word(f"{key}={value}") for key, value in job.environment.items())
-    command = " ".join(_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
+    settings = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())
+    command = " ".join(_quote_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
     service = f"""\
 # Written by cloudgpu cron install; cloudgpu cron remove takes it away.
 [Unit]
@@ -181,7 +185,7 @@ ExecStart={command}
 Description=cloudgpu: end machines that nobody uses
 
 [Timer]
-OnCalendar={calendar(job)}
+OnCalendar={systemd_calendar(job)}
 Persistent=true
 
 [Install]
@@ -197,36 +201,36 @@ def installed_command(text: str, argv: Sequence[str]) -> str | None:
     """
     for line in text.splitlines():
         if line.startswith("ExecStart="):
-            head = _unit_command(text, line)
+            program = _unit_command(text, line)
         elif line and line[0] in "*0123456789":
-            head = line.split(maxsplit=5)[-1].replace(r"\%", "%").rpartition(f" {PASS[0]} ")[0]
+            program = line.split(maxsplit=5)[-1].replace(r"\%", "%").rpartition(f" {REAP_ARGV[0]} ")[0]
         else:
             continue
-        return f"{head} {shlex.join(argv)}" if head else None
+        return f"{program} {shlex.join(argv)}" if program else None
     return None
 
 
-def _unit_command(text: str, start: str) -> str:
+def _unit_command(text: str, exec_line: str) -> str:
     """Return the environment and the program of a service as /bin/sh reads them, without the verb."""
-    found = []
+    settings = []
     for line in text.splitlines():
         if line.startswith("Environment="):
-            pairs = (word.partition("=") for word in _unit_words(line))
-            found += [f"{name}={shlex.quote(value)}" for name, _, value in pairs]
-    program = [word.replace("$$", "$") for word in _unit_words(start)]
-    return " ".join([*found, shlex.join(program[: program.index(PASS[0])])]) if PASS[0] in program else ""
+            pairs = (word.partition("=") for word in _split_unit_line(line))
+            settings += [f"{name}={shlex.quote(value)}" for name, _, value in pairs]
+    program = [word.replace("$$", "$") for word in _split_unit_line(exec_line)]
+    return " ".join([*settings, shlex.join(program[: program.index(REAP_ARGV[0])])]) if REAP_ARGV[0] in program else ""
 
 
-def _unit_words(line: str) -> list[str]:
+def _split_unit_line(line: str) -> list[str]:
     return [word.replace("%%", "%") for word in shlex.split(line.partition("=")[2])]
 
 
-def _unit_word(text: str) -> str:
+def _quote_unit_word(text: str) -> str:
     """Return a word in double quotes, as systemd.syntax(7) reads it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def _is_odd(text: str) -> bool:
+def _is_unwritable(text: str) -> bool:
     """Say whether a text has control characters, or bytes that are no text."""
     return any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in text)  # noqa: PLR2004
 
@@ -242,7 +246,7 @@ def _unwritable(name: str, text: str) -> InvalidRequest:
 
 def _too_long(length: int) -> InvalidRequest:
     return InvalidRequest(
-        f"The command would be {length} characters long; cron takes {MAX_COMMAND}.",
+        f"The command would be {length} characters long; cron takes {MAX_COMMAND_LENGTH}.",
         field="PATH",
         value=None,
         next="Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install",

@@ -13,8 +13,8 @@ from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import from_iso
 
-NIGHT = time(3)  # of the nightly sweep, in the user's time zone
-SHORTEST = timedelta(minutes=1)  # between two runs, however many machines end one after the other
+NIGHT_START = time(3)  # of the nightly sweep, in the user's time zone
+SHORTEST_INTERVAL = timedelta(minutes=1)  # between two runs, however many machines end one after the other
 
 
 def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: datetime) -> datetime:
@@ -26,7 +26,7 @@ def run_due(last: LastRun, machines: Iterable[Machine], every: timedelta, now: d
     if last.at is None or last.at > now:
         return now
     due_times = [at for machine in machines for at in _due_times(machine) if at > last.at]
-    return max(last.at + min(every, SHORTEST), min([last.at + every, *due_times]))
+    return max(last.at + min(every, SHORTEST_INTERVAL), min([last.at + every, *due_times]))
 
 
 def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: datetime) -> datetime:
@@ -37,12 +37,12 @@ def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: 
     """
     if last.at is None or last.latest is None or last.latest.body.get("home") == home:
         return due
-    known = {run.home: run for run in last.scheduled}
-    own, theirs = known.get(home), known.get(str(last.latest.body.get("home")))
-    good = own is not None and theirs is not None and theirs.at > own.at and theirs.accounts >= own.accounts
-    if good and theirs is not None and theirs.battery is False:
+    runs_by_home = {run.home: run for run in last.scheduled}
+    own, other = runs_by_home.get(home), runs_by_home.get(str(last.latest.body.get("home")))
+    covers_own = own is not None and other is not None and other.at > own.at and other.accounts >= own.accounts
+    if covers_own and other is not None and other.battery is False:
         return due
-    return min(due, max(now if own is None else own.at + every, last.at + min(every, SHORTEST)))
+    return min(due, max(now if own is None else own.at + every, last.at + min(every, SHORTEST_INTERVAL)))
 
 
 def _due_times(machine: Machine) -> Iterable[datetime]:
@@ -63,9 +63,9 @@ def sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:
 def last_night(zone: tzinfo, now: datetime) -> datetime:
     """Return the latest three o'clock in `zone` that is not after `now`."""
     local = now.astimezone(zone)
-    night = datetime.combine(local.date(), NIGHT, zone)
+    night = datetime.combine(local.date(), NIGHT_START, zone)
     if night > now:
-        night = datetime.combine(local.date() - timedelta(days=1), NIGHT, zone)
+        night = datetime.combine(local.date() - timedelta(days=1), NIGHT_START, zone)
     return night
 
 
@@ -75,9 +75,13 @@ def prices_due(queried_at: Iterable[datetime], every: timedelta, now: datetime) 
     return now if oldest is None or oldest > now else oldest + every
 
 
-def slept(walls: tuple[datetime, datetime], ticks: tuple[float, float], *, most: float = 5.0) -> bool:
-    """Say whether wall and monotonic clock have diverged by more than `most` seconds between two readings.
+def clocks_diverged(
+    wall_times: tuple[datetime, datetime], monotonic_times: tuple[float, float], *, tolerance_s: float = 5.0
+) -> bool:
+    """Say whether wall and monotonic clock have diverged by more than `tolerance_s` seconds between two readings.
 
     Then the computer slept (Linux's monotonic clock stops meanwhile), or the clock was set.
     """
-    return abs((walls[1] - walls[0]).total_seconds() - (ticks[1] - ticks[0])) > most
+    return (
+        abs((wall_times[1] - wall_times[0]).total_seconds() - (monotonic_times[1] - monotonic_times[0])) > tolerance_s
+    )

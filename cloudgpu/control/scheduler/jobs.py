@@ -19,18 +19,18 @@ from cloudgpu.core.reaper.result import ReaperRun
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 
-LOCK = "reaper"  # held by every run: from cron, by hand, or here
+REAPER_LOCK = "reaper"  # held by every run: from cron, by hand, or here
 WATCH_LOCK = "watches"  # so that only one of several watches makes the due run
 
 ALERT_INTERVAL = timedelta(minutes=5)  # of budgets and alerts, which only read the ledger
-JOBS = timedelta(minutes=1)  # of users' jobs, while one lives
+USER_JOBS_INTERVAL = timedelta(minutes=1)  # of users' jobs, while one is not done
 RETRY_SOON = timedelta(seconds=15)  # after a run that another process was making, or that failed
 RETRY_LATER = timedelta(hours=1)  # after a price list or a receiver of the report that did not answer
-PRICES = timedelta(days=1)
+PRICES_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WatchJob:
     """A recurring job of `watch`.
 
     `due` returns when it is due, by the ledger; `work` does it and returns a sentence, empty where nothing happened;
@@ -44,29 +44,39 @@ class Job:
     retry: timedelta = RETRY_SOON
 
 
-def the_jobs(every: timedelta, prices: timedelta | None, *, urge: Callable[[], None]) -> list[Job]:
-    """Return the jobs; `urge` is called where a budget is exceeded, so that the run that stops machines comes at once.
+def watch_jobs(
+    every: timedelta, price_interval: timedelta | None, *, run_at_once: Callable[[], None]
+) -> list[WatchJob]:
+    """Return the jobs; `run_at_once` is called where a budget is exceeded: the next run of the reaper stops machines.
 
-    Without `prices` no price list is refreshed.
+    Without `price_interval` no price list is refreshed.
     """
-    often = min(ALERT_INTERVAL, every)
-    found = [
-        Job(
+    alert_interval = min(ALERT_INTERVAL, every)
+    jobs = [
+        WatchJob(
             "pass",
             every,
             lambda session: _run_due(session, every),
             lambda session: reap_once(session, every),
             min(RETRY_SOON, every),
         ),
-        Job("budgets", often, _now, lambda session: judge_budgets(session, urge), often),
-        Job("alerts", often, _now, send_alerts, often),
-        Job("jobs", min(JOBS, every), _jobs_due, carry_jobs, min(JOBS, every)),
-        Job("report", often, ReportDelay().due, send_report, RETRY_LATER),
+        WatchJob("budgets", alert_interval, _now, lambda session: check_budgets(session, run_at_once), alert_interval),
+        WatchJob("alerts", alert_interval, _now, send_alerts, alert_interval),
+        WatchJob("jobs", min(USER_JOBS_INTERVAL, every), _jobs_due, reconcile_jobs, min(USER_JOBS_INTERVAL, every)),
+        WatchJob("report", alert_interval, ReportDelay().due, send_report, RETRY_LATER),
     ]
-    if prices is not None:
-        asked = prices
-        found.append(Job("prices", asked, lambda session: _prices_due(session, asked), refresh_prices, RETRY_LATER))
-    return found
+    if price_interval is not None:
+        refresh_interval = price_interval
+        jobs.append(
+            WatchJob(
+                "prices",
+                refresh_interval,
+                lambda session: _prices_due(session, refresh_interval),
+                refresh_prices,
+                RETRY_LATER,
+            )
+        )
+    return jobs
 
 
 def _now(session: Session) -> datetime:
@@ -90,59 +100,60 @@ def reap_once(session: Session, every: timedelta) -> str:
         with session.lock(WATCH_LOCK, wait=False):
             if _run_due(session, every) > session.clock():
                 return ""
-            swept = sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
-            done = reap(session, ReapOptions(sweep=swept, cron=True, interval=every))
+            is_sweep = sweep_due(read_last_run(session.ledger), zone_of(session.settings.tz), session.clock())
+            run = reap(session, ReapOptions(sweep=is_sweep, cron=True, interval=every))
     except LedgerAway as error:
         if error.field != "lock":
             raise
-        swept, done = False, reap(session, ReapOptions(cron=True, interval=every))  # a full disk has no room for a lock
+        is_sweep = False  # without the lock, for which a full disk has no room
+        run = reap(session, ReapOptions(cron=True, interval=every))
     except LedgerUnavailable:
         raise
-    except ProviderUnavailable as other:
-        if other.field == "lock":
+    except ProviderUnavailable as error:
+        if error.field == "lock":
             return ""
         raise
-    done = done.without_remote_accounts()
-    return "" if done.busy or (done.is_quiet and not swept) else summary(done)
+    run = run.without_remote_accounts()
+    return "" if run.busy or (run.is_quiet and not is_sweep) else summary(run)
 
 
-def summary(done: ReaperRun) -> str:
+def summary(run: ReaperRun) -> str:
     """Return a run in one line for a log: what was done, and what is missing."""
-    sentences = [f"{one.name}: {one.do} ({one.why})" for one in (*done.ended, *done.renewed)]
-    sentences += [f"{one.name} warned: {one.why}" for one in done.warned]
-    sentences += [f"{one.name} may still be billed: {one.why}" for one in done.unconfirmed]
-    sentences += [unanswered_text(gap.scope, gap.why) for gap in done.unanswered]
-    sentences += [*done.faults, *done.sentences]
-    machines = f"{len(done.decisions)} machine{'' if len(done.decisions) == 1 else 's'}"
-    more = "".join(f"; {one}" for one in sentences)
-    return f"a run over {machines} took {done.duration.total_seconds():.1f} s{more}"
+    sentences = [f"{decision.name}: {decision.do} ({decision.why})" for decision in (*run.ended, *run.renewed)]
+    sentences += [f"{decision.name} warned: {decision.why}" for decision in run.warned]
+    sentences += [f"{decision.name} may still be billed: {decision.why}" for decision in run.unconfirmed]
+    sentences += [unanswered_text(gap.scope, gap.why) for gap in run.unanswered]
+    sentences += [*run.faults, *run.sentences]
+    machines = f"{len(run.decisions)} machine{'' if len(run.decisions) == 1 else 's'}"
+    details = "".join(f"; {sentence}" for sentence in sentences)
+    return f"a run over {machines} took {run.duration.total_seconds():.1f} s{details}"
 
 
-def judge_budgets(session: Session, urge: Callable[[], None]) -> str:
+def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     """Record findings on budgets, which `send_alerts` sends; urge a run where one of them stops machines now."""
     from cloudgpu.control.alerts.alerts import BUDGETS, budget_findings, record_findings
     from cloudgpu.control.budgets.store import budget_states, budgets_for_run
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
-    judged = budget_states(session, budgets_for_run(session)[0])
-    record_findings(session, list(budget_findings(session, judged)), evaluated=BUDGETS)
-    doing = [
-        one
-        for one in budget_stops(judged, session.ledger.machines(), {}, session.clock())
-        if one.do is not BudgetAction.WARN
+    states = budget_states(session, budgets_for_run(session)[0])
+    record_findings(session, list(budget_findings(session, states)), evaluated=BUDGETS)
+    stops = [
+        stop
+        for stop in budget_stops(states, session.ledger.machines(), {}, session.clock())
+        if stop.do is not BudgetAction.WARN
     ]
-    if not doing:
+    if not stops:
         return ""
-    urge()
-    return f"the budget {doing[0].budget} is exceeded: the reaper runs at once"
+    run_at_once()
+    return f"the budget {stops[0].budget} is exceeded: the reaper runs at once"
 
 
 def send_alerts(session: Session) -> str:
     """Deliver alerts that were not delivered yet."""
     from cloudgpu.control.alerts.alerts import deliver
 
-    done = deliver(session, (), evaluated=())
-    refused = [f"{one.receiver}: {one.why}" for one in done.outcomes if one.why is not None]
+    delivery = deliver(session, (), evaluated=())
+    refused = [f"{outcome.receiver}: {outcome.why}" for outcome in delivery.outcomes if outcome.why is not None]
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 
 
@@ -150,10 +161,10 @@ def _jobs_due(session: Session) -> datetime:
     from cloudgpu.control.jobs.watch import living_jobs, restore_unknown_jobs
 
     restore_unknown_jobs(session)
-    return session.clock() if living_jobs(session) else session.clock() + JOBS
+    return session.clock() if living_jobs(session) else session.clock() + USER_JOBS_INTERVAL
 
 
-def carry_jobs(session: Session) -> str:
+def reconcile_jobs(session: Session) -> str:
     """Reconcile every living job; return what changed."""
     from cloudgpu.control.jobs.watch import reconcile_all, sentences
     from cloudgpu.control.spot.history import record_interruptions
@@ -177,7 +188,7 @@ class ReportDelay:
     says how old its figures are.
     """
 
-    since: datetime | None = None
+    delayed_since: datetime | None = None
 
     def due(self, session: Session) -> datetime:
         """Return when the report is to be sent."""
@@ -188,41 +199,41 @@ class ReportDelay:
         month, _ = month_due(now, zone_of(session.settings.tz))
         last = read_last_run(session.ledger).at
         if at > now or (last is not None and last >= month.end):
-            self.since = None
+            self.delayed_since = None
             return at
-        self.since = min(self.since or now, now)
-        return self.since + RETRY_LATER
+        self.delayed_since = min(self.delayed_since or now, now)
+        return self.delayed_since + RETRY_LATER
 
 
 def refresh_prices(session: Session) -> str:
     """Ask the price lists of the providers that are in use; return what did not answer."""
     from cloudgpu.control.catalog.refresh import FACTOR, refresh
 
-    done = refresh(session, _kinds(session), factor=FACTOR, accept=False)
-    gaps = [f"{gap['scope']} ({gap['why']})" for one in done["providers"] for gap in one["unanswered"]]
+    refreshed = refresh(session, _providers_with_prices(session), factor=FACTOR, accept=False)
+    gaps = [f"{gap['scope']} ({gap['why']})" for provider in refreshed["providers"] for gap in provider["unanswered"]]
     return f"prices were not refreshed of {', '.join(gaps)}" if gaps else ""
 
 
 def _prices_due(session: Session, every: timedelta) -> datetime:
-    kinds = _kinds(session)
-    return prices_due(_dates(kinds), every, session.clock()) if kinds else session.clock() + every
+    providers = _providers_with_prices(session)
+    return prices_due(_oldest_answers(providers), every, session.clock()) if providers else session.clock() + every
 
 
-def _dates(kinds: list[str]) -> Iterator[datetime]:
+def _oldest_answers(providers: list[str]) -> Iterator[datetime]:
     from cloudgpu.catalog.refreshed import stored_prices
 
     never = datetime.min.replace(tzinfo=zone_of("UTC"))
-    for kind in kinds:
-        parts: dict[str, Any] = {}
+    for provider in providers:
+        price_parts: dict[str, Any] = {}
         with suppress(InvalidRequest):  # a damaged file is as one that was never there: it is written anew
-            parts = dict(stored_prices(kind).parts)
-        yield min((part.asked_at for part in parts.values()), default=never)
+            price_parts = dict(stored_prices(provider).parts)
+        yield min((part.asked_at for part in price_parts.values()), default=never)
 
 
-def _kinds(session: Session) -> list[str]:
+def _providers_with_prices(session: Session) -> list[str]:
     """Return the providers with a price list that are configured here, or have machines that live."""
     from cloudgpu.providers.registry import price_list_kinds
 
-    used = {machine.provider for machine in session.ledger.machines() if machine.terminated_at is None}
-    used |= {one.provider for one in session.settings.accounts.values()}
-    return [kind for kind in price_list_kinds() if kind in used]
+    providers_used = {machine.provider for machine in session.ledger.machines() if machine.terminated_at is None}
+    providers_used |= {account.provider for account in session.settings.accounts.values()}
+    return [kind for kind in price_list_kinds() if kind in providers_used]

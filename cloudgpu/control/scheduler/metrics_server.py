@@ -14,29 +14,34 @@ from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 LOOPBACK = "127.0.0.1"
 HIGHEST_PORT = 65535
-BESIDE = 50  # instead of one that is in use
+PORTS_TRIED = 50  # ports above one that is in use, in search of a free one to name
 
 
-def address_of(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Return what `PORT`, `HOST:PORT` or `[::1]:PORT` names; raise InvalidRequest for an address not of loopback."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or LOOPBACK
     host = LOOPBACK if host == "localhost" else host
     if not port.isascii() or not port.isdigit() or int(port) > HIGHEST_PORT:
-        raise _refused(text, f"{text!r} names no port from 0 to {HIGHEST_PORT} (0: any that is free).")
+        raise _invalid_address(text, f"{text!r} names no port from 0 to {HIGHEST_PORT} (0: any that is free).")
     try:
-        inside = ipaddress.ip_address(host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        inside = False
-    if not inside:
-        raise _refused(text, f"{host} is not this computer's loopback: metrics name machines and money, unencrypted.")
+        is_loopback = False
+    if not is_loopback:
+        raise _invalid_address(
+            text, f"{host} is not this computer's loopback: metrics name machines and money, unencrypted."
+        )
     return host, int(port)
 
 
 @contextmanager
-def serving(address: tuple[str, int], body: Callable[[], str]) -> Iterator[str]:
-    """Answer GET /metrics with what `body` returns, in threads of its own; yield the URL. Raises InvalidRequest."""
-    server = _bound(address, body)
+def serving(address: tuple[str, int], read_metrics: Callable[[], str]) -> Iterator[str]:
+    """Answer GET /metrics with what `read_metrics` returns, in threads of its own; yield the URL.
+
+    Raises InvalidRequest for an address that is in use.
+    """
+    server = _bind_server(address, read_metrics)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     host, port = server.server_address[:2]
@@ -47,7 +52,7 @@ def serving(address: tuple[str, int], body: Callable[[], str]) -> Iterator[str]:
         server.server_close()
 
 
-def _bound(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPServer:
+def _bind_server(address: tuple[str, int], read_metrics: Callable[[], str]) -> ThreadingHTTPServer:
     import socket
 
     class Server(ThreadingHTTPServer):
@@ -55,7 +60,7 @@ def _bound(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPSe
         daemon_threads = True
 
     class Handler(_Handler):
-        wanted = staticmethod(body)
+        metrics_text = staticmethod(read_metrics)
 
     try:
         return Server(address, Handler)
@@ -63,14 +68,14 @@ def _bound(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPSe
         message = (
             f"Metrics cannot be served at {address[0]} port {address[1]}: {(error.strerror or str(error)).lower()}."
         )
-        raise _refused(str(address[1]), message, _free_beside(address, Server.address_family)) from error
+        raise _invalid_address(str(address[1]), message, _free_port_above(address, Server.address_family)) from error
 
 
-def _free_beside(address: tuple[str, int], family: int) -> int:
+def _free_port_above(address: tuple[str, int], family: int) -> int:
     """Return the first port above this one that is free there, 0 (any that is free) where none of them is."""
     import socket
 
-    for port in range(address[1] + 1, min(address[1] + BESIDE, HIGHEST_PORT) + 1):
+    for port in range(address[1] + 1, min(address[1] + PORTS_TRIED, HIGHEST_PORT) + 1):
         with socket.socket(family, socket.SOCK_STREAM) as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself
             probe.bind((address[0], port))
@@ -79,7 +84,7 @@ def _free_beside(address: tuple[str, int], family: int) -> int:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    wanted: Callable[[], str]
+    metrics_text: Callable[[], str]
     server_version, sys_version = "cloudgpu", ""
 
     def do_GET(self) -> None:
@@ -88,23 +93,23 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, "text/plain", "there is /metrics\n")
         else:
-            self._metrics()
+            self._answer_metrics()
 
-    def _metrics(self) -> None:
+    def _answer_metrics(self) -> None:
         try:
-            self._answer(200, CONTENT_TYPE, self.wanted())
+            self._answer(200, CONTENT_TYPE, self.metrics_text())
         except CloudgpuError as error:
             self._answer(503, "text/plain", f"{error.message}\n")
 
-    def _answer(self, status: int, kind: str, text: str) -> None:
-        sent = text.encode()
+    def _answer(self, status: int, content_type: str, text: str) -> None:
+        content = text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(sent)))
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(sent)
+        self.wfile.write(content)
 
-    def log_message(self, *_said: Any) -> None:
+    def log_message(self, *_arguments: Any) -> None:
         """Log nothing: scrapes come every few seconds."""
 
 
@@ -118,5 +123,5 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _refused(text: str, message: str, port: int = 9464) -> InvalidRequest:
+def _invalid_address(text: str, message: str, port: int = 9464) -> InvalidRequest:
     return InvalidRequest(message, field="--metrics", value=text, next=f"For example: cloudgpu watch --metrics {port}")

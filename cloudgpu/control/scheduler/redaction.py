@@ -13,7 +13,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.open import open_ledger
 
 # Variables without secrets that a job takes along: cron does not have those of the shell.
-CARRIED = """
+COPIED_VARIABLES = """
 AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ENDPOINT_URL AWS_REGION AWS_DEFAULT_REGION AWS_CA_BUNDLE
 GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_PROJECT CLOUDSDK_CONFIG CLOUDGPU_GCP_ENDPOINT
 AZURE_CONFIG_DIR AZURE_SUBSCRIPTION_ID CLOUDGPU_AZURE_ENDPOINT CLOUDGPU_LAMBDA_ENDPOINT HTTPS_PROXY NO_PROXY
@@ -21,17 +21,17 @@ CLOUDGPU_RUNPOD_ENDPOINT CLOUDGPU_VAST_ENDPOINT
 PGPASSFILE PGSERVICEFILE PGSSLMODE PGSSLROOTCERT PGSSLCERT PGSSLKEY
 """.split()
 # Variables that may hold secrets: they are never written into a table that others may read.
-SECRETS = """
+SECRET_VARIABLES = """
 AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_ID AZURE_CLIENT_SECRET AZURE_TENANT_ID
 LAMBDA_API_KEY LAMBDA_CLOUD_API_TOKEN RUNPOD_API_KEY VAST_API_KEY CLOUDGPU_ALERTS CLOUDGPU_DEADMAN PGPASSWORD
 """.split()
-HIDDEN = "***"
+REDACTED = "***"
 _WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
-_SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_ASSIGNED_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _SECRET_NAME = re.compile("pass|_pwd|secret|token|key|credential", re.IGNORECASE)
-_LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")
-_LEDGER = "CLOUDGPU_LEDGER"
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_LEDGER_VARIABLE = "CLOUDGPU_LEDGER"
 
 
 def redacted_line(line: str, environment: Mapping[str, str]) -> str:
@@ -41,9 +41,9 @@ def redacted_line(line: str, environment: Mapping[str, str]) -> str:
     """
     words = _WORD.findall(line)
     if "".join(words) != line:
-        return HIDDEN
-    text = "".join(word if word.isspace() else _shown_word(word) for word in words)
-    return HIDDEN if any(secret in text for secret in _secrets(environment)) else text
+        return REDACTED
+    text = "".join(word if word.isspace() else _redacted_word(word) for word in words)
+    return REDACTED if any(secret in text for secret in _secret_values(environment)) else text
 
 
 def ledger_location(url: str) -> str | None:
@@ -54,31 +54,33 @@ def ledger_location(url: str) -> str | None:
         return None
 
 
-def _shown_word(word: str) -> str:
-    plain = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
-    found = _SET.fullmatch(plain)
-    if found and found[1] == _LEDGER and not re.search(r"\s", plain):
-        return f"{_LEDGER}={ledger_location(found[2]) or HIDDEN}"
-    if found and _is_secret(found[1]):
-        return f"{found[1]}={HIDDEN}"
-    has_secret = any(_is_secret(name) or name == _LEDGER for name in _NAME.findall(plain))
-    return HIDDEN if has_secret or _LOGIN.search(plain) else word
+def _redacted_word(word: str) -> str:
+    unquoted = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
+    assignment = _ASSIGNMENT.fullmatch(unquoted)
+    if assignment and assignment[1] == _LEDGER_VARIABLE and not re.search(r"\s", unquoted):
+        return f"{_LEDGER_VARIABLE}={ledger_location(assignment[2]) or REDACTED}"
+    if assignment and _is_secret(assignment[1]):
+        return f"{assignment[1]}={REDACTED}"
+    has_secret = any(_is_secret(name) or name == _LEDGER_VARIABLE for name in _ASSIGNED_NAME.findall(unquoted))
+    return REDACTED if has_secret or _URL_WITH_PASSWORD.search(unquoted) else word
 
 
 def _is_secret(name: str) -> bool:
-    return name not in CARRIED and (name in SECRETS or bool(_SECRET_NAME.search(name)))
+    return name not in COPIED_VARIABLES and (name in SECRET_VARIABLES or bool(_SECRET_NAME.search(name)))
 
 
-def _secrets(environment: Mapping[str, str]) -> Iterator[str]:
+def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     for name, value in environment.items():
         if value and _is_secret(name):
             yield value
     try:
-        parts = urlsplit(environment.get(_LEDGER, ""))
+        parts = urlsplit(environment.get(_LEDGER_VARIABLE, ""))
     except ValueError:
         return
-    asked = [value for name, value in parse_qsl(parts.query) if _is_secret(name)]
-    yield from {one for password in (parts.password, *asked) if password for one in (password, unquote(password))}
+    query_secrets = [value for name, value in parse_qsl(parts.query) if _is_secret(name)]
+    yield from {
+        form for password in (parts.password, *query_secrets) if password for form in (password, unquote(password))
+    }
 
 
 def _no_clock() -> datetime:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.cron import StaleLine
 
-_SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_TABLE_SETS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
-_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
-_BEFORE = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
-_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_TABLE_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
+_WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
+_DEFAULT_PATH = "/usr/bin:/bin"  # of a job of cron's that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,53 +42,53 @@ class Entry:
     @property
     def home(self) -> Path | None:
         """The home that it works on; None where only a shell could tell."""
-        named = self.environment.get("CLOUDGPU_HOME", "")
-        found = Path(named) if named else find_home({}).root
-        return found if found.is_absolute() and "$" not in named else None
+        value = self.environment.get("CLOUDGPU_HOME", "")
+        path = Path(value) if value else find_home({}).root
+        return path if path.is_absolute() and "$" not in value else None
 
 
-def stale(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
+def find_stale_lines(session: Session, environ: Mapping[str, str]) -> list[StaleLine]:
     """Return each job that cannot help any more or works on another home: its line, what is wrong, the remedy."""
-    found: list[StaleLine] = []
-    for entry in entries(environ):
-        fault = _fault(entry, session.clock) or _elsewhere(entry, session.home.root)
+    stale_lines: list[StaleLine] = []
+    for entry in find_entries(environ):
+        fault = _find_fault(entry, session.clock) or _other_home_fault(entry, session.home.root)
         if fault is not None:
-            why, way = fault
-            found.append({"table": entry.table, "line": entry.line, "why": why, "next": way})
-    return found
+            why, remedy = fault
+            stale_lines.append({"table": entry.table, "line": entry.line, "why": why, "next": remedy})
+    return stale_lines
 
 
 def lines_with_ledger(environ: Mapping[str, str], location: str) -> Iterator[tuple[str, str]]:
     """Yield (table, line without a password) of each job that names the ledger at `location` by CLOUDGPU_LEDGER."""
-    for entry in entries(environ):
+    for entry in find_entries(environ):
         url = entry.environment.get("CLOUDGPU_LEDGER")
         if url and ledger_location(url) == location:
             yield entry.table, entry.line
 
 
-def entries(environ: Mapping[str, str]) -> Iterator[Entry]:
+def find_entries(environ: Mapping[str, str]) -> Iterator[Entry]:
     """Yield every job of this user that runs cloudgpu; none from a table that cannot be read."""
     for table in find_tables(environ):
         try:
             text = table.text()
         except InvalidRequest:
             continue
-        yield from _of_crontab(text) if table.kind == "crontab" else _of_units(text)
+        yield from _crontab_entries(text) if table.kind == "crontab" else _unit_entries(text)
 
 
-def _of_crontab(text: str) -> Iterator[Entry]:
-    of_table: dict[str, str] = {}
+def _crontab_entries(text: str) -> Iterator[Entry]:
+    table_variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
         if line.startswith("#") or not line.strip():
-            is_ours = bool(_BEGIN.fullmatch(line)) or (is_ours and not line.startswith("# cloudgpu end: "))
+            is_ours = bool(_BLOCK_BEGIN.fullmatch(line)) or (is_ours and not line.startswith("# cloudgpu end: "))
             continue
-        sets = _TABLE_SETS.fullmatch(line)
-        if sets and line.lstrip()[0] not in "*@0123456789":
-            of_table[sets[1]] = sets[2].strip("\"'")
+        assignment = _TABLE_ASSIGNMENT.fullmatch(line)
+        if assignment and line.lstrip()[0] not in "*@0123456789":
+            table_variables[assignment[1]] = assignment[2].strip("\"'")
             continue
         command = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
-        yield from _entry("crontab", line, _before_percent(command), of_table, is_ours=is_ours)
+        yield from _read_entry("crontab", line, _before_percent(command), table_variables, is_ours=is_ours)
 
 
 def _before_percent(command: str) -> str:
@@ -96,117 +96,129 @@ def _before_percent(command: str) -> str:
     return re.split(r"(?<!\\)%", command)[0].replace(r"\%", "%")
 
 
-def _of_units(text: str) -> Iterator[Entry]:
-    settings: dict[str, str] = {}
+def _unit_entries(text: str) -> Iterator[Entry]:
+    variables: dict[str, str] = {}
     is_ours = False
     for line in text.splitlines():
         if line.startswith("# Written by cloudgpu cron install"):
-            settings, is_ours = {}, True
+            variables, is_ours = {}, True
         elif line == "[Service]":
-            settings = {}
+            variables = {}
         elif line.startswith("Environment="):
-            words = (_SET.fullmatch(word.replace("%%", "%")) for word in _words(line.partition("=")[2]))
-            settings |= {found[1]: found[2] for found in words if found}
+            assignments = (
+                _ASSIGNMENT.fullmatch(word.replace("%%", "%")) for word in _split_words(line.partition("=")[2])
+            )
+            variables |= {assignment[1]: assignment[2] for assignment in assignments if assignment}
         elif line.startswith("ExecStart="):
-            yield from _entry("systemd", line, line.partition("=")[2].replace("%%", "%"), settings, is_ours=is_ours)
+            yield from _read_entry(
+                "systemd", line, line.partition("=")[2].replace("%%", "%"), variables, is_ours=is_ours
+            )
             is_ours = False
 
 
-def _entry(table: str, line: str, command: str, around: Mapping[str, str], *, is_ours: bool) -> Iterator[Entry]:
-    words = _words(command)
-    at = next((number for number, word in enumerate(words) if _is_program(words, number)), None)
-    if at is None:
+def _read_entry(
+    table: str, line: str, command: str, outer_variables: Mapping[str, str], *, is_ours: bool
+) -> Iterator[Entry]:
+    words = _split_words(command)
+    program_index = next((index for index, word in enumerate(words) if _is_program(words, index)), None)
+    if program_index is None:
         return
-    sets = (_SET.fullmatch(word) for word in words[:at])
-    environment = {**around, **{found[1]: found[2] for found in sets if found}}
-    yield Entry(table, redacted_line(line, environment), environment, words[at], is_ours)
+    assignments = (_ASSIGNMENT.fullmatch(word) for word in words[:program_index])
+    environment = {**outer_variables, **{assignment[1]: assignment[2] for assignment in assignments if assignment}}
+    yield Entry(table, redacted_line(line, environment), environment, words[program_index], is_ours)
 
 
-def _words(command: str) -> list[str]:
+def _split_words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError:
         return []
 
 
-def _is_program(words: list[str], number: int) -> bool:
+def _is_program(words: list[str], index: int) -> bool:
     """Say whether this word is cloudgpu itself, or the Python that runs it. A name alone may be any program's word."""
     # A variable's value may end in /cloudgpu, as the default home does. What follows `sh -c` is a command.
-    if _SET.fullmatch(words[number]) and not re.fullmatch("-[a-z]*c", "".join(words[:number][-1:])):
+    if _ASSIGNMENT.fullmatch(words[index]) and not re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])):
         return False
-    name = os.path.basename(words[number])  # noqa: PTH119  (a word of a shell, not a path yet)
-    if words[number] == "cloudgpu":
-        before = next((word for word in reversed(words[:number]) if not _SET.fullmatch(word)), "&&")
-        return before in _BEFORE
-    return name == "cloudgpu" or (name.startswith("python") and words[number + 1 : number + 3] == ["-m", "cloudgpu"])
+    name = os.path.basename(words[index])  # noqa: PTH119  (a word of a shell, not a path yet)
+    if words[index] == "cloudgpu":
+        word_before = next((word for word in reversed(words[:index]) if not _ASSIGNMENT.fullmatch(word)), "&&")
+        return word_before in _WORDS_BEFORE_PROGRAM
+    return name == "cloudgpu" or (name.startswith("python") and words[index + 1 : index + 3] == ["-m", "cloudgpu"])
 
 
-def _fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
+def _find_fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
     """Return what is wrong with a job, and the remedy; None for one that can run."""
     home = entry.home
     if home is not None and not home.is_dir():
-        return f"its home {home} is not there", _remove(entry, home)
-    if not _is_there(entry):
-        return f"its program {redacted_line(entry.program, entry.environment)} is not there", _mend(entry, home)
-    moved = None if home is None else _moved(entry, home, clock)
-    return None if moved is None else (moved, _follow(entry, home))
+        return f"its home {home} is not there", _remove_remedy(entry, home)
+    if not _has_program(entry):
+        return f"its program {redacted_line(entry.program, entry.environment)} is not there", _reinstall_remedy(
+            entry, home
+        )
+    ledger_fault = None if home is None else _ledger_fault(entry, home, clock)
+    return None if ledger_fault is None else (ledger_fault, _new_ledger_remedy(entry, home))
 
 
-def _is_there(entry: Entry) -> bool:
+def _has_program(entry: Entry) -> bool:
     if "/" in entry.program:
         return "$" in entry.program or os.access(entry.program, os.X_OK)
-    return shutil.which(entry.program, path=entry.environment.get("PATH", _PATH)) is not None
+    return shutil.which(entry.program, path=entry.environment.get("PATH", _DEFAULT_PATH)) is not None
 
 
-def _moved(entry: Entry, home: Path, clock: Any) -> str | None:
+def _ledger_fault(entry: Entry, home: Path, clock: Any) -> str | None:
     """Return that the job's ledger is gone or has moved; None where it is in use, or cannot be read from here."""
     try:
-        named = entry.environment.get("CLOUDGPU_LEDGER")
-        url = named or load_settings(Home(home), {}).ledger_url
+        variable = entry.environment.get("CLOUDGPU_LEDGER")
+        url = variable or load_settings(Home(home), {}).ledger_url
         ledger = open_ledger(url, home / "ledger", actor="", clock=clock)
-        mark = ledger.moved()
-        is_lost = mark is None and named is not None and ledger.head()[0] == 0
+        move_mark = ledger.moved()
+        is_lost = move_mark is None and variable is not None and ledger.head()[0] == 0
         ledger.close()
     except CloudgpuError:
         return None
     if is_lost:
         return f"there is no ledger at {ledger.location}"
-    return None if mark is None or mark.came_from else f"its ledger {ledger.location} has moved to {mark.to}"
+    return (
+        None
+        if move_mark is None or move_mark.came_from
+        else f"its ledger {ledger.location} has moved to {move_mark.to}"
+    )
 
 
-def _elsewhere(entry: Entry, home: Path) -> tuple[str, str] | None:
+def _other_home_fault(entry: Entry, home: Path) -> tuple[str, str] | None:
     """Return that a job is for another home: it works, but does nothing for this one."""
     other = entry.home
     if other is None or other == home:
         return None
-    return f"it looks after another home, {other}", f"Look there: {_at(other)} cloudgpu cron show"
+    return f"it looks after another home, {other}", f"Look there: {_home_assignment(other)} cloudgpu cron show"
 
 
-def _at(home: Path) -> str:
+def _home_assignment(home: Path) -> str:
     return f"CLOUDGPU_HOME={shlex.quote(str(home))}"
 
 
-def _remove(entry: Entry, home: Path) -> str:
+def _remove_remedy(entry: Entry, home: Path) -> str:
     if entry.is_ours:
-        return f"Run: {_at(home)} cloudgpu cron remove"
-    return _by_hand(entry)
+        return f"Run: {_home_assignment(home)} cloudgpu cron remove"
+    return _by_hand_remedy(entry)
 
 
-def _mend(entry: Entry, home: Path | None) -> str:
+def _reinstall_remedy(entry: Entry, home: Path | None) -> str:
     if entry.is_ours and home is not None:
-        return f"Run: {_at(home)} cloudgpu cron install (or cron remove)"
-    return _by_hand(entry)
+        return f"Run: {_home_assignment(home)} cloudgpu cron install (or cron remove)"
+    return _by_hand_remedy(entry)
 
 
-def _follow(entry: Entry, home: Path | None) -> str:
+def _new_ledger_remedy(entry: Entry, home: Path | None) -> str:
     if "CLOUDGPU_LEDGER" in entry.environment or home is None:
-        return f"Take CLOUDGPU_LEDGER out of the line, or name the new place in it: {_editor(entry)}"
-    return f"Run: {_at(home)} cloudgpu ledger move --follow"
+        return f"Take CLOUDGPU_LEDGER out of the line, or name the new place in it: {_edit_command(entry)}"
+    return f"Run: {_home_assignment(home)} cloudgpu ledger move --follow"
 
 
-def _by_hand(entry: Entry) -> str:
-    return f"Take the line out: {_editor(entry)}"
+def _by_hand_remedy(entry: Entry) -> str:
+    return f"Take the line out: {_edit_command(entry)}"
 
 
-def _editor(entry: Entry) -> str:
+def _edit_command(entry: Entry) -> str:
     return "crontab -e" if entry.table == "crontab" else "systemctl --user list-timers names its unit"

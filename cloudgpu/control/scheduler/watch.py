@@ -24,9 +24,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.notify import notify_outage_once
-from cloudgpu.control.scheduler.cron import passes
-from cloudgpu.control.scheduler.due import run_due, slept
-from cloudgpu.control.scheduler.jobs import LOCK, Job, the_jobs
+from cloudgpu.control.scheduler.cron import last_run_value
+from cloudgpu.control.scheduler.due import clocks_diverged, run_due
+from cloudgpu.control.scheduler.jobs import REAPER_LOCK, WatchJob, watch_jobs
 from cloudgpu.control.session.base import Report, utc_now
 from cloudgpu.control.session.last_run import overdue_sentence, read_last_run
 from cloudgpu.control.session.session import Session
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 # An overdue job is run, however late, and once (APScheduler 3 drops it with a warning where a second is the grace).
-DEFAULT: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+JOB_DEFAULTS: Mapping[str, Any] = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 
 
-_SESSION = ("home", "settings", "ledger", "clock", "report", "pause")
+_SESSION_FIELDS = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
-class _Ended(Session):
+class _EndableSession(Session):
     """A session in which a run ends no further machine once the watch is to end; ends that have begun are proved."""
 
     def __init__(self, *args: Any) -> None:
-        *of_session, self._acting, self._ending = args
-        super().__init__(*of_session)
+        *session_fields, self._machine_ending, self._watch_ending = args
+        super().__init__(*session_fields)
 
     def check_lock(self, name: str) -> None:
         """Raise, as for a lost lock, where the watch is being ended: this is checked before each stop."""
         super().check_lock(name)
-        self._acting.set()
-        if self._ending.is_set():
+        self._machine_ending.set()
+        if self._watch_ending.is_set():
             raise ProviderUnavailable(
                 "The watch was ended before everything was done.", next="The next run continues with it."
             )
 
 
 class Watch:
-    """The jobs of one process. `faults` counts the errors of each job, `ran` how often each was run."""
+    """The jobs of one process. `fault_counts` counts the errors of each job, `run_counts` how often each was run."""
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class Watch:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._environ, self._tell, self._clock = environ, tell, clock
-        self._ending = threading.Event()
-        self._busy = threading.Lock()  # held while a run is being made
-        self._acting = threading.Event()  # a machine is being ended
-        self._working: set[str] = set()
+        self._watch_ending = threading.Event()
+        self._run_lock = threading.Lock()  # held while a run is being made
+        self._machine_ending = threading.Event()  # a machine is being ended
+        self._jobs_at_work: set[str] = set()
         self._report_lock = threading.Lock()
         self._last_errors: dict[str, str] = {}  # the last reported error of each failing job
-        self._moved: set[str] = set()  # jobs that found the ledger moved, and try once more
-        self.moved: LedgerMoved | None = None  # why the watch ended by itself
-        self.ran: dict[str, int] = {}
-        self.faults: dict[str, int] = {}
-        self.jobs = the_jobs(every, prices, urge=lambda: self._hasten("pass"))
+        self._jobs_finding_move: set[str] = set()  # jobs that found the ledger moved, and try once more
+        self.ledger_moved: LedgerMoved | None = None  # why the watch ended by itself
+        self.run_counts: dict[str, int] = {}
+        self.fault_counts: dict[str, int] = {}
+        self.jobs = watch_jobs(every, prices, run_at_once=lambda: self._run_soon("pass"))
         self._scheduler = scheduler()
 
     def run(self) -> bool:
@@ -102,106 +102,108 @@ class Watch:
             self._scheduler.add_job(self._run, trigger, args=[job], id=job.name, next_run_time=datetime.now(UTC))
         self._scheduler.start()
         try:
-            self._tick()
+            self._wait_for_end()
         finally:  # Ctrl-C waits for nothing, and begins no further stop
-            self._ending.set()
+            self._watch_ending.set()
             self._scheduler.shutdown(wait=False)
-        if self._acting.is_set():
-            with self._busy:
+        if self._machine_ending.is_set():
+            with self._run_lock:
                 pass
-        return not self._working
+        return not self._jobs_at_work
 
     def end(self) -> None:
         """Make `run` return soon. May be called from a signal handler and from any thread."""
-        self._ending.set()
+        self._watch_ending.set()
 
     def metrics(self) -> str:
         """Return the numbers of now, as Prometheus reads them. Raises LedgerUnavailable."""
         from cloudgpu.control.scheduler.metrics import exposition
 
-        with self._opened() as session:
-            return exposition(session, dict(self.ran), dict(self.faults))
+        with self._open_session() as session:
+            return exposition(session, dict(self.run_counts), dict(self.fault_counts))
 
-    def _tick(self) -> None:
+    def _wait_for_end(self) -> None:
         """Wait for the end; after the computer slept, or its clock was set, check at once what is due."""
-        wall, tick = self._clock(), time.monotonic()
-        while not self._ending.wait(TICK_S):
-            before, (wall, tick) = (wall, tick), (self._clock(), time.monotonic())
-            if slept((before[0], wall), (before[1], tick)):
+        wall, monotonic = self._clock(), time.monotonic()
+        while not self._watch_ending.wait(TICK_S):
+            previous, (wall, monotonic) = (wall, monotonic), (self._clock(), time.monotonic())
+            if clocks_diverged((previous[0], wall), (previous[1], monotonic)):
                 for job in self.jobs:
-                    self._hasten(job.name)
+                    self._run_soon(job.name)
 
-    def _hasten(self, name: str) -> None:
+    def _run_soon(self, name: str) -> None:
         self._scheduler.modify_job(name, next_run_time=datetime.now(UTC))
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: WatchJob) -> None:
         """Do a job if it is due, and schedule it again; report its errors."""
         wait = job.retry
         try:
-            with self._opened(job) as session:
+            with self._open_session(job) as session:
                 if job.due(session) <= session.clock():
                     self._work(job, session)
                 self._last_errors.pop(job.name, None)
-                self._moved.discard(job.name)
-                left = job.due(session) - session.clock()
-                wait = min(left, job.every) if left > timedelta() else job.retry
+                self._jobs_finding_move.discard(job.name)
+                until_due = job.due(session) - session.clock()
+                wait = min(until_due, job.every) if until_due > timedelta() else job.retry
         except LedgerMoved as error:
-            self._ledger_moved(job, error)
+            self._handle_move(job, error)
         except CloudgpuError as error:
-            self._fault(job, f"{error.message} {error.next or ''}", for_all=isinstance(error, LedgerAway))
-        except Exception as defect:  # noqa: BLE001  (one job's defect must not end the others)
-            self._fault(job, f"a defect: {type(defect).__name__}: {defect}")
-        if not self._ending.is_set():
+            self._record_fault(job, f"{error.message} {error.next or ''}", for_all=isinstance(error, LedgerAway))
+        except Exception as error:  # noqa: BLE001  (one job's defect must not end the others)
+            self._record_fault(job, f"a defect: {type(error).__name__}: {error}")
+        if not self._watch_ending.is_set():
             self._scheduler.modify_job(job.name, next_run_time=datetime.now(UTC) + wait)
 
-    def _work(self, job: Job, session: Session) -> None:
-        self.ran[job.name] = self.ran.get(job.name, 0) + 1
-        with self._at_work(job.name):
+    def _work(self, job: WatchJob, session: Session) -> None:
+        self.run_counts[job.name] = self.run_counts.get(job.name, 0) + 1
+        with self._marked_at_work(job.name):
             sentence = job.work(session)
         if sentence:
             self._tell(sentence)
 
     @contextmanager
-    def _at_work(self, name: str) -> Iterator[None]:
-        self._working.add(name)
+    def _marked_at_work(self, name: str) -> Iterator[None]:
+        self._jobs_at_work.add(name)
         try:
-            with self._busy if name == "pass" else nullcontext():
+            with self._run_lock if name == "pass" else nullcontext():
                 yield
         finally:
-            self._working.discard(name)
+            self._jobs_at_work.discard(name)
             if name == "pass":
-                self._acting.clear()
+                self._machine_ending.clear()
 
-    def _fault(self, job: Job, message: str, *, for_all: bool = False) -> None:
-        self.faults[job.name] = self.faults.get(job.name, 0) + 1
+    def _record_fault(self, job: WatchJob, message: str, *, for_all: bool = False) -> None:
+        self.fault_counts[job.name] = self.fault_counts.get(job.name, 0) + 1
         with self._report_lock:  # a lasting error is reported once; that the ledger is away, once for all jobs
             is_known = message in (self._last_errors.values() if for_all else [self._last_errors.get(job.name)])
             self._last_errors[job.name] = message
         if not is_known:
             self._tell(f"{job.name} failed and is tried again: {message.strip()}")
 
-    def _ledger_moved(self, job: Job, fault: LedgerMoved) -> None:
+    def _handle_move(self, job: WatchJob, fault: LedgerMoved) -> None:
         """End the watch where the ledger has moved, but try once again: config.toml is changed after the move."""
-        if job.name in self._moved:
-            self.moved = fault
+        if job.name in self._jobs_finding_move:
+            self.ledger_moved = fault
             self.end()
-        self._moved.add(job.name)
+        self._jobs_finding_move.add(job.name)
 
     @contextmanager
-    def _opened(self, job: Job | None = None) -> Iterator[Session]:
+    def _open_session(self, job: WatchJob | None = None) -> Iterator[Session]:
         """Yield a new session: the settings are read again, and a ledger that was away is found again."""
         session = open_session(self._environ, clock=self._clock, tell=self._tell)
         try:
             session.check_home()
-            with _telling(job, session):
+            with _notifying_owners(job, session):
                 session.ledger.check_in_use()
-                yield _Ended(*(getattr(session, name) for name in _SESSION), self._acting, self._ending)
+                yield _EndableSession(
+                    *(getattr(session, name) for name in _SESSION_FIELDS), self._machine_ending, self._watch_ending
+                )
         finally:
             session.ledger.close()
 
 
 @contextmanager
-def _telling(job: Job | None, session: Session) -> Iterator[None]:
+def _notifying_owners(job: WatchJob | None, session: Session) -> Iterator[None]:
     """Notify owners once that no run can be made while the ledger, which stores alerts, cannot be used."""
     try:
         yield
@@ -212,7 +214,7 @@ def _telling(job: Job | None, session: Session) -> Iterator[None]:
 
 
 @contextmanager
-def announcing(
+def announce_and_serve(
     watch: Watch, session: Session, every: timedelta, address: tuple[str, int] | None
 ) -> Iterator[str | None]:
     """Announce this process to others of this home, and serve its metrics at `address`, if given.
@@ -222,18 +224,20 @@ def announcing(
     from cloudgpu.control.scheduler.metrics_server import serving
 
     with ExitStack() as stack:
-        at = None if address is None else stack.enter_context(serving(address, watch.metrics))
-        stack.enter_context(announced(session, every=every, metrics=at))
-        yield at
+        metrics_url = None if address is None else stack.enter_context(serving(address, watch.metrics))
+        stack.enter_context(announce_process(session, every=every, metrics=metrics_url))
+        yield metrics_url
 
 
 def scheduler() -> BackgroundScheduler:
     """Return a scheduler without state on disk: the ledger says what is due."""
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # jobs report their own errors
-    return BackgroundScheduler(timezone=UTC, executors={"default": _Daemons()}, job_defaults=dict(DEFAULT), daemon=True)
+    return BackgroundScheduler(
+        timezone=UTC, executors={"default": _DaemonExecutor()}, job_defaults=dict(JOB_DEFAULTS), daemon=True
+    )
 
 
-class _Daemons(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no types
+class _DaemonExecutor(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no types
     """Runs each job on a daemon thread: the threads of APScheduler's own pool would be joined when the process ends."""
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
@@ -251,28 +255,28 @@ class _Daemons(BaseExecutor):  # type: ignore[misc]  # APScheduler 3 has no type
 @contextmanager
 def ended_by_signals(end: Callable[[], None]) -> Iterator[None]:
     """Call `end` on SIGTERM and SIGHUP, where they are not ignored (nohup); a second one waits for nothing."""
-    before: dict[signal.Signals, Any] = {}
+    previous_handlers: dict[signal.Signals, Any] = {}
 
-    def at_once(number: int, _frame: object) -> None:
+    def exit_at_once(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
     def on_signal(_number: int, _frame: object) -> None:
-        for one in before:
-            signal.signal(one, at_once)
+        for number in previous_handlers:
+            signal.signal(number, exit_at_once)
         end()
 
-    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
-    for one in heeded:
-        before[one] = signal.signal(one, on_signal)
+    handled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    for number in handled:
+        previous_handlers[number] = signal.signal(number, on_signal)
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class WatchProcess:
     """A process that watches: its pid, since when (ISO time), the seconds between runs, the URL of its metrics."""
 
     pid: int
@@ -282,14 +286,14 @@ class Running:
 
 
 @contextmanager
-def announced(session: Session, *, every: timedelta, metrics: str | None) -> Iterator[None]:
+def announce_process(session: Session, *, every: timedelta, metrics: str | None) -> Iterator[None]:
     """Announce this process in a file while it lives; its lock proves that the file is current."""
-    one = Running(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
+    process = WatchProcess(os.getpid(), iso(session.clock()), every.total_seconds(), metrics)
     directory = session.home.root / "watch"
-    with files.lock(session.home.locks, _lock(one.pid), wait=5):
+    with files.lock(session.home.locks, _process_lock(process.pid), wait=5):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = directory / f"{one.pid}.json"
-        file.write_text(json.dumps(asdict(one)), encoding="utf-8")
+        file = directory / f"{process.pid}.json"
+        file.write_text(json.dumps(asdict(process)), encoding="utf-8")
         try:
             yield
         finally:
@@ -298,45 +302,46 @@ def announced(session: Session, *, every: timedelta, metrics: str | None) -> Ite
                 directory.rmdir()
 
 
-def running(session: Session) -> list[Running]:
+def find_watch_processes(session: Session) -> list[WatchProcess]:
     """Return the processes of this home that watch now, the oldest first; files of dead ones are removed."""
-    found = []
-    for file in _files(session.home.root / "watch"):
+    processes = []
+    for file in _process_files(session.home.root / "watch"):
         with suppress(OSError, ValueError, TypeError):
-            one = Running(**json.loads(file.read_text(encoding="utf-8")))
-            if files.is_locked(session.home.locks, _lock(one.pid)):
-                found.append(one)
+            process = WatchProcess(**json.loads(file.read_text(encoding="utf-8")))
+            if files.is_locked(session.home.locks, _process_lock(process.pid)):
+                processes.append(process)
             else:
                 file.unlink(missing_ok=True)
-    return sorted(found, key=lambda one: (one.since, one.pid))
+    return sorted(processes, key=lambda process: (process.since, process.pid))
 
 
 def status_value(session: Session, every: timedelta) -> WatchDocument:
     """Return which processes watch here, whether a run is under way, when the last was, and when the next is due."""
-    here, now = running(session), session.clock()
-    often = min((timedelta(seconds=one.every_s) for one in here), default=every)
+    processes, now = find_watch_processes(session), session.clock()
+    interval = min((timedelta(seconds=process.every_s) for process in processes), default=every)
     machines = session.ledger.machines()
     return {
         "watching": [
-            {"pid": one.pid, "since": one.since, "every_s": one.every_s, "metrics": one.metrics} for one in here
+            {"pid": process.pid, "since": process.since, "every_s": process.every_s, "metrics": process.metrics}
+            for process in processes
         ],
-        "running": session.is_locked(LOCK),
-        "last_run": passes(session),
-        "next_at": iso(_next(session, machines, often, now)) if here else None,
+        "running": session.is_locked(REAPER_LOCK),
+        "last_run": last_run_value(session),
+        "next_at": iso(_next_run(session, machines, interval, now)) if processes else None,
         "overdue": overdue_sentence(session, machines),
     }
 
 
-def _next(session: Session, machines: list[Machine], every: timedelta, now: datetime) -> datetime:
+def _next_run(session: Session, machines: list[Machine], every: timedelta, now: datetime) -> datetime:
     return max(now, run_due(read_last_run(session.ledger), machines, every, now))
 
 
-def _files(directory: Path) -> list[Path]:
+def _process_files(directory: Path) -> list[Path]:
     try:
         return sorted(directory.glob("*.json"))
     except OSError:
         return []
 
 
-def _lock(pid: int) -> str:
+def _process_lock(pid: int) -> str:
     return f"watch-{pid}"

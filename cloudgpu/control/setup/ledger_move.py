@@ -12,7 +12,7 @@ from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.config.edit import set_value
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.settings import read_setting, settings_from_text
-from cloudgpu.control.scheduler.jobs import LOCK
+from cloudgpu.control.scheduler.jobs import REAPER_LOCK
 from cloudgpu.core.team.rights import Role, check_payer
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailable
@@ -96,11 +96,11 @@ def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) 
     after = _config(session, wanted, environ)  # raises before anything is moved
     source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
     places = MovePlaces(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
-    with _alone(session, MOVE, 10), _alone(session, LOCK, WAIT_S):
+    with _alone(session, MOVE, 10), _alone(session, REAPER_LOCK, WAIT_S):
         if wanted.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
         else:
-            with source.lock(MOVE, wait=10), source.lock(LOCK, wait=WAIT_S):
+            with source.lock(MOVE, wait=10), source.lock(REAPER_LOCK, wait=WAIT_S):
                 if target.is_locked(MOVE):
                     raise _the_same(target)
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)

@@ -17,8 +17,8 @@ from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.cron import apply_change, plan_install, plan_remove, show_cron
-from cloudgpu.control.scheduler.cron_test import exit_code, next_morning, outlives, trial_value, would
-from cloudgpu.control.scheduler.redaction import SECRETS
+from cloudgpu.control.scheduler.cron_test import cron_test_value, exit_code, lasts_until, next_morning, planned_actions
+from cloudgpu.control.scheduler.redaction import SECRET_VARIABLES
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing import FAKE, ManualClock, write_plugin
@@ -58,7 +58,7 @@ def programs(tmp_path, monkeypatch, **texts):
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    for name in (*SECRETS, "CLOUDGPU_LEDGER"):
+    for name in (*SECRET_VARIABLES, "CLOUDGPU_LEDGER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -290,7 +290,7 @@ def test_a_pass_is_tried_in_crons_own_environment(tmp_path):
 def test_a_program_that_has_gone_since_it_was_installed_is_found_by_the_trial(table, session):
     install(session)
     table.write_bytes(table.read_bytes().replace(sys.executable.encode(), b"/nowhere/python"))
-    found = trial_value(session, os.environ)
+    found = cron_test_value(session, os.environ)
     assert found["exit_code"] == 127
     assert "cloudgpu does not start there" in found["error"]["message"]
     assert "/nowhere/python" in found["command"]
@@ -327,7 +327,7 @@ MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
     ],
 )
 def test_a_credential_has_to_be_good_in_the_morning(until, lasts, found):
-    assert outlives({"until": until, "lasts": lasts}, MORNING) is found
+    assert lasts_until({"until": until, "lasts": lasts}, MORNING) is found
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_tonight_says_what_ends_before_the_morning_by_which_rule_and_not_what_en
         "old": {"lease": noon},
         "deaf": {},
     }
-    found = would(
+    found = planned_actions(
         {
             "decisions": [
                 decided("now", "stop"), *map(decided, ("quiet", "held", "off", "last")),

@@ -150,13 +150,13 @@ def test_the_second_watch_goes_on_where_the_first_was_killed_and_no_pass_is_made
     assert until(home.passes, within_s=LONG)
     second = home.watch("--every", "1s")
     there = home.passes()
-    assert until(lambda: len(running(home)) == 2, within_s=LONG)
+    assert until(lambda: len(find_watch_processes(home)) == 2, within_s=LONG)
     assert until(lambda: len(home.passes()) >= len(there) + 2, within_s=LONG)
     first.kill()
     first.communicate()
     killed = datetime.now(UTC)
     assert until(lambda: max(home.passes()) > killed, within_s=LONG), "nobody took over"
-    assert running(home) == [second.pid]
+    assert find_watch_processes(home) == [second.pid]
     code, log = said_of(second)
     assert code == 0
     assert "failed" not in log
@@ -165,10 +165,10 @@ def test_the_second_watch_goes_on_where_the_first_was_killed_and_no_pass_is_made
     assert min(gaps) >= every, "two watches made the same pass"
 
 
-def running(home):
-    from cloudgpu.control.scheduler.watch import running
+def find_watch_processes(home):
+    from cloudgpu.control.scheduler.watch import find_watch_processes
 
-    return [one.pid for one in running(home.opened())]
+    return [one.pid for one in find_watch_processes(home.opened())]
 
 
 @pytest.mark.soak
@@ -202,20 +202,20 @@ def test_a_fault_in_one_job_ends_no_other_and_is_over_when_it_is_mended(inside):
     file = home.cloudgpu.home / "policies" / "budgets" / "lab.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("amount: much\nperiod: day\n")
-    assert until(lambda: {"pass", "budgets"} <= watch.faults.keys(), within_s=LONG)
+    assert until(lambda: {"pass", "budgets"} <= watch.fault_counts.keys(), within_s=LONG)
     assert any(re.search(r"^budgets failed and is tried again: .*lab\.yaml", one) for one in said)
-    alerts = watch.ran["alerts"]
-    assert until(lambda: watch.ran["alerts"] > alerts, within_s=LONG), "the others have ended"
+    alerts = watch.run_counts["alerts"]
+    assert until(lambda: watch.run_counts["alerts"] > alerts, within_s=LONG), "the others have ended"
     file.unlink()
     assert until(lambda: read_last_run(home.opened().ledger).ok, within_s=LONG)
-    assert "alerts" not in watch.faults
+    assert "alerts" not in watch.fault_counts
 
 
 def test_settings_that_change_hold_from_the_next_pass_on(inside):
     home, watch, said = inside
     assert until(home.passes, within_s=LONG)
     home.cloudgpu.config("lease = 8\n")
-    assert until(lambda: watch.faults.get("pass", 0) > 1, within_s=LONG)
+    assert until(lambda: watch.fault_counts.get("pass", 0) > 1, within_s=LONG)
     assert len([one for one in said if one.startswith("pass failed")]) == 1, "what stays wrong is said once"
     home.cloudgpu.config(home.config)
     there = len(home.passes())
@@ -224,11 +224,11 @@ def test_settings_that_change_hold_from_the_next_pass_on(inside):
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "192.0.2.7:9464", "metrics.example:9464", "99999", "web"])
 def test_metrics_are_served_to_this_computer_alone(address):
-    from cloudgpu.control.scheduler.metrics_server import address_of
+    from cloudgpu.control.scheduler.metrics_server import parse_address
     from cloudgpu.errors import InvalidRequest
 
     with pytest.raises(InvalidRequest) as fault:
-        address_of(address)
+        parse_address(address)
     assert fault.value.field == "--metrics"
 
 
@@ -238,9 +238,9 @@ def test_metrics_are_served_to_this_computer_alone(address):
      ("127.0.0.2:80", ("127.0.0.2", 80))],
 )  # fmt: skip
 def test_an_address_of_loopback_is_taken(text, address):
-    from cloudgpu.control.scheduler.metrics_server import address_of
+    from cloudgpu.control.scheduler.metrics_server import parse_address
 
-    assert address_of(text) == address
+    assert parse_address(text) == address
 
 
 def test_a_port_that_is_taken_is_said_and_one_that_is_free_is_proposed(home):

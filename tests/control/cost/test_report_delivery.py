@@ -14,7 +14,7 @@ from cloudgpu.control.alerts.channels import label_of
 from cloudgpu.control.cost.report import parse_report, report_document
 from cloudgpu.control.cost.report_delivery import LOCK, report_due, send_monthly, send_report
 from cloudgpu.control.inputs.periods import parse_month
-from cloudgpu.control.scheduler.jobs import RETRY_LATER, the_jobs
+from cloudgpu.control.scheduler.jobs import RETRY_LATER, watch_jobs
 from cloudgpu.core.alerts.findings import SUBJECT
 from cloudgpu.errors import InvalidRequest, MissingExtra
 from cloudgpu.views.report.html import to_html
@@ -133,7 +133,7 @@ def test_a_receiver_that_never_takes_it_is_tried_for_a_month_at_most(lab_to, web
 
 
 def job_of_watch(name):
-    (found,) = [one for one in the_jobs(timedelta(minutes=10), None, urge=lambda: None) if one.name == name]
+    (found,) = [one for one in watch_jobs(timedelta(minutes=10), None, urge=lambda: None) if one.name == name]
     return found
 
 

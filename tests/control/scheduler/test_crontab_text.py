@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.control.scheduler.crontab_text import (
-    MAX_COMMAND,
-    Job,
-    block,
-    block_of,
-    calendar,
+    MAX_COMMAND_LENGTH,
+    CronJob,
     check_every,
+    crontab_block,
     crontab_line,
+    find_block,
     installed_command,
     shell_command,
-    units,
+    systemd_calendar,
+    unit_files,
     with_block,
     without_block,
 )
@@ -32,7 +32,7 @@ HOME = "/home/ada/.local/share/cloudgpu"
 
 
 def job(home=HOME, program=("/usr/bin/cloudgpu",), *, every=10 * MINUTE, nightly=False, **more):
-    return Job(program, {"CLOUDGPU_HOME": home, "PATH": "/usr/bin:/bin", **more}, every, nightly)
+    return CronJob(program, {"CLOUDGPU_HOME": home, "PATH": "/usr/bin:/bin", **more}, every, nightly)
 
 
 def as_cron_runs(line):
@@ -49,31 +49,31 @@ paths = st.text(st.characters(exclude_categories=("C",), exclude_characters="\\\
 
 @given(lines, lines, st.sampled_from([HOME, "/x y/100%"]))
 def test_all_else_of_the_crontab_stays_byte_for_byte(above, below, home):
-    wanted = block(job(home))
+    wanted = crontab_block(job(home))
     table = b"".join(line + b"\n" for line in above)
     installed = with_block(table, home, wanted) + b"".join(line + b"\n" for line in below)
-    assert block_of(installed, home) == wanted
+    assert find_block(installed, home) == wanted
     assert with_block(installed, home, wanted) == installed
     assert without_block(installed, home) == table + b"".join(line + b"\n" for line in below)
     assert with_block(without_block(installed, home), home, wanted).count(wanted.encode()) == 1
 
 
 def test_a_block_is_changed_in_its_place():
-    first = b"MAILTO=ada\n" + block(job()).encode() + b"5 * * * * true\n"
-    other = block(job(every=30 * MINUTE))
+    first = b"MAILTO=ada\n" + crontab_block(job()).encode() + b"5 * * * * true\n"
+    other = crontab_block(job(every=30 * MINUTE))
     changed = with_block(first, HOME, other)
     assert changed == b"MAILTO=ada\n" + other.encode() + b"5 * * * * true\n"
 
 
 def test_two_homes_have_a_block_each():
-    both = with_block(with_block(b"", "/a", block(job("/a"))), "/b", block(job("/b")))
-    assert without_block(both, "/a") == block(job("/b")).encode()
-    assert block_of(without_block(both, "/b"), "/a") == block(job("/a"))
+    both = with_block(with_block(b"", "/a", crontab_block(job("/a"))), "/b", crontab_block(job("/b")))
+    assert without_block(both, "/a") == crontab_block(job("/b")).encode()
+    assert find_block(without_block(both, "/b"), "/a") == crontab_block(job("/a"))
 
 
 def test_a_block_without_its_end_is_not_guessed_at():
-    torn = b"".join(block(job()).encode().splitlines(keepends=True)[:2]) + b"5 * * * * mine\n"
-    for change in (lambda: without_block(torn, HOME), lambda: with_block(torn, HOME, block(job()))):
+    torn = b"".join(crontab_block(job()).encode().splitlines(keepends=True)[:2]) + b"5 * * * * mine\n"
+    for change in (lambda: without_block(torn, HOME), lambda: with_block(torn, HOME, crontab_block(job()))):
         with pytest.raises(InvalidRequest, match="it was changed by hand"):
             change()
 
@@ -105,7 +105,7 @@ def test_what_cron_would_read_otherwise_is_refused(bad):
 
 def test_a_command_longer_than_cron_takes_is_refused_with_the_way_out():
     with pytest.raises(InvalidRequest) as fault:
-        crontab_line(job(PATH="/x" * MAX_COMMAND))
+        crontab_line(job(PATH="/x" * MAX_COMMAND_LENGTH))
     assert fault.value.field == "PATH"
     assert "cloudgpu cron install" in str(fault.value.next)
 
@@ -159,11 +159,11 @@ def test_the_nightly_sweep_is_asked_for_every_hour_so_that_a_night_asleep_is_mad
 
 def test_a_timer_catches_up_and_says_the_same_command():
     wanted = job("/x y/100%", ("/opt/my apps/cloudgpu",), AWS_PROFILE='la"b')
-    files = units(wanted)
+    files = unit_files(wanted)
     timer, service = (parsed(next(text for name, text in files.items() if name.endswith(end)))
                       for end in (".timer", ".service"))  # fmt: skip
     assert timer["Timer"]["Persistent"] == "true"
-    assert timer["Timer"]["OnCalendar"] == calendar(wanted)
+    assert timer["Timer"]["OnCalendar"] == systemd_calendar(wanted)
     assert timer["Install"]["WantedBy"] == "timers.target"
     assert words(service["Service"]["ExecStart"]) == ["/opt/my apps/cloudgpu", "reap", "--cron"]
     assert words(service["Service"]["Environment"])[0] == "CLOUDGPU_HOME=/x y/100%"
@@ -174,8 +174,8 @@ def test_a_timer_catches_up_and_says_the_same_command():
 def test_what_is_installed_can_be_tried_as_it_stands(home, program, nightly, every):
     wanted = job(f"/{home}", (f"/{program}", "-m", "cloudgpu"), every=every, nightly=nightly, AWS_PROFILE="la b")
     tried = shell_command(wanted, ["cron", "test"])
-    assert installed_command(block(wanted), ["cron", "test"]) == tried
-    assert installed_command("".join(units(wanted).values()), ["cron", "test"]) == tried
+    assert installed_command(crontab_block(wanted), ["cron", "test"]) == tried
+    assert installed_command("".join(unit_files(wanted).values()), ["cron", "test"]) == tried
 
 
 def test_a_line_that_somebody_has_rewritten_is_not_tried():
@@ -203,4 +203,4 @@ def words(text):
 def test_a_calendar_is_written_as_systemd_reads_it(every, nightly, found):
     import re
 
-    assert re.fullmatch(found, calendar(job(every=every, nightly=nightly)))
+    assert re.fullmatch(found, systemd_calendar(job(every=every, nightly=nightly)))

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, strategies as st
 
-from cloudgpu.control.scheduler.due import last_night, own_run_due, prices_due, run_due, slept, sweep_due
+from cloudgpu.control.scheduler.due import clocks_diverged, last_night, own_run_due, prices_due, run_due, sweep_due
 from cloudgpu.control.session.last_run import LastRun
 from cloudgpu.core.events.log import Event
 from cloudgpu.core.model.facts import LastDecision, SentWarning
@@ -134,7 +134,7 @@ def test_prices_are_due_a_day_after_the_oldest_of_them():
 
 
 def test_a_night_of_sleep_is_noticed_whatever_the_monotonic_clock_does():
-    assert slept((NOW, NOW + 8 * HOUR), (100.0, 101.0))
-    assert slept((NOW, NOW - HOUR), (100.0, 101.0))
-    assert not slept((NOW, NOW + timedelta(seconds=1.2)), (100.0, 101.0))
-    assert not slept((NOW, NOW + 2 * MINUTE), (100.0, 220.0))  # stopped and continued: both went on
+    assert clocks_diverged((NOW, NOW + 8 * HOUR), (100.0, 101.0))
+    assert clocks_diverged((NOW, NOW - HOUR), (100.0, 101.0))
+    assert not clocks_diverged((NOW, NOW + timedelta(seconds=1.2)), (100.0, 101.0))
+    assert not clocks_diverged((NOW, NOW + 2 * MINUTE), (100.0, 220.0))  # stopped and continued: both went on

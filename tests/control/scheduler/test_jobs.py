@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.catalog.location import use_directory
 from cloudgpu.control.budgets.commands import BudgetOptions, set_value
-from cloudgpu.control.scheduler.jobs import RETRY_LATER, judge_budgets, refresh_prices, send_alerts, the_jobs
+from cloudgpu.control.scheduler.jobs import RETRY_LATER, check_budgets, refresh_prices, send_alerts, watch_jobs
 from cloudgpu.core.events.log import Draft
 from tests.clouds.azure_fixtures import azure_prices
 from tests.clouds.azure_prices import REGIONS
@@ -20,8 +20,8 @@ DAY = timedelta(days=1)
 AZURE = f"[accounts.azure]\nregions = {json.dumps(REGIONS)}\n"
 
 
-def job(name, *, every=timedelta(minutes=10), prices=DAY, urge=lambda: None):
-    return next(one for one in the_jobs(every, prices, urge=urge) if one.name == name)
+def job(name, *, every=timedelta(minutes=10), prices=DAY, run_at_once=lambda: None):
+    return next(one for one in watch_jobs(every, prices, run_at_once=run_at_once) if one.name == name)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_without_a_cloud_no_price_list_is_asked(lab):
 
 
 def test_prices_can_be_left_alone():
-    assert {one.name for one in the_jobs(DAY, None, urge=lambda: None)} == {
+    assert {one.name for one in watch_jobs(DAY, None, run_at_once=lambda: None)} == {
         "pass",
         "budgets",
         "alerts",
@@ -67,9 +67,9 @@ def test_a_budget_that_stops_and_is_passed_calls_a_pass_at_once(lab):
     lab.up()
     lab.later(hours=2)
     urged = []
-    assert judge_budgets(lab.session, lambda: urged.append(1)) == ""
+    assert check_budgets(lab.session, lambda: urged.append(1)) == ""
     set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify,stop"), overwrite=False)
-    said = judge_budgets(lab.session, lambda: urged.append(1))
+    said = check_budgets(lab.session, lambda: urged.append(1))
     assert said == "the budget tiny is exceeded: the reaper runs at once"
     assert urged == [1]
     assert "budget:tiny" in " ".join(line.body["key"] for line in lab.session.ledger.events("alerts"))
@@ -79,7 +79,7 @@ def test_a_budget_that_only_tells_calls_no_pass(lab):
     lab.up()
     lab.later(hours=2)
     set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
-    assert judge_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
+    assert check_budgets(lab.session, lambda: pytest.fail("it was urged")) == ""
 
 
 def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
@@ -88,7 +88,7 @@ def test_an_alert_that_nobody_took_is_tried_again_and_said(make_lab):
     lab.later(hours=2)
     set_value(lab.session, BudgetOptions("tiny", "0.01", "month", action="notify"), overwrite=False)
     assert send_alerts(lab.session) == ""
-    judge_budgets(lab.session, lambda: None)
+    check_budgets(lab.session, lambda: None)
     for _ in range(2):
         assert send_alerts(lab.session).startswith("alerts were not delivered, and are tried again: json-")
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.control.scheduler.jobs import Job
+from cloudgpu.control.scheduler.jobs import WatchJob
 from cloudgpu.control.scheduler.watch import Watch, ended_by_signals
 from cloudgpu.control.setup.ledger_move import carry_out, plan
 from cloudgpu.core.events.log import Draft
@@ -28,7 +28,7 @@ class Slow:
             {"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=self.said.append
         )
         self.at_work, self.go_on, self.stops, self.begun = threading.Event(), threading.Event(), stops, 0
-        self.watch.jobs = [Job("pass", timedelta(hours=1), lambda session: session.clock(), self.work)]
+        self.watch.jobs = [WatchJob("pass", timedelta(hours=1), lambda session: session.clock(), self.work)]
         self.result: list[bool] = []
         self.thread = threading.Thread(target=lambda: self.result.append(self.watch.run()))
 
@@ -113,7 +113,7 @@ def test_the_fault_that_ends_a_pass_is_none_of_the_ledger(slow, tmp_path):
     """Else nobody could write down that the pass was broken off."""
     watch = Watch({"CLOUDGPU_HOME": str(tmp_path)}, every=timedelta(hours=1), prices=None, tell=print)
     watch.end()
-    with watch._opened() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
+    with watch._open_session() as session, session.lock("x", wait=False), pytest.raises(ProviderUnavailable) as fault:
         session.check_lock("x")
     assert not isinstance(fault.value, LedgerUnavailable)
 
@@ -139,7 +139,7 @@ def watched(environ, said):
         return "done"
 
     at_once = timedelta(milliseconds=1)
-    watch.jobs = [Job("pass", timedelta(hours=1), lambda session: session.clock(), work, at_once)]
+    watch.jobs = [WatchJob("pass", timedelta(hours=1), lambda session: session.clock(), work, at_once)]
     thread = threading.Thread(target=watch.run)
     thread.start()
     thread.join(LONG)
@@ -149,12 +149,12 @@ def watched(environ, said):
 
 def test_a_watch_follows_its_home_to_where_the_ledger_stands_now(moved):
     said: list[str] = []
-    assert (watched(moved, said).moved, said) == (None, ["done"])
+    assert (watched(moved, said).ledger_moved, said) == (None, ["done"])
 
 
 def test_a_watch_that_only_knows_the_old_place_ends_and_says_where_the_ledger_is(moved, tmp_path):
     said: list[str] = []
     environ = moved | {"CLOUDGPU_LEDGER": f"sqlite://{tmp_path}/home/ledger/ledger.db"}
-    why = watched(environ, said).moved
+    why = watched(environ, said).ledger_moved
     assert why is not None
     assert (why.exit_code, f"moved to sqlite:///{tmp_path}/new.db" in why.message, said) == (2, True, [])

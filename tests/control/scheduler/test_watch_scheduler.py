@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from apscheduler.triggers.interval import IntervalTrigger
 
-from cloudgpu.control.scheduler.watch import DEFAULT, scheduler
+from cloudgpu.control.scheduler.watch import JOB_DEFAULTS, scheduler
 from tests.cli.program import until
 
 HOUR = timedelta(hours=1)
@@ -56,7 +56,7 @@ def test_each_job_has_these_settings(setting, value):
     found.start(paused=True)
     try:
         assert [getattr(job, setting) for job in found.get_jobs()] == [value]
-        assert DEFAULT[setting] is value
+        assert JOB_DEFAULTS[setting] is value
     finally:
         found.shutdown()
 
