@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 import cloudgpu
 from cloudgpu.access.ssh.client_files import new_host_key
 from cloudgpu.control.outage import opening as sessions
-from cloudgpu.control.setup.team_ledger import document
+from cloudgpu.control.setup.team_ledger import team_ledger_value
 from cloudgpu.core.team.rights import Role
 from cloudgpu.ledger.log.teams import Missing, Sharing, Team
 from cloudgpu.views.reaper import run_value
@@ -367,7 +367,7 @@ def test_a_team_is_printed_as_the_page_says():
         found = Sharing(
             "postgresql://h/d", "bo", "lab", Role.MEMBER, team, True, ("bo",), ("ada",), missing, ("x",), True
         )
-        assert not faults_under("ledger-init", document(found))
+        assert not faults_under("ledger-init", team_ledger_value(found))
 
 
 # The first four: tests/cli hold them to their schemas, in market/test_catalog.py, access/test_bench.py and clusters.

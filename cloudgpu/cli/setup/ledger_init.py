@@ -38,7 +38,7 @@ def command(
     Run it as the database user who owns the tables, or will own them. What that user may not do is printed as SQL, with
     who may: have it run, then run this again (exit code 6 until all is done). You can run it any number of times.
     """
-    from cloudgpu.control.setup.team_ledger import shared
+    from cloudgpu.control.setup.team_ledger import share_ledger
 
     if not team:
         raise InvalidRequest(
@@ -48,7 +48,7 @@ def command(
             next="Run: cloudgpu ledger init --team",
         )
     roles = {"members_role": members_role, "payers_role": payers_role}
-    value = shared(open_session(), members=member or (), payers=payer or (), **roles)
+    value = share_ledger(open_session(), members=member or (), payers=payer or (), **roles)
     emit(output, value, "\n".join(_result_lines(value)))
     if value["missing"]:
         raise typer.Exit(AuthFailed.exit_code)

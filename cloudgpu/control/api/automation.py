@@ -84,9 +84,9 @@ class Automation(Capability):
 
     def doctor(self) -> DoctorDocument:
         """Check this computer, the settings, the ledger and every account; `ok` says that no check failed."""
-        from cloudgpu.control.setup.doctor import examine, examined
+        from cloudgpu.control.setup.doctor import doctor_value, examine
 
-        return examined(examine(self._opened.environ, clock=self._session.clock))
+        return doctor_value(examine(self._opened.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
         """Return every policy, and the lab's limits; an invalid policy has its error."""

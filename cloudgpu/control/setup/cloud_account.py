@@ -29,7 +29,7 @@ from cloudgpu.providers.base import Provider, ProviderSettings
 from cloudgpu.providers.registry import open_provider
 
 CENT = NANOS_PER_USD // 100
-_WITH_HOME = ("aws",)  # whose tables name a home region
+_WITH_HOME_REGION = ("aws",)  # whose tables name a home region
 _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 
 
@@ -37,41 +37,41 @@ _EMAIL = re.compile(r"[^\s@<>,;\"]{1,64}@[^\s@<>,;\"]+\.[^\s@<>,;\"]+")
 class Preparation:
     """A planned preparation or removal: the roles as they are, the change to config.toml, and the provider.
 
-    `role` is None where the cloud's machines need none. `where` names the account in the cloud. `findings` are the
-    provider's checks of it. `budget` is the requested budget in the cloud, `budget_there` the existing one; None for
-    none, or where it was not asked for. `unseen` says why it could not be queried. `timer` is the role of timers in the
-    cloud, None where there are none.
+    `role` is None where the cloud's machines need none. `account_in_cloud` is what the cloud calls the account.
+    `findings` are the provider's checks of it. `budget` is the requested budget in the cloud, `existing_budget` the one
+    that is there; None for none, or where it was not asked for. `budget_error` says why it could not be queried.
+    `timer` is the role of timers in the cloud, None where there are none.
     """
 
     kind: str
     account: str
-    where: str
+    account_in_cloud: str
     role: MachineRole | None
     draft: Draft
     provider: Provider
-    document: str
+    role_document: str
     findings: tuple[Finding, ...] = ()
     budget: BudgetAlert | None = None
-    budget_there: BudgetAlert | None = None
-    unseen: str | None = None
+    existing_budget: BudgetAlert | None = None
+    budget_error: str | None = None
     timer: MachineRole | None = None
     timer_document: str = ""
-    registers: bool = False  # the marker that identifies the account is to be created
+    creates_marker: bool = False  # the marker that identifies the account is to be created
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
-    ssh_now: tuple[str, ...] = ()
+    current_ssh_from: tuple[str, ...] = ()
     credit: PrepaidCredit | CloudgpuError | None = (
         None  # the prepaid credit that is left, or why that is not known; None: not prepaid
     )
 
     @property
-    def sets_ssh(self) -> bool:
+    def changes_ssh(self) -> bool:
         """Whether it would change who may reach SSH."""
-        return bool(self.ssh_from) and set(self.ssh_from) != set(self.ssh_now)
+        return bool(self.ssh_from) and set(self.ssh_from) != set(self.current_ssh_from)
 
     @property
-    def sets_budget(self) -> bool:
+    def changes_budget(self) -> bool:
         """Whether the budget would be made or changed."""
-        return self.budget is not None and self.budget != self.budget_there
+        return self.budget is not None and self.budget != self.existing_budget
 
     @property
     def parts(self) -> tuple[RolePart, ...]:
@@ -79,22 +79,22 @@ class Preparation:
         return tuple(part for role in (self.role, self.timer) if role for part in role.parts)
 
     @property
-    def missing(self) -> tuple[RolePart, ...]:
+    def missing_parts(self) -> tuple[RolePart, ...]:
         """The parts that would be made."""
         return tuple(part for part in self.parts if not part.exists)
 
     @property
-    def present(self) -> tuple[RolePart, ...]:
+    def removable_parts(self) -> tuple[RolePart, ...]:
         """The parts of cloudgpu's that would be removed."""
         return tuple(part for part in self.parts if part.exists and part.is_ours)
 
 
-def prepared(
+def plan_preparation(
     setup: ExistingSetup,
     kind: str,
     *,
     account: str | None = None,
-    named: Mapping[str, str] | None = None,
+    account_keys: Mapping[str, str] | None = None,
     regions: Sequence[str] = (),
     budget: BudgetAlert | None = None,
     ssh_from: Sequence[str] = (),
@@ -103,75 +103,83 @@ def prepared(
 
     Asks the cloud; changes nothing.
 
-    `named` are further keys of the table: the profile, the subscription, the project. The first of `regions`
+    `account_keys` are further keys of the table: the profile, the subscription, the project. The first of `regions`
     becomes the home region, where a cloud has one. Raises InvalidRequest for a cloud that init does not know, a bad
     option or a role of this name that is somebody else's, AuthFailed for credentials that do not work.
     """
-    name = _account(setup, kind, account)
-    table: dict[str, object] = {"provider": kind, **(named or {})}
+    name = _account_name(setup, kind, account)
+    table: dict[str, object] = {"provider": kind, **(account_keys or {})}
     if regions:
-        table |= {"home_region": regions[0]} if kind in _WITH_HOME else {}
+        table |= {"home_region": regions[0]} if kind in _WITH_HOME_REGION else {}
         table["regions"] = list(regions)
-    made = _preparation(setup, kind, name, table)
-    if isinstance(made.provider, Registers):
-        made = replace(made, registers=not made.provider.is_registered())
-    for part in made.parts:
+    preparation = _preparation(setup, kind, name, table)
+    if isinstance(preparation.provider, Registers):
+        preparation = replace(preparation, creates_marker=not preparation.provider.is_registered())
+    for part in preparation.parts:
         if not part.is_ours:
             raise InvalidRequest(
                 f"There is an {part.description} called {part.name} already that cloudgpu init did not create.",
-                field=_setting(made, part),
+                field=_role_setting(preparation, part),
                 value=part.name,
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
     if ssh_from:
-        cidrs = tuple(parse_cidr(one, "--ssh-from") for one in ssh_from)
-        made = replace(made, ssh_from=cidrs, ssh_now=tuple(_door(made.provider, kind).ssh_sources()))
+        cidrs = tuple(parse_cidr(cidr, "--ssh-from") for cidr in ssh_from)
+        preparation = replace(
+            preparation,
+            ssh_from=cidrs,
+            current_ssh_from=tuple(_require_ssh_rules(preparation.provider, kind).ssh_sources()),
+        )
     if budget is None:
-        return made
-    return replace(made, budget=budget, budget_there=_able(made.provider, kind).budget_alert())
+        return preparation
+    return replace(
+        preparation, budget=budget, existing_budget=_require_budget_alert(preparation.provider, kind).budget_alert()
+    )
 
 
-def _setting(preparation: Preparation, part: RolePart) -> str:
+def _role_setting(preparation: Preparation, part: RolePart) -> str:
     """Return the setting of the account that names this part's role."""
     role = preparation.role if preparation.role and part in preparation.role.parts else preparation.timer
     return next(iter(role.options)) if role else "role"
 
 
-def removal(
-    setup: ExistingSetup, kind: str, *, account: str | None = None, named: Mapping[str, str] | None = None
+def plan_removal(
+    setup: ExistingSetup, kind: str, *, account: str | None = None, account_keys: Mapping[str, str] | None = None
 ) -> Preparation:
     """Return what removing the roles would do, and the table without them. Asks the cloud; changes nothing."""
-    name = _account(setup, kind, account)
-    made = _preparation(setup, kind, name, dict(named or {}))
-    known = value_at(setup.table, ("accounts", name)) or {}
-    ours = {key: value for role in (made.role, made.timer) if role for key, value in role.options.items()}
-    options = {key: None for key, value in ours.items() if known.get(key) == value}
-    made = replace(made, draft=with_account(setup, name, options))
-    if not isinstance(made.provider, HasBudgetAlert):
-        return made
+    name = _account_name(setup, kind, account)
+    preparation = _preparation(setup, kind, name, dict(account_keys or {}))
+    current = value_at(setup.table, ("accounts", name)) or {}
+    role_options = {
+        key: value for role in (preparation.role, preparation.timer) if role for key, value in role.options.items()
+    }
+    options = {key: None for key, value in role_options.items() if current.get(key) == value}
+    preparation = replace(preparation, draft=with_account(setup, name, options))
+    if not isinstance(preparation.provider, HasBudgetAlert):
+        return preparation
     try:
-        return replace(made, budget_there=made.provider.budget_alert())
+        return replace(preparation, existing_budget=preparation.provider.budget_alert())
     except AuthFailed as error:  # without a budget, the permission to query one may be missing
-        return replace(made, unseen=error.message)
+        return replace(preparation, budget_error=error.message)
 
 
-def make(preparation: Preparation) -> None:
+def apply_preparation(preparation: Preparation) -> None:
     """Make the roles and the budget, then write config.toml: its table never names what does not exist. Idempotent."""
-    if preparation.registers and isinstance(preparation.provider, Registers):
+    if preparation.creates_marker and isinstance(preparation.provider, Registers):
         preparation.provider.register()
     if isinstance(preparation.provider, HasMachineRole):
-        preparation.provider.make_machine_role(preparation.document)
+        preparation.provider.make_machine_role(preparation.role_document)
     if isinstance(preparation.provider, HasTimerRole):
         preparation.provider.make_timer_role(preparation.timer_document)
     if preparation.budget is not None:
-        _able(preparation.provider, preparation.kind).set_budget_alert(preparation.budget)
-    if preparation.sets_ssh:
-        _door(preparation.provider, preparation.kind).narrow_ssh(preparation.ssh_from)
+        _require_budget_alert(preparation.provider, preparation.kind).set_budget_alert(preparation.budget)
+    if preparation.changes_ssh:
+        _require_ssh_rules(preparation.provider, preparation.kind).narrow_ssh(preparation.ssh_from)
     if preparation.draft.changed:
         write(preparation.draft)
 
 
-def remove(preparation: Preparation) -> None:
+def apply_removal(preparation: Preparation) -> None:
     """Write config.toml, then remove the roles and the budget: no launch uses them any more. Idempotent."""
     if preparation.draft.changed:
         write(preparation.draft)
@@ -179,17 +187,17 @@ def remove(preparation: Preparation) -> None:
         preparation.provider.remove_machine_role()
     if isinstance(preparation.provider, HasTimerRole):
         preparation.provider.remove_timer_role()
-    if preparation.budget_there is not None:
-        _able(preparation.provider, preparation.kind).remove_budget_alert()
+    if preparation.existing_budget is not None:
+        _require_budget_alert(preparation.provider, preparation.kind).remove_budget_alert()
 
 
 def read_budget(amount: str, email: str) -> BudgetAlert:
     """Return what `--budget` and `--email` say; raise InvalidRequest for what is no amount or no address."""
     try:
-        money = Money.usd(amount.strip().removeprefix("$"))
+        limit = Money.usd(amount.strip().removeprefix("$"))
     except (ArithmeticError, ValueError):
-        money = ZERO
-    if money <= ZERO or money.nanos % CENT:
+        limit = ZERO
+    if limit <= ZERO or limit.nanos % CENT:
         raise InvalidRequest(
             f"--budget is {shown(amount)!r}, which is not an amount in US dollars above zero, to the cent at most.",
             field="--budget",
@@ -203,10 +211,10 @@ def read_budget(amount: str, email: str) -> BudgetAlert:
             value=shown(email),
             next="For example --email ada@example.org",
         )
-    return BudgetAlert(money, (email.strip(),))
+    return BudgetAlert(limit, (email.strip(),))
 
 
-def _able(provider: object, kind: str) -> HasBudgetAlert:
+def _require_budget_alert(provider: object, kind: str) -> HasBudgetAlert:
     if not isinstance(provider, HasBudgetAlert):
         raise InvalidRequest(
             f"cloudgpu can make no budget at {kind}.", field="--budget", value=None, next="Leave --budget out."
@@ -214,7 +222,7 @@ def _able(provider: object, kind: str) -> HasBudgetAlert:
     return provider
 
 
-def _door(provider: object, kind: str) -> NarrowsSsh:
+def _require_ssh_rules(provider: object, kind: str) -> NarrowsSsh:
     if not isinstance(provider, NarrowsSsh):
         message = f"At {kind} each machine has rules of its own about SSH, not the account."
         raise InvalidRequest(message, field="--ssh-from", value=None, next="Use it with up: cloudgpu up --ssh-from")
@@ -224,38 +232,49 @@ def _door(provider: object, kind: str) -> NarrowsSsh:
 def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str, object]) -> Preparation:
     """Ask the cloud with the account's options as they would be."""
     draft = with_account(setup, name, table)
-    known = value_at(setup.table, ("accounts", name)) or {}
-    options = {key: value for key, value in {**known, **table}.items() if key != "provider"}
+    current = value_at(setup.table, ("accounts", name)) or {}
+    options = {key: value for key, value in {**current, **table}.items() if key != "provider"}
     provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider(kind, name), utc_now))
-    role, timer, document, timers = None, None, "", ""
+    role, timer, role_document, timer_document = None, None, "", ""
     if isinstance(provider, HasMachineRole):
-        document = _document(kind, "machine")
-        role = provider.machine_role(document)
+        role_document = _role_document(kind, "machine")
+        role = provider.machine_role(role_document)
     if isinstance(provider, HasTimerRole):
-        timers = _document(kind, "timer")
-        timer = provider.timer_role(timers)
+        timer_document = _role_document(kind, "timer")
+        timer = provider.timer_role(timer_document)
     findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
     if table.get("provider"):
-        options = {key: value for one in (role, timer) if one for key, value in one.options.items()}
+        options = {key: value for each_role in (role, timer) if each_role for key, value in each_role.options.items()}
         draft = with_account(setup, name, {**table, **options})
-    where = role.account if role else findings[0].says if findings else kind
-    made = Preparation(kind, name, where, role, draft, provider, document, findings, timer=timer, timer_document=timers)
-    return replace(made, credit=read_credit(provider))
+    account_in_cloud = role.account if role else findings[0].says if findings else kind
+    preparation = Preparation(
+        kind,
+        name,
+        account_in_cloud,
+        role,
+        draft,
+        provider,
+        role_document,
+        findings,
+        timer=timer,
+        timer_document=timer_document,
+    )
+    return replace(preparation, credit=read_credit(provider))
 
 
-def _document(kind: str, whose: str) -> str:
-    return (data_dir("policies") / "permissions" / f"{kind}-{whose}.json").read_text()
+def _role_document(kind: str, role: str) -> str:
+    return (data_dir("policies") / "permissions" / f"{kind}-{role}.json").read_text()
 
 
-def _account(setup: ExistingSetup, kind: str, account: str | None) -> str:
+def _account_name(setup: ExistingSetup, kind: str, account: str | None) -> str:
     """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
     if kind not in CLOUDS:
-        raise _unknown(kind)
+        raise _unknown_cloud(kind)
     name = account or account_of(setup.settings, kind, "Name it: --account NAME.")
-    taken = setup.settings.accounts.get(name)
-    if taken is not None and taken.provider != kind:
+    existing = setup.settings.accounts.get(name)
+    if existing is not None and existing.provider != kind:
         raise InvalidRequest(
-            f"Account {name} belongs to {taken.provider}, not to {kind}.",
+            f"Account {name} belongs to {existing.provider}, not to {kind}.",
             field="--account",
             value=name,
             next="Choose another --account.",
@@ -263,7 +282,7 @@ def _account(setup: ExistingSetup, kind: str, account: str | None) -> str:
     return name
 
 
-def _unknown(kind: str) -> InvalidRequest:
+def _unknown_cloud(kind: str) -> InvalidRequest:
     return unknown_word(
         f"init prepares no cloud called {kind!r}",
         kind,

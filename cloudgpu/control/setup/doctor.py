@@ -17,7 +17,7 @@ from cloudgpu.config.files.user_files import Home, find_home
 from cloudgpu.config.settings import SHIPPED_KINDS
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.control.budgets.admission import credit_checks
-from cloudgpu.control.network import reachability as doors
+from cloudgpu.control.network import reachability as network_reachability
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.outage.outage import SYNC_LATER, read_without_ledger, refused_sentence
 from cloudgpu.control.session.accounts import (
@@ -44,7 +44,7 @@ from cloudgpu.errors import CloudgpuError, LedgerUnavailable, NotReachableHere, 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import Check as CheckValue, DoctorDocument
 
-FREE_BYTES = 500_000_000
+MIN_FREE_BYTES = 500_000_000
 SDKS = {
     "local": ("asyncssh", "jupyterlab"),
     "aws": ("boto3",),
@@ -70,47 +70,54 @@ def examine(
     account's home). Raises InvalidRequest where no such account is configured.
     """
     home = find_home(environ)
-    checks = [_python(), _system(), _files(home)]
+    checks = [_python_check(), _system_check(), _files_check(home)]
     try:
         session = open_session(environ, clock=clock)
     except CloudgpuError as error:
         return [*checks, failed("settings and ledger", error)]
-    checks.append(Check("settings", Verdict.OK, _settings(session)))
-    checks += [_policy(session), _ledger(session), *team_checks(session), _key(session), _ssh_client(), *_extras()]
+    checks.append(Check("settings", Verdict.OK, _settings_text(session)))
+    checks += [
+        _policy_check(session),
+        _ledger_check(session),
+        *team_checks(session),
+        _ssh_key_check(session),
+        _ssh_client_check(),
+        *_extra_checks(),
+    ]
     with read_without_ledger(session):
-        return checks + _by_ledger(session, environ, provider=provider, account=account, region=region)
+        return checks + _checks_needing_ledger(session, environ, provider=provider, account=account, region=region)
 
 
-def _by_ledger(
+def _checks_needing_ledger(
     session: Session, environ: Mapping[str, str], *, provider: str | None, account: str | None, region: str | None
 ) -> list[Check]:
-    checks = [*_plugins(session), *alert_checks(session)]
-    named = _named(session, provider, account)
-    asked_all = provider is None and account is None
-    if asked_all:
-        checks += [*_clouds(session, named), *_gone(session)]
-    checks += list(_accounts(session, named, region, asked_all=asked_all))
-    checks += list(doors.checks(session, named))
+    checks = [*_plugin_checks(session), *alert_checks(session)]
+    accounts = _accounts_to_check(session, provider, account)
+    all_accounts = provider is None and account is None
+    if all_accounts:
+        checks += [*_cloud_checks(session, accounts), *_unconfigured_accounts(session)]
+    checks += list(_account_checks(session, accounts, region, all_accounts=all_accounts))
+    checks += list(network_reachability.checks(session, accounts))
     with suppress(LedgerUnavailable):  # reported by its own check
-        checks += list(guard_checks(session, named, environ))
+        checks += list(guard_checks(session, accounts, environ))
     return checks
 
 
-def _python() -> Check:
+def _python_check() -> Check:
     version = platform.python_version()
     if sys.version_info < (3, 11):  # noqa: UP036  (said, where pip was forced)
         return Check("python", Verdict.FAIL, f"Python {version} is too old.", "Install Python 3.11 or newer.", 2)
     return Check("python", Verdict.OK, f"Python {version}, cloudgpu from {Path(__file__).parents[2]}")
 
 
-def _system() -> Check:
+def _system_check() -> Check:
     system = platform.system()
     if system in ("Linux", "Darwin"):
         return Check("system", Verdict.OK, f"{system} {platform.machine()}")
     return Check("system", Verdict.FAIL, f"cloudgpu does not run on {system}.", "On Windows, use WSL.", 2)
 
 
-def _files(home: Home) -> Check:
+def _files_check(home: Home) -> Check:
     existing = home.root
     while not existing.exists():
         existing = existing.parent
@@ -119,18 +126,18 @@ def _files(home: Home) -> Check:
             "files", Verdict.FAIL, f"{existing} cannot be written to.", "Fix its permissions or set CLOUDGPU_HOME.", 2
         )
     free = shutil.disk_usage(existing).free
-    if free < FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         return Check("files", Verdict.WARN, f"Only {free // 1_000_000} MB are free at {existing}.", "Free some space.")
     return Check("files", Verdict.OK, f"{home.root} ({free // 1_000_000_000} GB free)")
 
 
-def _settings(session: Session) -> str:
+def _settings_text(session: Session) -> str:
     file = session.home.config_file
     message = f"{file}" if file.exists() else f"no {file.name} (defaults hold; none is needed for local)"
     return f"{message}; owner {session.settings.owner}, accounts {', '.join(sorted(session.settings.accounts))}"
 
 
-def _policy(session: Session) -> Check:
+def _policy_check(session: Session) -> Check:
     """Return the check of the default policy, and of all others: a run uses no invalid policy."""
     from cloudgpu.control.policies.commands import check_policies
     from cloudgpu.control.policies.resolve import find_policy, lifetime_of, limits_of
@@ -139,49 +146,55 @@ def _policy(session: Session) -> Check:
 
     try:
         policy = find_policy(session, None)
-        wished = lifetime_of(policy, session.settings)
+        lifetime = lifetime_of(policy, session.settings)
         check_policies(session, ())
-        spans, _ = cut_lifetime(wished, limits_of(session))
+        cut, _ = cut_lifetime(lifetime, limits_of(session))
     except CloudgpuError as error:
         return failed("policy", error)
-    lives = f"lease {duration_text(spans.lease)}, renew-until {duration_text(spans.renew_until)}"
-    return Check("policy", Verdict.OK, f"{policy.name}: {lives}")
+    lifetime_text = f"lease {duration_text(cut.lease)}, renew-until {duration_text(cut.renew_until)}"
+    return Check("policy", Verdict.OK, f"{policy.name}: {lifetime_text}")
 
 
-def _ledger(session: Session) -> Check:
+def _ledger_check(session: Session) -> Check:
     try:
-        clock, doubt, found = session.ledger.clock_problem(), session.integrity_problem(), session.ledger.verify()
+        clock_problem, problem, verified = (
+            session.ledger.clock_problem(),
+            session.integrity_problem(),
+            session.ledger.verify(),
+        )
     except CloudgpuError as error:
         return failed("ledger", error)
-    if doubt or found.faults:
-        return Check("ledger", Verdict.FAIL, doubt or found.faults[0], "Run: cloudgpu cost --verify", 8)
-    if clock:
-        return Check("ledger", Verdict.WARN, clock, "Set the wrong one of the two.")
-    return _left_over(session) or Check("ledger", Verdict.OK, f"{found.lines} lines, chain and head record agree")
+    if problem or verified.faults:
+        return Check("ledger", Verdict.FAIL, problem or verified.faults[0], "Run: cloudgpu cost --verify", 8)
+    if clock_problem:
+        return Check("ledger", Verdict.WARN, clock_problem, "Set the wrong one of the two.")
+    return _unwritten_lines(session) or Check(
+        "ledger", Verdict.OK, f"{verified.lines} lines, chain and head record agree"
+    )
 
 
-def _left_over(session: Session) -> Check | None:
+def _unwritten_lines(session: Session) -> Check | None:
     """Return a warning about lines that are not in the ledger: they wait for another ledger, or were refused."""
     outbox = session.ledger.outbox
-    left = [str(one.path) for one in outbox.others()]
-    if left:
-        message = f"What was done while a ledger was away still waits in {', '.join(left)}."
-        way = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
-        return Check("ledger", Verdict.WARN, message, way)
+    outbox_files = [str(other.path) for other in outbox.others()]
+    if outbox_files:
+        message = f"What was done while a ledger was away still waits in {', '.join(outbox_files)}."
+        remedy = "Name that ledger by CLOUDGPU_LEDGER once it is back: the next command writes it."
+        return Check("ledger", Verdict.WARN, message, remedy)
     if not outbox.is_empty:
         message = f"Lines wait in {outbox.path}: another command is at them, or a newer cloudgpu has written them."
         return Check(
             "ledger", Verdict.WARN, message, "Run any command again, with the newest cloudgpu of this computer."
         )
     for path, lines in outbox.refused():
-        way = f"{SYNC_LATER}. Then remove that file, or keep it for whoever looks into it."
+        remedy = f"{SYNC_LATER}. Then remove that file, or keep it for whoever looks into it."
         return Check(
-            "ledger", Verdict.WARN, f"{refused_sentence(session, lines)} What was refused is kept in {path}.", way
+            "ledger", Verdict.WARN, f"{refused_sentence(session, lines)} What was refused is kept in {path}.", remedy
         )
     return None
 
 
-def _key(session: Session) -> Check:
+def _ssh_key_check(session: Session) -> Check:
     from cloudgpu.access.ssh.client_files import client_key
 
     if not session.client_key_file.exists():
@@ -192,10 +205,10 @@ def _key(session: Session) -> Check:
         return failed("ssh key", error)
 
 
-def _ssh_client() -> Check:
-    found = shutil.which("ssh")
-    if found:
-        return Check("ssh client", Verdict.OK, found)
+def _ssh_client_check() -> Check:
+    path = shutil.which("ssh")
+    if path:
+        return Check("ssh client", Verdict.OK, path)
     return Check(
         "ssh client",
         Verdict.NOTE,
@@ -204,12 +217,16 @@ def _ssh_client() -> Check:
     )
 
 
-def _extras() -> Iterator[Check]:
-    here = provider_kinds()
-    later = sorted(SDKS.keys() - here)
-    yield Check("providers", Verdict.OK, ", ".join(here) + (f"; not in this version: {', '.join(later)}" * bool(later)))
+def _extra_checks() -> Iterator[Check]:
+    available = provider_kinds()
+    unavailable = sorted(SDKS.keys() - available)
+    yield Check(
+        "providers",
+        Verdict.OK,
+        ", ".join(available) + (f"; not in this version: {', '.join(unavailable)}" * bool(unavailable)),
+    )
     for extra, modules in SDKS.items():
-        if extra not in here:
+        if extra not in available:
             continue
         missing = [module for module in modules if not is_installed(module)]
         if not missing:
@@ -223,13 +240,13 @@ def _extras() -> Iterator[Check]:
             )
 
 
-def _plugins(session: Session) -> Iterator[Check]:
+def _plugin_checks(session: Session) -> Iterator[Check]:
     """Yield a note for each installed plug-in without an account."""
-    used = {one.provider for one in session.settings.accounts.values()}
+    configured = {account.provider for account in session.settings.accounts.values()}
     for kind in provider_kinds():
-        if kind not in (*SHIPPED_KINDS, *used):
-            way = f'Add [accounts.{kind}] with provider = "{kind}" to {session.home.config_file.name}.'
-            yield Check(f"plug-in {kind}", Verdict.NOTE, "installed, but no account of it is configured", way)
+        if kind not in (*SHIPPED_KINDS, *configured):
+            remedy = f'Add [accounts.{kind}] with provider = "{kind}" to {session.home.config_file.name}.'
+            yield Check(f"plug-in {kind}", Verdict.NOTE, "installed, but no account of it is configured", remedy)
 
 
 def is_installed(module: str) -> bool:
@@ -240,18 +257,18 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def _named(session: Session, provider: str | None, account: str | None) -> list[str]:
+def _accounts_to_check(session: Session, provider: str | None, account: str | None) -> list[str]:
     """Return the accounts to check; raise InvalidRequest where there is none such."""
     if account is not None:
         return [account_of(session, account=account, provider=provider)]
     if is_any_provider(session, account=None, provider=provider or ""):
         return cloud_accounts(session)
-    known = {name: session.account(name) for name in _used(session)}
-    found = [name for name, one in known.items() if one is not None and provider in (None, one.provider)]
-    return found or [account_of(session, account=None, provider=provider)]
+    accounts = {name: session.account(name) for name in _used_accounts(session)}
+    names = [name for name, entry in accounts.items() if entry is not None and provider in (None, entry.provider)]
+    return names or [account_of(session, account=None, provider=provider)]
 
 
-def _used(session: Session) -> list[str]:
+def _used_accounts(session: Session) -> list[str]:
     """Return the accounts that are used; those of this computer alone where the ledger cannot be read."""
     try:
         return used_accounts(session)
@@ -259,50 +276,50 @@ def _used(session: Session) -> list[str]:
         return accounts_here(session)
 
 
-def _clouds(session: Session, names: list[str]) -> list[Check]:
+def _cloud_checks(session: Session, names: list[str]) -> list[Check]:
     """Return a note where no cloud account is checked."""
-    kinds = {one.provider for name in names if (one := session.account(name)) is not None}
+    kinds = {account.provider for name in names if (account := session.account(name)) is not None}
     if kinds - set(OWNED_PROVIDERS):
         return []
     message = "No cloud is queried: config.toml names no account of one, and no credentials of one were found here."
     return [Check("clouds", Verdict.NOTE, message, "Log in with the cloud's own tool, or run: cloudgpu init")]
 
 
-def _gone(session: Session) -> Iterator[Check]:
+def _unconfigured_accounts(session: Session) -> Iterator[Check]:
     """Yield a failed check for each account that the ledger knows and config.toml does not."""
-    for name in _used(session):
+    for name in _used_accounts(session):
         if session.account(name) is None:
             yield failed(f"account {name}", session.unknown_account(name))
-    yield from _absent(session)
+    yield from _machines_out_of_reach(session)
 
 
-def _absent(session: Session) -> Iterator[Check]:
+def _machines_out_of_reach(session: Session) -> Iterator[Check]:
     """Yield a failed check for each machine of this owner whose account or host cannot be queried from here."""
     with suppress(LedgerUnavailable):  # reported by its own check
         machines = [
             machine for machine in session.ledger.machines() if may_cost_money(machine) and is_mine(session, machine)
         ]
         _, faults = by_account(session, machines)
-        for machine, found in zip(
+        for machine, missing in zip(
             machines, missing_settings(session, machines, known_reachability(session, machines)), strict=True
         ):
             fault = faults.get(machine.id)
             if isinstance(fault, NotReachableHere):
                 yield failed(f"machine {machine.name}", fault)
-            elif found is not None:
-                message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {found.why}"
+            elif missing is not None:
+                message = f"runs on {account_text(machine)} as far as is known, and cannot be asked: {missing.why}"
                 yield Check(
-                    f"machine {machine.name}", Verdict.FAIL, message, found.remedy, ProviderUnavailable.exit_code
+                    f"machine {machine.name}", Verdict.FAIL, message, missing.remedy, ProviderUnavailable.exit_code
                 )
 
 
-def _accounts(session: Session, names: list[str], region: str | None, *, asked_all: bool) -> Iterator[Check]:
+def _account_checks(session: Session, names: list[str], region: str | None, *, all_accounts: bool) -> Iterator[Check]:
     for name in names:
         try:
             listing = session.provider(name).list()
         except CloudgpuError as error:
-            _, closed = split_gaps(session, [account_gap(name, error)]) if asked_all else ([], [])
-            if closed:
+            _, denied_gaps = split_gaps(session, [account_gap(name, error)]) if all_accounts else ([], [])
+            if denied_gaps:
                 message = f"not asked: the credentials found here do not open it: {error.message}"
                 yield Check(f"account {name}", Verdict.NOTE, message, error.next)
             else:
@@ -319,16 +336,16 @@ def _accounts(session: Session, names: list[str], region: str | None, *, asked_a
         yield from quota_checks(session, name, region)
 
 
-def examined(checks: Sequence[Check]) -> DoctorDocument:
+def doctor_value(checks: Sequence[Check]) -> DoctorDocument:
     """Return the answer of `doctor`."""
     values: list[CheckValue] = [
         {
-            "name": one.name,
-            "verdict": str(one.verdict),
-            "message": one.message,
-            "next": one.next,
-            "exit_code": one.exit_code,
+            "name": check.name,
+            "verdict": str(check.verdict),
+            "message": check.message,
+            "next": check.next,
+            "exit_code": check.exit_code,
         }
-        for one in checks
+        for check in checks
     ]
     return {"checks": values, "ok": all(check.verdict != "fail" for check in checks)}

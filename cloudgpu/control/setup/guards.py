@@ -33,14 +33,16 @@ def guard_checks(session: Session, accounts: Sequence[str], environ: Mapping[str
     machines = reachable_machines(session, machines)
     if not machines:
         return
-    reaper, watched = _reaper(session, environ)
+    reaper_clause, ran_lately = _reaper_clause(session, environ)
     for machine in machines:
-        with_provider(session, machine)  # opened here: two threads would open two
+        provider_with_timers(session, machine)  # opened here: two threads would open two
     with Pool(MAX_PARALLEL, "machines") as pool:
-        yield from pool.map(lambda machine: _check(session, machine, reaper, watched=watched), machines)
+        yield from pool.map(
+            lambda machine: _machine_check(session, machine, reaper_clause, ran_lately=ran_lately), machines
+        )
 
 
-def with_provider(session: Session, machine: Machine) -> HasTimer | None:
+def provider_with_timers(session: Session, machine: Machine) -> HasTimer | None:
     """Return the machine's provider where it has timers, None where it has none or is configured no more."""
     try:
         provider = session.provider_of(machine)
@@ -49,68 +51,68 @@ def with_provider(session: Session, machine: Machine) -> HasTimer | None:
     return provider if isinstance(provider, HasTimer) else None
 
 
-def _check(session: Session, machine: Machine, reaper: str, *, watched: bool) -> Check:
+def _machine_check(session: Session, machine: Machine, reaper_clause: str, *, ran_lately: bool) -> Check:
     name = f"guards {machine.name}"
     try:
-        timer, timed, way = _timer(session, machine)
+        timer_clause, has_timer, remedy = _timer_clause(session, machine)
     except CloudgpuError as error:
         return failed(name, error)
-    message = f"{_agent(session, machine)}; {timer}; {reaper}"
-    if timed or watched:
+    message = f"{_agent_clause(session, machine)}; {timer_clause}; {reaper_clause}"
+    if has_timer or ran_lately:
         return Check(name, Verdict.OK, message)
-    but = "Only its own agent" if ends_itself(machine) else "Only cloudgpu reap or watch"
-    return Check(name, Verdict.WARN, f"{message}. {but} would end it.", way)
+    only_guard = "Only its own agent" if ends_itself(machine) else "Only cloudgpu reap or watch"
+    return Check(name, Verdict.WARN, f"{message}. {only_guard} would end it.", remedy)
 
 
-def _agent(session: Session, machine: Machine) -> str:
+def _agent_clause(session: Session, machine: Machine) -> str:
     """Return a clause on the agent: when it will end the machine, and when it last reported.
 
     It reports when it marks the machine as in use, and when a run fetches its samples.
     """
-    found = guards_of(machine)
+    guards = guards_of(machine)
     if has_no_agent(machine):
         return "no agent runs on it, so its use is not known"
-    if found is not None and found.agent is Agent.TELLS:
+    if guards is not None and guards.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
     at = guards_value(machine)["agent"]
-    ends = f"the agent ends it at {_minute(at)}" if at else "the agent knows no end"
-    marked = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
-    heard = max(marked, SampleStore(session.home.samples, machine.id).last())
-    if not heard:
-        return f"{ends} (it has never reported here)"
-    ago = max(0, round(session.clock().timestamp() - heard))
-    return f"{ends} (last heard {duration_text(ago)} ago)"
+    end_clause = f"the agent ends it at {_minute_text(at)}" if at else "the agent knows no end"
+    marked_at = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
+    heard_at = max(marked_at, SampleStore(session.home.samples, machine.id).last())
+    if not heard_at:
+        return f"{end_clause} (it has never reported here)"
+    seconds_ago = max(0, round(session.clock().timestamp() - heard_at))
+    return f"{end_clause} (last heard {duration_text(seconds_ago)} ago)"
 
 
-def _timer(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
+def _timer_clause(session: Session, machine: Machine) -> tuple[str, bool, str | None]:
     """Return a clause on its timer, whether there is one, and how to get one."""
-    provider, way = with_provider(session, machine), "Run: cloudgpu cron install"
+    provider, remedy = provider_with_timers(session, machine), "Run: cloudgpu cron install"
     if provider is None:
-        return f"{machine.provider} has no timers", False, way
-    missing = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
+        return f"{machine.provider} has no timers", False, remedy
+    why_none = provider.why_no_timer() if isinstance(provider, SetsTimer) else ""
     at = provider.timer(not_none(machine.provider_id))
     if at is not None:
-        found = guards_of(machine)
-        own = found is not None and found.timer is Timer.OWN
-        what = "its own timer, a separate process, ends it" if own else "the timer in the cloud"
-        return f"{what} at {at:%Y-%m-%d %H:%M} UTC", True, None
-    if missing:
-        return missing, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
+        guards = guards_of(machine)
+        is_own = guards is not None and guards.timer is Timer.OWN
+        subject = "its own timer, a separate process, ends it" if is_own else "the timer in the cloud"
+        return f"{subject} at {at:%Y-%m-%d %H:%M} UTC", True, None
+    if why_none:
+        return why_none, False, f"Run: cloudgpu init {machine.provider}, or: cloudgpu cron install"
     return "no timer in the cloud is set", False, "Run: cloudgpu reap (it sets the timer)"
 
 
-def _reaper(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
+def _reaper_clause(session: Session, environ: Mapping[str, str]) -> tuple[str, bool]:
     """Return a clause on runs of the reaper, and whether one has succeeded lately."""
     last, now = read_last_run(session.ledger), session.clock()
-    where = _installed(session, environ)
-    by = f", made by {where}" if where else ", and cron has none here"
+    table = _table_with_job(session, environ)
+    made_by = f", made by {table}" if table else ", and cron has none here"
     if last.ok_at is None:
-        return f"no run of the reaper has succeeded yet{by}", False
+        return f"no run of the reaper has succeeded yet{made_by}", False
     ago = duration_text(round((now - last.ok_at).total_seconds()))
-    return f"a run succeeded {ago} ago{by}", now - last.ok_at < OVERDUE_AFTER
+    return f"a run succeeded {ago} ago{made_by}", now - last.ok_at < OVERDUE_AFTER
 
 
-def _installed(session: Session, environ: Mapping[str, str]) -> str | None:
+def _table_with_job(session: Session, environ: Mapping[str, str]) -> str | None:
     from cloudgpu.control.scheduler.crontab_store import find_tables
 
     home = str(session.home.root)
@@ -120,5 +122,5 @@ def _installed(session: Session, environ: Mapping[str, str]) -> str | None:
         return None
 
 
-def _minute(text: str) -> str:
+def _minute_text(text: str) -> str:
     return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

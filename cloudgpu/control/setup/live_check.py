@@ -22,7 +22,7 @@ from cloudgpu.control.session.accounts import account_of
 from cloudgpu.control.session.base import report_nothing
 from cloudgpu.control.session.guarding import GUARD_REMEDY, NO_GUARD_OPTION
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.setup.permissions import denied
+from cloudgpu.control.setup.permissions import denied_error
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.billing.rates import MONTH_H
 from cloudgpu.core.launch.plan import HOUR, run_cost
@@ -166,7 +166,7 @@ class _Trial:
         found = provider.permissions(machine.region)
         for one in found:
             if one.needed and one.allowed is False:
-                raise denied(one, machine.provider)
+                raise denied_error(one, machine.provider)
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 

@@ -11,7 +11,7 @@ from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest
 from cloudgpu.providers.account_abilities import ChecksPermissions, Examines, HasQuota
 
-_OF_ALL = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # quotas that count more than GPU machines
+_NOT_ONLY_GPU = ("cores", "lowPriorityCores", "GPUS_ALL_REGIONS")  # quotas that count more than GPU machines
 
 
 def permission_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -24,20 +24,20 @@ def permission_checks(session: Session, account: str, region: str | None) -> Ite
         return
     name = f"permissions {account}"
     try:
-        found = provider.permissions(region)
-    except CloudgpuError as silence:
-        yield failed(name, silence)
+        permissions = provider.permissions(region)
+    except CloudgpuError as error:
+        yield failed(name, error)
         return
-    lacking = [one for one in found if one.allowed is False]
-    for one in lacking:
-        fault = denied(one, provider.kind)
-        if one.needed:
+    denied_permissions = [permission for permission in permissions if permission.allowed is False]
+    for permission in denied_permissions:
+        fault = denied_error(permission, provider.kind)
+        if permission.needed:
             yield failed(name, fault)
         else:
             does_without = f"{fault.message} cloudgpu does without, and says so where it matters."
             yield Check(name, Verdict.NOTE, does_without, fault.next)
-    if not lacking:
-        yield Check(name, Verdict.OK, _summary(found))
+    if not denied_permissions:
+        yield Check(name, Verdict.OK, _allowed_text(permissions))
 
 
 def finding_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -49,14 +49,16 @@ def finding_checks(session: Session, account: str, region: str | None) -> Iterat
     if not isinstance(provider, Examines):
         return
     try:
-        found = provider.findings(region)
-    except CloudgpuError as silence:
-        yield failed(f"account {account}", silence)
+        findings = provider.findings(region)
+    except CloudgpuError as error:
+        yield failed(f"account {account}", error)
         return
-    for one in found:
-        verdict = Verdict.OK if one.good else Verdict.FAIL if one.good is False and one.needed else Verdict.WARN
+    for finding in findings:
+        verdict = (
+            Verdict.OK if finding.good else Verdict.FAIL if finding.good is False and finding.needed else Verdict.WARN
+        )
         code = InvalidRequest.exit_code if verdict is Verdict.FAIL else 0
-        yield Check(f"{one.what} {account}", verdict, one.says, one.next or None, code)
+        yield Check(f"{finding.what} {account}", verdict, finding.says, finding.next or None, code)
 
 
 def quota_checks(session: Session, account: str, region: str | None) -> Iterator[Check]:
@@ -69,26 +71,28 @@ def quota_checks(session: Session, account: str, region: str | None) -> Iterator
         return
     name = f"GPU limits {account}"
     try:
-        found = [one for one in provider.quotas(region) if one.limit is not None and one.code not in _OF_ALL]
-    except CloudgpuError as silence:
-        yield failed(name, silence)
+        quotas = [
+            quota for quota in provider.quotas(region) if quota.limit is not None and quota.code not in _NOT_ONLY_GPU
+        ]
+    except CloudgpuError as error:
+        yield failed(name, error)
         return
-    free = [one for one in found if one.limit]
-    if free or not found:
-        message = f"{len(free)} of {len(found)} limits that are readable in {region} are above 0"
+    usable = [quota for quota in quotas if quota.limit]
+    if usable or not quotas:
+        message = f"{len(usable)} of {len(quotas)} limits that are readable in {region} are above 0"
         yield Check(name, Verdict.OK, f"{message} (cloudgpu quota --account {account})")
     else:
-        way = f"Ask for more: {provider.quota_page(region, found[0].code)}"
-        yield Check(name, Verdict.WARN, f"every limit on GPUs in {region} is 0: none can be launched", way)
+        remedy = f"Ask for more: {provider.quota_page(region, quotas[0].code)}"
+        yield Check(name, Verdict.WARN, f"every limit on GPUs in {region} is 0: none can be launched", remedy)
 
 
-def denied(permission: Permission, kind: str) -> AuthFailed:
+def denied_error(permission: Permission, kind: str) -> AuthFailed:
     """Return the fault of an action that is not allowed, with the document that has it."""
     return AuthFailed(
         f"{permission.action} is denied: it is needed to {permission.used_for}.",
         field="permission",
         value=permission.action,
-        next=f"Attach {document(kind)} to the user or role (docs/permissions.md).",
+        next=f"Attach {permissions_document(kind)} to the user or role (docs/permissions.md).",
     )
 
 
@@ -97,14 +101,14 @@ def has_document(kind: str) -> bool:
     return any((data_dir("policies") / "permissions").glob(f"{kind}-launch.*"))
 
 
-def document(kind: str) -> str:
+def permissions_document(kind: str) -> str:
     """Return the path of the document with every permission that launching takes at this provider."""
     directory = data_dir("policies") / "permissions"
     return str(next(directory.glob(f"{kind}-launch.*"), directory / f"{kind}-launch.json"))
 
 
-def _summary(permissions: Sequence[Permission]) -> str:
-    allowed = sum(one.allowed is True for one in permissions)
-    unknown = len([one for one in permissions if one.allowed is None])
-    rest = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
-    return f"{allowed} of {len(permissions)} actions are allowed, none is denied{rest if unknown else ''}"
+def _allowed_text(permissions: Sequence[Permission]) -> str:
+    allowed = sum(permission.allowed is True for permission in permissions)
+    unknown = len([permission for permission in permissions if permission.allowed is None])
+    unknown_clause = f"; {unknown} cannot be asked without a machine of cloudgpu's own (doctor --live asks them)"
+    return f"{allowed} of {len(permissions)} actions are allowed, none is denied{unknown_clause if unknown else ''}"

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.setup.ledger import TeamLedgerDocument
 
-_IS = {Role.MEMBER: "a member", Role.PAYER: "a payer"}
+_ROLE_TEXT = {Role.MEMBER: "a member", Role.PAYER: "a payer"}
 
 
-def shared(
+def share_ledger(
     session: Session,
     *,
     members: Sequence[str] = (),
@@ -30,10 +30,12 @@ def shared(
     `members` and `payers` are users of the database who are to be in it; None for a role: the one it has, or a name
     made from the database's. Raises InvalidRequest for a ledger in a file, RoleNeeded for tables of another user.
     """
-    return document(session.ledger.share(TeamRequest(members_role, payers_role, tuple(members), tuple(payers))))
+    return team_ledger_value(
+        session.ledger.share(TeamRequest(members_role, payers_role, tuple(members), tuple(payers)))
+    )
 
 
-def document(sharing: Sharing) -> TeamLedgerDocument:
+def team_ledger_value(sharing: Sharing) -> TeamLedgerDocument:
     """Return how a ledger is shared as the value that is printed."""
     return {
         "ledger": sharing.location,
@@ -44,7 +46,7 @@ def document(sharing: Sharing) -> TeamLedgerDocument:
         "ready": sharing.stands,
         "members": list(sharing.members),
         "payers": list(sharing.payers),
-        "missing": [{"message": one.message, "statement": one.statement, "by": one.by} for one in sharing.missing],
+        "missing": [{"message": step.message, "statement": step.statement, "by": step.by} for step in sharing.missing],
         "notes": list(sharing.remarks),
     }
 
@@ -52,24 +54,24 @@ def document(sharing: Sharing) -> TeamLedgerDocument:
 def team_checks(session: Session) -> Iterator[Check]:
     """Yield what is to be said of the team that shares the ledger; nothing for one that no team can share."""
     try:
-        found = session.ledger.sharing()
+        sharing = session.ledger.sharing()
     except CloudgpuError:  # the check of the ledger itself has said it
         return
-    if found is None:
+    if sharing is None:
         return
-    for one in found.missing:
+    for step in sharing.missing:
         yield Check(
             "team",
             Verdict.FAIL,
-            one.message,
-            f"Let {one.by} run: {one.statement or 'cloudgpu ledger init --team'}",
+            step.message,
+            f"Let {step.by} run: {step.statement or 'cloudgpu ledger init --team'}",
             LedgerDenied.exit_code,
         )
-    if found.team is None:
-        message = f"its tables belong to {found.owner}" if found.owner else "it has no tables yet"
+    if sharing.team is None:
+        message = f"its tables belong to {sharing.owner}" if sharing.owner else "it has no tables yet"
         yield Check("team", Verdict.OK, f"nobody shares the ledger: {message}")
-    elif not found.missing:
-        payers = ", ".join(found.payers) or "none yet"
-        yield Check("team", Verdict.OK, f"{found.person} is {_IS[found.role]}; payers: {payers}")
-    for remark in found.remarks:
+    elif not sharing.missing:
+        payers = ", ".join(sharing.payers) or "none yet"
+        yield Check("team", Verdict.OK, f"{sharing.person} is {_ROLE_TEXT[sharing.role]}; payers: {payers}")
+    for remark in sharing.remarks:
         yield Check("team", Verdict.WARN, remark)
