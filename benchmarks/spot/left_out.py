@@ -50,11 +50,11 @@ def ticks(trace: Trace) -> Iterator[Tick]:
         before, now = trace.data[number - 1], trace.data[number]
         if known:
             age_bin = sum(age >= bound for bound in AGES_S)
-            part = int(number * trace.gap_s % DAY_S * PARTS / DAY_S)
-            yield Tick(bool(before), age_bin, part, before != now, trace.gap_s)
-        age += trace.gap_s
+            part = int(number * trace.interval_s % DAY_S * PARTS / DAY_S)
+            yield Tick(bool(before), age_bin, part, before != now, trace.interval_s)
+        age += trace.interval_s
         if before != now:
-            known, age = True, trace.gap_s / 2
+            known, age = True, trace.interval_s / 2
 
 
 def gain(train: Sequence[Tick], test: Sequence[Tick]) -> tuple[float, float, int]:
@@ -90,7 +90,7 @@ def together(one: Trace, other: Trace) -> tuple[int, int, int, float]:
     size = min(len(one.data), len(other.data))
     lost = [n for n in range(1, size) if one.data[n - 1] and not one.data[n]]
     others = [n for n in range(1, size) if other.data[n - 1] and not other.data[n]]
-    near = NEAR_S / one.gap_s
+    near = NEAR_S / one.interval_s
     has = sum(other.data[n] for n in lost)
     close = sum(any(abs(n - m) <= near for m in others) for n in lost)
     chance = 1 - math.exp(-len(others) * (2 * near + 1) / size)

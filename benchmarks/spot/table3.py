@@ -45,7 +45,7 @@ def main() -> None:
 def read(directory: Path) -> list[Trace]:
     """Return the beginning of each trace below a directory that has a tick of 600 s."""
     found = [parse_trace(file.read_bytes(), file.stem) for file in sorted(directory.rglob("*.json"))]
-    return [trace.first(DAYS * 86_400) for trace in found if trace.gap_s == GAP_S]
+    return [trace.first(DAYS * 86_400) for trace in found if trace.interval_s == GAP_S]
 
 
 def table(found: Backtest) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.catalog.read import catalogue, earliest_time
 from cloudgpu.catalog.refreshed import price_index, stored_prices
-from cloudgpu.core.catalog.catalog import PastPrice, is_old_price
+from cloudgpu.core.catalog.catalog import DatedPrice, is_old_price
 from cloudgpu.core.model.offers import Basis, Market
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
@@ -56,7 +56,7 @@ def _refreshed_at(provider: str) -> datetime | None:
         return None
 
 
-def past_prices(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+def past_prices(provider: str | None = None, item: str | None = None) -> tuple[DatedPrice, ...]:
     """Return prices as they were listed in the past, oldest first; of one provider or item, or of all.
 
     A machine type with an attached GPU (`n1-standard-4+k80:1`) has the prices of that GPU.
@@ -64,7 +64,7 @@ def past_prices(provider: str | None = None, item: str | None = None) -> tuple[P
     return tuple(sorted(_table_prices("history", provider, item), key=lambda price: price.as_of))
 
 
-def component_prices(provider: str | None = None, item: str | None = None) -> tuple[PastPrice, ...]:
+def component_prices(provider: str | None = None, item: str | None = None) -> tuple[DatedPrice, ...]:
     """Return the prices of GPUs that are sold apart from their machine."""
     return tuple(_table_prices("parts", provider, item))
 
@@ -75,15 +75,15 @@ def component_name(name: str) -> str:
     return f"accelerator:nvidia-tesla-{gpu.partition(':')[0]}" if gpu else ""
 
 
-def _table_prices(table: str, provider: str | None, item: str | None) -> Iterator[PastPrice]:
+def _table_prices(table: str, provider: str | None, item: str | None) -> Iterator[DatedPrice]:
     names = None if item is None else {item, component_name(item)}
     for row in catalogue()[table]:
         if provider in (None, row["provider"]) and (names is None or row["item"] in names):
-            yield _past_price(row)
+            yield _dated_price(row)
 
 
-def _past_price(row: dict[str, Any]) -> PastPrice:
-    return PastPrice(
+def _dated_price(row: dict[str, Any]) -> DatedPrice:
+    return DatedPrice(
         provider=row["provider"],
         region=row["region"],
         item=row["item"],
@@ -92,7 +92,7 @@ def _past_price(row: dict[str, Any]) -> PastPrice:
         price=Money.usd(row["usd"]),
         source=row["source"],
         as_of=earliest_time(row["as_of"]),
-        dated=row["as_of"],
+        as_of_text=row["as_of"],
         basis=Basis(row["basis"]),
-        check=row["check"],
+        corroboration=row["check"],
     )

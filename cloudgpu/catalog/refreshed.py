@@ -31,11 +31,14 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class StoredPrices:
-    """The stored price list of a provider. `held_back` are new prices that were not accepted, as they moved too far."""
+    """The stored price list of a provider.
+
+    `rejected_changes` are new prices that were not accepted, as they moved too far.
+    """
 
     provider: str
     parts: Mapping[str, StoredPart] = field(default_factory=dict)
-    held_back: tuple[PriceRow, ...] = ()
+    rejected_changes: tuple[PriceRow, ...] = ()
 
     def rows(self) -> Iterator[PriceRow]:
         """Yield every price in use."""
@@ -155,7 +158,7 @@ def _as_json(prices: StoredPrices) -> dict[str, Any]:
         "format": FORMAT,
         "provider": prices.provider,
         "parts": parts,
-        "held": [_row_as_json(row) for row in prices.held_back],
+        "held": [_row_as_json(row) for row in prices.rejected_changes],
     }
 
 

@@ -48,7 +48,7 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
     `accept` is set.
     """
     known_rows = {row.key: row for row in previous.rows()}
-    parts, moves, held_back, unanswered = (
+    parts, moves, rejected_changes, unanswered = (
         dict(previous.parts),
         list[ListPriceChange](),
         list[PriceRow](),
@@ -67,15 +67,15 @@ def merge_prices(previous: StoredPrices, answer: PriceList, max_factor: float, *
             (row, _move(known_rows.get(row.key), row, answer.provider, max_factor, accept=accept)) for row in rows
         ]
         moves += [one for _, one in rows_and_moves if one is not None]
-        held_back += [row for row, one in rows_and_moves if one is not None and not one.is_accepted]
+        rejected_changes += [row for row, one in rows_and_moves if one is not None and not one.is_accepted]
         in_use = (*_rows_in_use(rows_and_moves, known_rows), *_unrefused_rows(previous, part))
         parts[part.scope] = StoredPart(part.asked_at, in_use)
     answered_scopes = {part.scope for part in answer.parts if part.scope in parts} - {one.scope for one in unanswered}
-    earlier = _earlier_held_back(previous, held_back, parts, answered_scopes)
+    earlier = _earlier_held_back(previous, rejected_changes, parts, answered_scopes)
     renewed = {row.key for part in answer.parts if part.scope in answered_scopes for row in part.rows}
     return MergedPrices(
-        stored=StoredPrices(answer.provider, parts, (*earlier, *held_back)),
-        renewed=len(renewed) - len(held_back),
+        stored=StoredPrices(answer.provider, parts, (*earlier, *rejected_changes)),
+        renewed=len(renewed) - len(rejected_changes),
         moves=tuple(moves),
         refused=tuple(one for part in answer.parts for one in part.refused),
         unanswered=tuple(unanswered),
@@ -111,11 +111,13 @@ def _unrefused_rows(previous: StoredPrices, part: PricePart) -> Iterator[PriceRo
 
 
 def _earlier_held_back(
-    previous: StoredPrices, held_back: list[PriceRow], parts: dict[str, StoredPart], answered_scopes: set[str]
+    previous: StoredPrices, rejected_changes: list[PriceRow], parts: dict[str, StoredPart], answered_scopes: set[str]
 ) -> Iterator[PriceRow]:
     """Yield the prices that were held back before and are not in the parts that answered this time."""
-    answered = {row.key for scope in answered_scopes for row in parts[scope].rows} | {row.key for row in held_back}
-    yield from (row for row in previous.held_back if row.key not in answered)
+    answered = {row.key for scope in answered_scopes for row in parts[scope].rows} | {
+        row.key for row in rejected_changes
+    }
+    yield from (row for row in previous.rejected_changes if row.key not in answered)
 
 
 def _not_renewed(answer: PriceList, answered_scopes: set[str], renewed: set[RowKey]) -> Iterator[str]:

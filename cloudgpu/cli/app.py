@@ -43,7 +43,7 @@ def _run_and_clean_up(args: list[str]) -> int:
     except KeyboardInterrupt:
         code = interrupt.EXIT_CODE
     if code == interrupt.EXIT_CODE:
-        interrupt.cancel_repeats()
+        interrupt.stop_reraising_interrupt()
         interrupt.drop_output_and_threads()
     return code
 
@@ -53,7 +53,7 @@ def run(args: list[str]) -> int:
     try:
         return _run_or_show_error(args)
     except KeyboardInterrupt:
-        interrupt.cancel_repeats()
+        interrupt.stop_reraising_interrupt()
         interrupt.report_leftovers()
         return interrupt.EXIT_CODE
 

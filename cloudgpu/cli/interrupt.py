@@ -34,7 +34,7 @@ def install_handlers() -> None:
         _wake_after_signals()
 
 
-def cancel_repeats() -> None:
+def stop_reraising_interrupt() -> None:
     """Stop repeating KeyboardInterrupt, so that what follows may take its time; the next Ctrl-C ends it."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -43,7 +43,7 @@ def ignore_interrupts() -> None:
     """Ignore further Ctrl-C for the few milliseconds until the end."""
     for number in (signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
-    cancel_repeats()
+    stop_reraising_interrupt()
     # CPython 3.11 ends itself by SIGINT where Ctrl-C came inside an exec(), even if the exception was caught. Every
     # dataclass makes such a call while it is imported. The next exec() clears that state.
     exec("")  # noqa: S102

@@ -13,7 +13,7 @@ from cloudgpu.views.plans import price_value
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.catalog.catalog import CatalogOffer, DiskPrice, ListedPrice, PastPrice, Speed
+    from cloudgpu.core.catalog.catalog import CatalogOffer, DatedPrice, DiskPrice, ListedPrice, Speed
     from cloudgpu.core.catalog.pricelist import ListPriceChange, PriceRow
     from cloudgpu.views.documents.market.catalog import CatalogPrice, ChangedPrice, GpuOffer, PriceChange
 
@@ -57,16 +57,16 @@ def storage_price(price: DiskPrice, state: str, now: datetime) -> CatalogPrice:
     }
 
 
-def past_price(price: PastPrice, state: str, now: datetime) -> CatalogPrice:
+def dated_price(price: DatedPrice, state: str, now: datetime) -> CatalogPrice:
     """Return what something cost when it was quoted."""
     return {
         "region": price.region,
         "market": str(price.market),
         "unit": price.unit,
-        "dated": price.dated,
+        "dated": price.as_of_text,
         "basis": str(price.basis),
         "source": price.source,
-        "check": price.check,
+        "check": price.corroboration,
         "usd": usd(price.price),
         "low_usd": None,
         "as_of": iso(price.as_of),

@@ -14,7 +14,7 @@ from cloudgpu.core.billing.charges import spent_until_now, unpriced_of
 from cloudgpu.core.model.facts import record_of
 from cloudgpu.core.model.identity import cloud_id
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.guards import agents_end, guards_of, is_spared, reason_of, timers_end
+from cloudgpu.core.policies.guards import agents_end, guards_of, only_warns_to_keep_disk, reason_of, timers_end
 from cloudgpu.core.values.money import Money, usd
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def machine_value(
         "key": machine.key,
         "launched_at": machine.launched_at,
         "expires": machine.expires,
-        "lease_ends": not is_spared(machine, None),
+        "lease_ends": not only_warns_to_keep_disk(machine, None),
         "renew_until": machine.renew_until,
         "held_until": machine.hold_until,
         "last_active_at": machine.last_active,

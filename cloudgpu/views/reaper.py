@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.model.machine import may_be_running
 from cloudgpu.core.policies.guards import reason_of
-from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.reaper.decisions import UNKNOWN, Decision, Evidence, MachineView, activity_evidence, up_since
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.views.machines import queried_accounts_value
@@ -231,7 +231,7 @@ def _warnings(machine: Machine) -> list[RuleWarning]:
 def _rule_ends(view: MachineView, now: datetime, activity: str, quiet: timedelta | None) -> RuleEnds:
     """Return when each rule by itself would end the machine, as things stand; null where it would not."""
     machine, policy = view.machine, view.policy
-    off = None if policy is None else next_off(policy.schedules, now)
+    off = None if policy is None else next_scheduled_end(policy.schedules, now)
     return {
         "idle": _idle_end(view, now, activity, quiet),
         "lease": machine.expires,

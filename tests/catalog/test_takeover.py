@@ -67,7 +67,7 @@ def test_what_stands_is_either_of_now_or_untouched(first, second, accept):
         assert after.stored.parts.get(scope) == before.parts.get(scope)
     for moved in after.moves:
         assert stands.get(moved.key) == (moved.new if moved.is_accepted else was.get(moved.key))
-        assert moved.is_accepted or moved.new in after.stored.held_back
+        assert moved.is_accepted or moved.new in after.stored.rejected_changes
 
 
 @given(answers)
@@ -82,11 +82,11 @@ def test_what_was_held_back_is_settled_when_the_price_comes_back():
     usual, far = answer({SCOPES[0]: ({"gp3": 80_000_000}, False)}, EARLIER), {SCOPES[0]: ({"gp3": 800_000_000}, False)}
     before = merge_prices(StoredPrices("aws"), usual, 2.0, accept=True).stored
     held = merge_prices(before, answer(far, NOW), 2.0, accept=False).stored
-    assert [one.price.nanos for one in held.held_back] == [800_000_000]
+    assert [one.price.nanos for one in held.rejected_changes] == [800_000_000]
     silent = merge_prices(held, answer({SCOPES[0]: None}, NOW), 2.0, accept=False).stored
-    assert silent.held_back == held.held_back
+    assert silent.rejected_changes == held.rejected_changes
     back = merge_prices(held, answer({SCOPES[0]: ({"gp3": 81_000_000}, False)}, NOW), 2.0, accept=False).stored
-    assert back.held_back == ()
+    assert back.rejected_changes == ()
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_the_table_of_the_shipped_ones_is_what_they_say():
     for name, lease, renew, idle in rows:
         policy = load_policy(name).policy
         assert (parse_duration(lease), parse_duration(renew)) == (policy.lease, policy.renew_until), name
-        assert idle == ("never" if policy.idle.do is Act.OFF else duration_text(policy.idle.after)), name
+        assert idle == ("never" if policy.idle.do is Act.DISABLED else duration_text(policy.idle.after)), name
 
 
 def test_the_page_of_json_names_the_rules_in_the_order_in_which_they_are_tried():

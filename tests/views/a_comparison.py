@@ -30,13 +30,13 @@ DESKTOP = Desktop(
     purchase=Money.usd(7000),
     life=4 * YEAR,
     gpu_power=Power.of(350),
-    system_power=Power.of(150),
+    rest_power=Power.of(150),
     idle_power=Power.of(60),
     tariff=Tariff(Money.usd("0.1")),
     source="a test",
     as_of=date(2026, 10, 1),
     maintenance=Money.usd(100),
-    quoted=QuotedAmount(Decimal(9_800_000), WON),
+    purchase_in_currency=QuotedAmount(Decimal(9_800_000), WON),
 )
 
 

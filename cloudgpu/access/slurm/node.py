@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from cloudgpu.access.jobs.served import ProgramChannel, command_of, module_texts
-from cloudgpu.core.clusters.conf import Files, mark_of
+from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
 from cloudgpu.core.clusters.state import EngineState, read_sinfo, read_squeue
@@ -50,7 +50,7 @@ class EngineNode:
         self.name = connection.target.name
         self.node = node
         self.files: EngineFiles = engine_files(cluster, node)
-        self._mark = mark_of(cluster, node)
+        self._process_tag = process_tag_of(cluster, node)
         self._connection = connection
         self._channel = ProgramChannel(connection, COMMAND, program(), ANSWER_PREFIX)
 
@@ -111,21 +111,26 @@ class EngineNode:
         connect_address = "127.0.0.1" if address == ALL_ADDRESSES else address
         values = {"name": self.name, "ports": list(ports), "names": list(self.daemons), "several": many_users}
         files = {"directory": self.files.directory, "short": self.files.short}
-        answer = self._request("start", START_S, **files, mark=self._mark, at=connect_address, **values)
+        answer = self._request("start", START_S, **files, mark=self._process_tag, at=connect_address, **values)
         return tuple(answer["began"])
 
     def stop(self) -> None:
         """End all processes of Slurm on this node, jobs too; its files stay."""
         files = self.files
         self._request(
-            "stop", STOP_S, directory=files.directory, short=files.short, mark=self._mark, text=cleanup_program()
+            "stop", STOP_S, directory=files.directory, short=files.short, mark=self._process_tag, text=cleanup_program()
         )
 
     def remove(self) -> None:
         """End all processes of Slurm on this node, and remove its files."""
         files = self.files
         self._request(
-            "remove", STOP_S, directory=files.directory, short=files.short, mark=self._mark, text=cleanup_program()
+            "remove",
+            STOP_S,
+            directory=files.directory,
+            short=files.short,
+            mark=self._process_tag,
+            text=cleanup_program(),
         )
 
     def state(self) -> EngineState:

@@ -174,7 +174,7 @@ def _run_in_foreground(session: Session, job: Job) -> int:
             with ForwardedPorts(session, job):
                 job = follow(session, job, os.environ, stdout=out.rewound(), stderr=err.rewound())
         except KeyboardInterrupt:
-            interrupt.cancel_repeats()
+            interrupt.stop_reraising_interrupt()
             if not _asks_to_cancel(job):
                 tell_how_to_follow(session, job)
                 return interrupt.EXIT_CODE
@@ -215,7 +215,7 @@ def _run_until_begun(session: Session, job: Job) -> int:
     try:
         job = reconcile_until_begun(session, job, os.environ)
     except KeyboardInterrupt:
-        interrupt.cancel_repeats()
+        interrupt.stop_reraising_interrupt()
         tell_how_to_follow(session, job)
         return interrupt.EXIT_CODE
     tell_how_to_follow(session, job)
@@ -235,7 +235,7 @@ def _asks_to_cancel(job: Job) -> bool:
             if word in ("d", "detach"):
                 return False
     except (KeyboardInterrupt, InvalidRequest):  # the input ended
-        interrupt.cancel_repeats()
+        interrupt.stop_reraising_interrupt()
         return False
 
 

@@ -136,7 +136,7 @@ def _answer(options: EstimateOptions, output: Format, *, verbose: bool, sources:
     emit(
         output,
         document,
-        estimate_text(document, request.currency, verbose=verbose, sources=sources, all_rows=request.each_type),
+        estimate_text(document, request.currency, verbose=verbose, sources=sources, all_rows=request.one_row_per_type),
     )
 
 

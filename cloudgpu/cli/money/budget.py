@@ -146,9 +146,9 @@ def _ls(session: Session, output: Format) -> None:
 def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.budgets.commands import remove_budget_of_name
     from cloudgpu.control.budgets.store import find_budgets
-    from cloudgpu.control.team.roles import payers_only
+    from cloudgpu.control.team.roles import require_payer_role
 
-    payers_only(session, "Removing a budget")
+    require_payer_role(session, "Removing a budget")
     find_budgets(session, name)  # nobody is asked about one that is not there
     confirm(f"Remove the budget {name}? Its limit then no longer applies.", yes=yes, why="This lets more be spent")
     value = remove_budget_of_name(session, name)

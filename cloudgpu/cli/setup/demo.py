@@ -242,7 +242,7 @@ def _clean_up(session: Session, root: Path) -> None:
     from cloudgpu.control.lifecycle.lifecycle import terminate_one
     from cloudgpu.control.session.session import living_machines
 
-    interrupt.cancel_repeats()
+    interrupt.stop_reraising_interrupt()
     _ignore_end_signals()
     session.report = _ignoring_closed_output(session.report)
     try:

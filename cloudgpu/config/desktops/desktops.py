@@ -144,7 +144,7 @@ def desktop_from(
     currency = currency_in(table, settings)
     if today is not None:
         check_past(table, currency, today)
-    purchase, quoted = purchase_in(table, currency)
+    purchase, purchase_in_currency = purchase_in(table, currency)
     return Desktop(
         name=name,
         gpu=text_in(table, "gpu"),
@@ -152,7 +152,7 @@ def desktop_from(
         purchase=purchase,
         life=years(table.number("life_years", minimum=Decimal("0.1"), maximum=MAX_YEARS)),
         gpu_power=_gpu_power(table, board_power),
-        system_power=_power(table, "system_watts"),
+        rest_power=_power(table, "system_watts"),
         idle_power=_idle_power(table, board_power),
         tariff=tariff_in(table, currency),
         source=text_in(table, "source"),
@@ -162,7 +162,7 @@ def desktop_from(
         yearly_loss=Fraction(_number_or_default(table, "yearly_loss_percent", 0, 0, 100)) / 100,
         pue=Fraction(_number_or_default(table, "pue", 1, 1, MAX_PUE)),
         maintenance=money_in(table, "maintenance", currency) if "maintenance" in table.values else Money(0),
-        quoted=quoted,
+        purchase_in_currency=purchase_in_currency,
         resale_known="resale" in table.values,
     )
 

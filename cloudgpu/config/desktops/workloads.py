@@ -12,7 +12,7 @@ from functools import lru_cache
 from cloudgpu.config.desktops.desktops import day_in
 from cloudgpu.config.files.user_files import data_dir
 from cloudgpu.config.files.yaml import Table, read_yaml
-from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Rules, Source, SourceQuality
+from cloudgpu.core.advice.workloads import Figure, Figures, Kind, Note, Source, SourceQuality, WorkloadData
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.errors import InvalidRequest
 
@@ -20,7 +20,7 @@ MAX_FIGURE = 1_000_000  # above every figure in the file
 
 
 @lru_cache(maxsize=1)
-def shipped_rules() -> Rules:
+def shipped_rules() -> WorkloadData:
     """Return the shipped rules; raise InvalidRequest where the installation lacks them."""
     path = data_dir("policies") / "work" / "work.yaml"
     table = read_yaml(path)
@@ -34,7 +34,7 @@ def shipped_rules() -> Rules:
     return rules_from(table)
 
 
-def rules_from(table: Table) -> Rules:
+def rules_from(table: Table) -> WorkloadData:
     """Return the rules that a file's table holds; raise InvalidRequest with the line of an error."""
     keys = ("sources", "kinds", "figures", "notes")
     table.check_keys(keys, required=keys)
@@ -42,7 +42,7 @@ def rules_from(table: Table) -> Rules:
     source_texts = {name: _source_text(one) for name, one in sources.items()}
     names = [field.name for field in fields(Figures)]
     _subtable(table, "figures").check_keys(names, required=names)
-    return Rules(
+    return WorkloadData(
         kinds={name: _kind(name, one, source_texts) for name, one in kinds.items()},
         figures=Figures(**{name: _figure(figures[name], source_texts) for name in names}),
         notes={name: _note(one, source_texts) for name, one in notes.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from cloudgpu.config.files.user_files import setting_error, settings_table, shown
-from cloudgpu.core.policies.description import FACTS, Choices
+from cloudgpu.core.policies.description import SELECTOR_KEYS, Choices
 from cloudgpu.core.values.naming import NAME, NAME_RULE, closest_match
 
 KEYS = ("projects", "tags")
@@ -33,8 +33,8 @@ def _names(key: str, table: object) -> dict[str, str]:
 
 def _check_tag(tag: str) -> None:
     key, equals, value = tag.partition("=")
-    if not equals or not value.strip() or key not in FACTS:
-        suggestion = closest_match(key, FACTS)
+    if not equals or not value.strip() or key not in SELECTOR_KEYS:
+        suggestion = closest_match(key, SELECTOR_KEYS)
         problem = "is not a tag" + (f"; did you mean {suggestion}=...?" if suggestion and suggestion != key else "")
-        remedy = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(FACTS)}.'
+        remedy = f'Write "KEY=VALUE" = "POLICY" with one of: {", ".join(SELECTOR_KEYS)}.'
         raise setting_error(f"{_SETTING}.tags.{shown(tag)}", tag, problem, remedy)

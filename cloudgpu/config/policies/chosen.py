@@ -20,7 +20,7 @@ from cloudgpu.config.policies.find import (
 )
 from cloudgpu.core.model.facts import Terms
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.policies.description import BY_OPTION, FACTS, Chosen, choose
+from cloudgpu.core.policies.description import BY_OPTION, SELECTOR_KEYS, Chosen, choose
 from cloudgpu.core.policies.policy import NO_LIMITS, Limits, Policy, limit_policy, narrowest_limits
 from cloudgpu.core.team.rights import Authorization, Published
 from cloudgpu.core.values.naming import first_few
@@ -170,7 +170,7 @@ def choose_policy(home: HomeTerms, machine: Machine, policy_name: str | None = N
 
 def _machine_facts(machine: Machine) -> dict[str, str | None]:
     """Return the facts of a machine by which a policy is chosen."""
-    return {name: getattr(machine, name) for name in FACTS}
+    return {name: getattr(machine, name) for name in SELECTOR_KEYS}
 
 
 def _resolve(

@@ -42,7 +42,7 @@ _IDLE = {
     "grace": Key(
         kinds.DURATION, "how long a warning is waited out; any use cancels it; never longer than after", "10m"
     ),
-    "do": Key(kinds.one_of(Act.STOP, Act.WARN, Act.OFF), "stop the machine, only warn, or nothing at all", "stop"),
+    "do": Key(kinds.one_of(Act.STOP, Act.WARN, Act.DISABLED), "stop the machine, only warn, or nothing at all", "stop"),
     "gpu": Key(kinds.number(100, "percent"), "from how many percent on a GPU is used, at the busiest of a minute", 3),
     "cpu": Key(kinds.number(1024, "cores"), "from how many cores above the machine's own baseline it computes", 0.25),
     "network": Key(kinds.BYTE_RATE, "from how much traffic on it works", "100 kB/s"),

@@ -29,21 +29,21 @@ JOULES_PER_KWH = 3_600_000
 class OwnMachine:
     """The use of one of the user's own machines in a period.
 
-    It was in use for `hours`, and its GPUs worked in `gpu_hours` of them. `card_hours` are the hours of each GPU that
-    worked, added up; they were counted in `counted_hours`. `kwh` is the energy that its GPUs used, without the rest of
-    the computer; `watts` is their mean power in the `measured_hours`. Both are None if nobody measured.
+    It was in use for `hours`; in `gpu_busy_hours` of them any of its GPUs worked. `gpu_hours` are the hours of each GPU
+    that worked, added up; they were counted in `hours_with_gpu_count`. `kwh` is the energy that its GPUs used, without
+    the rest of the computer; `watts` is their mean power in the `measured_hours`. Both are None if nobody measured.
     """
 
     id: str
     name: str | None
     hours: float
-    gpu_hours: float
+    gpu_busy_hours: float
     unknown_hours: float
     kwh: float | None
     watts: float | None
     measured_hours: float
-    card_hours: float = 0.0
-    counted_hours: float = 0.0
+    gpu_hours: float = 0.0
+    hours_with_gpu_count: float = 0.0
 
 
 def utilization_of(
@@ -90,13 +90,13 @@ def _own_machine(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
         id=machine.id,
         name=machine.name,
         hours=sum(hour.gpu + hour.used for hour in hours) / HOUR,
-        gpu_hours=sum(hour.gpu for hour in hours) / HOUR,
+        gpu_busy_hours=sum(hour.gpu for hour in hours) / HOUR,
         unknown_hours=sum(hour.unknown for hour in hours) / HOUR,
         kwh=joules / JOULES_PER_KWH if measured else None,
         watts=joules / measured_s if measured_s else None,
         measured_hours=measured_s / HOUR,
-        card_hours=sum(hour.cards for hour in hours) / HOUR,
-        counted_hours=sum(hour.counted for hour in hours) / HOUR,
+        gpu_hours=sum(hour.cards for hour in hours) / HOUR,
+        hours_with_gpu_count=sum(hour.counted for hour in hours) / HOUR,
     )
 
 

@@ -27,7 +27,7 @@ from cloudgpu.core.advice.compare import (
     comparisons as compare_cases,
     rented_machines,
 )
-from cloudgpu.core.advice.desktop import ownership_cost, sold_by_age
+from cloudgpu.core.advice.desktop import ownership_cost, with_market_depreciation
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.daily import DailyCosts, add_sums, daily
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
@@ -88,20 +88,22 @@ def compare_with_desktop(
 def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts) -> CompareFacts:
     now, desktop = session.clock(), request.desktop
     desktop_gpu, is_ongoing = find_gpu(desktop.gpu), request.until is None or request.until > now
-    rented, only_local = rented_machines(costs.machines)
+    rented, uses_local_as_rented = rented_machines(costs.machines)
     ledger_ahead = _ledger_ahead(session, now)
     past_request, read_costs = request, costs
     if ledger_ahead is not None:  # entries dated later than now must not count
         past_request, read_costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
     history, unpriced = _history(session, past_request, read_costs, rented, now)
     ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
-    resold_by_age = sold_by_age(desktop)
+    market_desktop = with_market_depreciation(desktop)
     cases = {} if history is None else compare_cases(history, desktop, goes_on=is_ongoing)
     desktop_count = cases[Case.EXPECTED].owned.number if cases else 1
-    local_names = [] if only_local else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
+    local_names = (
+        [] if uses_local_as_rented else [machine.name or machine.id for machine in ran if machine.provider == LOCAL]
+    )
     resale_value = ZERO
     if history is not None:
-        resale_value = ownership_cost(resold_by_age, history.elapsed, NO_TIME, desktop_count).worth
+        resale_value = ownership_cost(market_desktop, history.elapsed, NO_TIME, desktop_count).worth
     return CompareFacts(
         now=now,
         desktop=desktop,
@@ -115,9 +117,9 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
         until=request.until,
         is_ongoing=is_ongoing,
         resale_value=resale_value,
-        resale_depreciation=resold_by_age.depreciation,
+        resale_depreciation=market_desktop.depreciation,
         ledger_ahead=ledger_ahead,
-        only_local=only_local,
+        uses_local_as_rented=uses_local_as_rented,
         local_names=local_names,
         unknown_gpus=[machine.name or machine.id for machine in ran if machine.id in ids and not knows_gpus(machine)],
     )
@@ -215,7 +217,7 @@ def compare_own_machine(
     Without `is_measured`, all its use counts as work.
     """
     gpu = gpu_of(machine)
-    hours = own.gpu_hours if is_measured else own.hours
+    hours = own.gpu_busy_hours if is_measured else own.hours
     spec = None if gpu is None else catalog.spec_of(gpu.name, gpu.memory_gib)
     offer, ratio = (None, Fraction(1)) if spec is None else cheapest_substitute(spec, work)
     return OwnMachineWork(
@@ -230,8 +232,8 @@ def compare_own_machine(
         is_assumed=machine.price is not None and machine.price.basis == Basis.ASSUMED,
         offer=offer,
         ratio=ratio,
-        counted_gpu_time=timedelta(hours=own.card_hours),
-        counted_time=timedelta(hours=own.counted_hours),
+        counted_gpu_time=timedelta(hours=own.gpu_hours),
+        counted_time=timedelta(hours=own.hours_with_gpu_count),
     )
 
 

@@ -94,9 +94,9 @@ class CompareRequest:
     """The parsed request of `compare`.
 
     `changed` are the options that replaced figures of the desktop's file, `typed` these figures as they were typed.
-    `is_chosen` is whether the user chose the desktop: then no other desktop is compared. `counts_resale` is False if
-    `--depreciation` was typed. `work` is None if it was not typed, `currency` is None for dollars, `rented` is None for
-    a comparison with the ledger.
+    `is_chosen` is whether the user chose the desktop: then no other desktop is compared. `deducts_market_resale` is
+    False if `--depreciation` was typed. `work` is None if it was not typed, `currency` is None for dollars, `rented` is
+    None for a comparison with the ledger.
     """
 
     desktop: Desktop
@@ -109,7 +109,7 @@ class CompareRequest:
     until: datetime | None = None
     rented: RentedInputs | None = None
     is_chosen: bool = False
-    counts_resale: bool = True
+    deducts_market_resale: bool = True
     typed: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -137,7 +137,7 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
         if _is_calculator(options)
         else None,
         is_chosen=is_chosen(session, options),
-        counts_resale=options.get("depreciation") is None,
+        deducts_market_resale=options.get("depreciation") is None,
         typed={name: options[name] for name in DESKTOP_FIGURES if options.get(name) is not None},  # type: ignore[literal-required]
     )
 

@@ -149,7 +149,7 @@ def _fields_of(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
     if name == "resale":
         return {"resale": parse_money(value, option, rates=rates), "resale_known": True}
     if name == "purchase":
-        return dict(zip(("purchase", "quoted"), parse_amount(value, option, rates=rates), strict=True))
+        return dict(zip(("purchase", "purchase_in_currency"), parse_amount(value, option, rates=rates), strict=True))
     field, parse = _PARSERS[name]
     return {field: parse(value, option, rates)}
 
@@ -164,7 +164,7 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
         name = "resale" if "resale" in typed else "purchase"
         message = f"A resale of {desktop.resale.text()} is more than the purchase of {desktop.purchase.text()}."
         raise _option_error(name, typed, message, "Write what it is sold for after its life: --resale 300")
-    power_at_work = desktop.gpu_power.times(desktop.gpus) + desktop.system_power
+    power_at_work = desktop.gpu_power.times(desktop.gpus) + desktop.rest_power
     if desktop.idle_power > power_at_work:
         name = next(one for one in ("idle_watts", "watts", "system_watts") if one in typed)
         message = f"It would take {desktop.idle_power.watts} W while it waits, and {power_at_work.watts} W at work."
@@ -192,7 +192,7 @@ def _option(name: str) -> str:
 
 _PARSERS: dict[str, tuple[str, Callable[[object, str, RateLookup], object]]] = {
     "watts": ("gpu_power", _watts),
-    "system_watts": ("system_power", _watts),
+    "system_watts": ("rest_power", _watts),
     "idle_watts": ("idle_power", _watts),
     "tariff": ("tariff", lambda value, option, rates: Tariff(parse_money(value, option, most=100, rates=rates))),
     "maintenance": ("maintenance", lambda value, option, rates: parse_money(value, option, rates=rates)),

@@ -16,8 +16,8 @@ from cloudgpu.config.desktops.workloads import shipped_rules
 from cloudgpu.config.files.user_files import find_home
 from cloudgpu.config.settings import Settings, load_settings
 from cloudgpu.control.advice.estimate_inputs import (
+    AttachedRates,
     PastMachine,
-    Rates,
     attached_costs,
     discontinued_types,
     offers_of,
@@ -38,19 +38,19 @@ from cloudgpu.core.advice.estimate import (
     DAY,
     MONTH,
     YEAR,
-    Buy,
     CostParts,
     Estimate,
     Precision,
+    PricedMachines,
     WorkHours,
     average_use,
-    cheapest_each,
+    cheapest_per_group,
     compute_hours,
     cost_parts,
     has_bf16,
     is_recalled,
     peak_tflops,
-    piece_of_work,
+    use_of_job,
     whole_gpus_first,
 )
 from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS
@@ -127,13 +127,13 @@ def estimate(
     """
     request, disk_types = with_resolved_type(request), requested_disks(request.disks)
     offers, speeds = offers_of(request), GpuSpeeds()
-    estimates = cheapest_each(
+    estimates = cheapest_per_group(
         list(_estimates(request, past, offers, disk_types, speeds, now)),
-        each_type=request.each_type or bool(request.type),
+        one_row_per_type=request.one_row_per_type or bool(request.type),
     )
     if request.filters.gpu_count is not None:
         estimates = whole_gpus_first(estimates)
-    with_costs = [replace(one, costs=_costs_by_period(request, one.buy, one.work_hours)) for one in estimates]
+    with_costs = [replace(one, costs=_costs_by_period(request, one.machines, one.work_hours)) for one in estimates]
     gpu = request.filters.gpu
     return {
         "as_of": iso(now),
@@ -146,7 +146,7 @@ def estimate(
         "matching_gpus": [] if gpu is None else [spec.name for spec in matching_gpus(gpu, catalog.gpus())],
         "without": [] if offers else obstacles_value(relaxations(request)),
         "precisions": [] if with_costs or request.flops is None else precisions(offers),
-        "marketplaces": marketplace_notes(one.buy.offer for one in with_costs),
+        "marketplaces": marketplace_notes(one.machines.offer for one in with_costs),
         "withheld": discontinued_types(request, offers),
         "old_after_days": OLD_PRICE_AGE.days,
         "free_hours": _kaggle_sentence(request, with_costs),
@@ -173,7 +173,7 @@ def _kaggle_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> s
 
 
 def _is_kaggle_gpu(estimate: Estimate) -> bool:
-    gpu = estimate.buy.offer.type.gpu
+    gpu = estimate.machines.offer.type.gpu
     return gpu.name == KAGGLE_GPU and gpu.share == 1 and gpu.count <= KAGGLE_GPUS and estimate.fits
 
 
@@ -194,32 +194,34 @@ def _estimates(
 
     GPUs whose speed is not known are left out for a job, and named in `speeds.left_out`.
     """
-    rates, sort_key = Rates(), "expected" if request.is_one_job else "month"
+    rates, sort_key = AttachedRates(), "expected" if request.is_one_job else "month"
     for offer in offers:
         work_hours = _work_hours(request, past, offer, speeds)
         if request.is_one_job and work_hours is None:
             continue
-        buy = _buy(request, offer, disk_types, rates)
-        time = piece_of_work(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
+        priced = _priced_machines(request, offer, disk_types, rates)
+        time = use_of_job(request.hours, work_hours.hours) if work_hours else average_use(request.hours, MONTH)
         fits = past is None or (offer.type.gpu.memory_gib or 0) >= past.memory_gib
-        costs = {sort_key: cost_parts(buy, time)}
-        yield Estimate(buy, costs, sort_key, work_hours, fits, spot_uncertainty(offer, now))
+        costs = {sort_key: cost_parts(priced, time)}
+        yield Estimate(priced, costs, sort_key, work_hours, fits, spot_uncertainty(offer, now))
 
 
-def _buy(request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates) -> Buy:
+def _priced_machines(
+    request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: AttachedRates
+) -> PricedMachines:
     listed = offer.listed.price.per_hour
     percent = percent_off(request.committed, offer) if request.committed else None
     price = listed if percent is None else listed.scaled(1 - percent / 100)
     resources = tuple(attached_costs(request, offer, disk_types, rates))
-    return Buy(offer, price, resources, request.machine_count, committed=percent is not None)
+    return PricedMachines(offer, price, resources, request.machine_count, committed=percent is not None)
 
 
-def _costs_by_period(request: EstimateQuery, buy: Buy, work: WorkHours | None) -> dict[str, CostParts]:
+def _costs_by_period(request: EstimateQuery, priced: PricedMachines, work: WorkHours | None) -> dict[str, CostParts]:
     """Return the costs of a day, month and year, or of a job: low, expected and high."""
     if work is None:
-        return {name: cost_parts(buy, average_use(request.hours, length)) for name, length in PERIODS.items()}
+        return {name: cost_parts(priced, average_use(request.hours, length)) for name, length in PERIODS.items()}
     hours_by_name = {"low": work.low, "expected": work.hours, "high": work.high}
-    return {name: cost_parts(buy, piece_of_work(request.hours, hours)) for name, hours in hours_by_name.items()}
+    return {name: cost_parts(priced, use_of_job(request.hours, hours)) for name, hours in hours_by_name.items()}
 
 
 def _work_hours(
@@ -318,7 +320,7 @@ def nodes_value(
 
 
 def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesSpeedUp:
-    machine_type, listed = estimate.buy.offer.type, estimate.buy.offer.listed
+    machine_type, listed = estimate.machines.offer.type, estimate.machines.offer.listed
     peak = peak_of([machine_type.gpu])
     value = _cluster_value(
         query,
@@ -386,7 +388,7 @@ def _cluster_value(
         "speed_up": speed.speed_up,
         "speed_up_without_overlap": speed.without_overlap,
         "cost_factor": speed.cost_factor,
-        "overlap_gbit_per_s": speed.overlap_gbit,
+        "overlap_gbit_per_s": speed.gbit_to_hide_traffic,
         "verdict": str(speed.verdict),
         "says": worth_sentence(speed, f" with {type_name or gpu} and {gbit:g} Gbit/s"),
     }

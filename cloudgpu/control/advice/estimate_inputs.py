@@ -40,7 +40,7 @@ _UNUSED_IP = "static_ip_unused"  # an address of Google's while no machine uses 
 
 
 @dataclass
-class Rates:
+class AttachedRates:
     """The rates of one estimate, each looked up once."""
 
     _cache: dict[tuple[str, str, str, int], Rate] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
 
 
 def attached_costs(
-    request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: Rates
+    request: EstimateQuery, offer: CatalogOffer, disk_types: dict[str, str], rates: AttachedRates
 ) -> Iterator[AttachedCostEstimate]:
     """Yield what is billed in addition to a machine: its disk and its address."""
     provider, region = offer.type.provider, offer.listed.region

@@ -25,7 +25,7 @@ def assumptions(
     """Yield the assumptions of the figures, each as one or two sentences."""
     yield _time_sentence(request)
     if request.filters.gpu_count is not None:
-        yield from _share_sentences({one.buy.offer.type.gpu.share for one in estimates})
+        yield from _share_sentences({one.machines.offer.type.gpu.share for one in estimates})
     if request.flops:
         yield _flops_sentence(request.flops, request.machine_count)
     if request.total_hours:
@@ -52,17 +52,17 @@ def _time_sentence(request: EstimateQuery) -> str:
     hours = request.hours
     machines_run = "The machine runs" if request.machine_count == 1 else f"{request.machine_count} machines run"
     if hours.share == 1:
-        when = "all the time"
+        times = "all the time"
     else:
-        when = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
+        times = f"{float(hours.a_day):g} hours a day on {float(hours.days):g} days a week"
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_one_job:
-        return f"{machines_run} {when} until the work is done; {billed}."
+        return f"{machines_run} {times} until the work is done; {billed}."
     average = average_use(hours, MONTH)
-    month = sum(float(when * run) for run, when in average.runs) / HOUR_MICROS
+    month = sum(float(times * run) for run, times in average.runs) / HOUR_MICROS
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
-    return f"{lengths} {machines_run} {when}: {month:.5g} hours a month; {billed}.{day}"
+    return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day}"
 
 
 def _flops_sentence(flops: Flops, machine_count: int) -> str:
@@ -103,10 +103,10 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
     others: dict[str, None] = {}
     uncounted: dict[str, None] = {}
     for estimate in estimates:
-        machine_type = estimate.buy.offer.type
-        kind = disk_at(estimate.buy.offer, disk_types)
+        machine_type = estimate.machines.offer.type
+        kind = disk_at(estimate.machines.offer, disk_types)
         billed = next(
-            (f" (billed as {cost.rate.stored_as})" for cost in estimate.buy.attached if cost.part == "disk"), ""
+            (f" (billed as {cost.rate.stored_as})" for cost in estimate.machines.attached if cost.part == "disk"), ""
         )
         named = disk_types.get(machine_type.provider)
         if named and named != kind:
@@ -131,11 +131,11 @@ def _disk_sentence(request: EstimateQuery, disk_types: dict[str, str], estimates
 def _address_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) -> str:
     if request.address is Address.NONE:
         return "No public address is counted."
-    if not any(address_kind(one.buy.offer.type.provider, one.buy.offer.listed.market) for one in estimates):
+    if not any(address_kind(one.machines.offer.type.provider, one.machines.offer.listed.market) for one in estimates):
         return "Public addresses cost nothing there."
-    azure = any(one.buy.offer.type.provider == "azure" for one in estimates)
+    azure = any(one.machines.offer.type.provider == "azure" for one in estimates)
     if request.address is Address.STATIC:
-        google = any(one.buy.offer.type.provider == "gcp" for one in estimates)
+        google = any(one.machines.offer.type.provider == "gcp" for one in estimates)
         idle = "; Google's costs more while no machine uses it" * google
         return f"A static public address is paid as long as the disk{idle}."
     static = "; at Azure, where every standard address is static, as long as the disk" * azure
@@ -147,8 +147,8 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
     if committed is None:
         return ""
     every = "A commitment is paid for every hour of its term, used or not"
-    priced = [one for one in estimates if one.buy.committed]
-    off = percent_off(committed, priced[0].buy.offer) if priced else None
+    priced = [one for one in estimates if one.machines.committed]
+    off = percent_off(committed, priced[0].machines.offer) if priced else None
     pays = "" if off is None else f"; it pays where more than {float(100 - off):g}% of all hours are used"
     if committed.term is None:
         return f"{every}: {committed.text} less than on demand, as you say{pays}."
@@ -166,7 +166,7 @@ def _commitment_sentence(request: EstimateQuery, estimates: Sequence[Estimate]) 
             "says what you were quoted)"
         )
     )
-    return f"{every}; {what} of {priced[0].buy.offer.type.name} by {SOURCE}{pays}{rest}."
+    return f"{every}; {what} of {priced[0].machines.offer.type.name} by {SOURCE}{pays}{rest}."
 
 
 def _not_counted_sentence(request: EstimateQuery, settings: Settings) -> str:

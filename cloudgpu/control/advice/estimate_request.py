@@ -111,7 +111,7 @@ class EstimateQuery:
     flops: Flops | None
     like: str | None
     work: Workload
-    each_type: bool
+    one_row_per_type: bool
     currency: Currency | None
     nodes: NodesQuery | None = None
     total_hours: Fraction | None = None
@@ -126,12 +126,12 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
     """Return the request of these options. Raises InvalidRequest that names the invalid option."""
     check_keywords("estimate", options, EstimateOptions.__annotations__)
     _check_combinations(options)
-    spot, each_type = bool(options.get("spot")), bool(options.get("all"))
+    spot, one_row_per_type = bool(options.get("spot")), bool(options.get("all"))
     filters = (options.get("gpu"), None, None, options.get("provider"), options.get("region"))
     nodes, number = _nodes(options), options.get("number", 1)
     machine_count = nodes.nodes if nodes else int(_parse_whole_number(number, "--number", 1, MAX_MACHINES))
     return EstimateQuery(
-        filters=parse_filters(*filters, spot=spot, with_legacy=each_type, trust=options.get("trust")),
+        filters=parse_filters(*filters, spot=spot, with_legacy=one_row_per_type, trust=options.get("trust")),
         type=options.get("type"),
         machine_count=machine_count,
         disks=_disks(options.get("disk")),
@@ -142,7 +142,7 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
         flops=_flops(options),
         like=options.get("like"),
         work=Workload(_parse_choice(options.get("work"), "--work", [*Workload], Workload.TRAINING)),
-        each_type=each_type,
+        one_row_per_type=one_row_per_type,
         currency=parse_currency(settings, now, options),
         nodes=nodes,
         total_hours=_total_hours(options),

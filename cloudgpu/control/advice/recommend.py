@@ -1,4 +1,4 @@
-"""Makes a recommendation of GPUs to rent or buy, by the catalogue, the rules for workloads and the user's desktop."""
+"""Makes a recommendation of GPUs to rent or buy, by the catalogue, the data of workloads and the user's desktop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
 from cloudgpu.core.advice.desktop_build import Build, PowerSupply, desktop_break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, excluded_gpus, exclusion, fitting_machines
+from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, excluded_gpus, exclusion, fitting_machines
 from cloudgpu.core.advice.recommendation import Answer
-from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS, Figures, Rules
+from cloudgpu.core.advice.workloads import KAGGLE_GPU, KAGGLE_GPUS, Figures, WorkloadData
 from cloudgpu.core.catalog.catalog import CardPrices, CatalogOffer, GpuSpec
 from cloudgpu.views.advice.recommend import recommendation
 
@@ -36,22 +36,24 @@ def recommendation_document(
     session: Session, work: str | None, **options: Unpack[RecommendOptions]
 ) -> RecommendDocument:
     """Return the document of `recommend`: which GPU to rent or buy for this work, and why. Raises InvalidRequest."""
-    rules = shipped_rules()
+    workload_data = shipped_rules()
     now = session.clock()
     currency = parse_currency(session.settings, now, options)
     rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), options)
-    request = parse_recommend(rules, work, rates, **options)
+    request = parse_recommend(workload_data, work, rates, **options)
     base = BASE_DESKTOP if session.settings.desktop == DEFAULT_DESKTOP else None
-    return recommendation(answer(rules, request, load_desktop_of(session, base, currency), now), now, currency)
+    return recommendation(answer(workload_data, request, load_desktop_of(session, base, currency), now), now, currency)
 
 
-def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime | None = None) -> Answer:
+def answer(
+    workload_data: WorkloadData, request: RecommendRequest, base: Desktop, now: datetime | None = None
+) -> Answer:
     """Return the recommendation for a request; desktops have a card and the other parts of `base`.
 
     `now` is the date of the card prices that the user typed.
     """
     specs = _with_card_prices(catalog.gpus(), request.card_prices, now or datetime.now(UTC))
-    figures, need = rules.figures, _need(rules, request)
+    figures, need = workload_data.figures, _need(workload_data, request)
     base = base if request.tariff is None else replace(base, tariff=request.tariff)
     offers = matching(request.filters)
     machines = fitting_machines(offers, need, spec_of, figures, now)
@@ -63,7 +65,7 @@ def answer(rules: Rules, request: RecommendRequest, base: Desktop, now: datetime
         kind=request.kind,
         model=request.model,
         need=need,
-        rules=rules,
+        workload_data=workload_data,
         bounds=request.limits,
         machines=tuple(machines[:MAX_CHOICES]),
         cheapest=min(
@@ -109,23 +111,23 @@ def spec_of(offer: CatalogOffer) -> GpuSpec | None:
     return catalog.gpu_by_name(offer.type.gpu.name)
 
 
-def _need(rules: Rules, request: RecommendRequest) -> WorkNeeds:
+def _need(workload_data: WorkloadData, request: RecommendRequest) -> WorkNeeds:
     model = request.model
     precision = None if model is None else model.precision
-    return WorkNeeds(_memory(rules, request), request.kind.speed, request.cards, precision)
+    return WorkNeeds(_memory(workload_data, request), request.kind.speed_workload, request.gpu_count, precision)
 
 
-def _memory(rules: Rules, request: RecommendRequest) -> Memory:
+def _memory(workload_data: WorkloadData, request: RecommendRequest) -> Memory:
     model = request.model
     if request.memory_gib is not None:
-        return memory_given(request.memory_gib, rules.figures)
+        return memory_given(request.memory_gib, workload_data.figures)
     if model is not None:
-        return memory_of(model.parameters, model.method, model.precision, rules.figures)
+        return memory_of(model.parameters, model.method, model.precision, workload_data.figures)
     return rule_memory(request.kind.memory_gib or Fraction(0), request.kind.source)
 
 
 def _power_supply(builds: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
-    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.system_power, figures) if builds else None
+    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.rest_power, figures) if builds else None
 
 
 def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:
@@ -146,7 +148,7 @@ def _other_methods(request: RecommendRequest, figures: Figures) -> Iterable[tupl
             yield method, default_precision, memory_of(request.model.parameters, method, default_precision, figures)
 
 
-def _without_limits(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[Machine]:
+def _without_limits(request: RecommendRequest, need: WorkNeeds, figures: Figures) -> list[FittingOffer]:
     """Return the machines that fit the work at any price and in any region, on the same market."""
     return fitting_machines(
         matching(Filters(market=request.filters.market, trust=request.filters.trust)), need, spec_of, figures

@@ -15,7 +15,7 @@ from cloudgpu.control.inputs.periods import CurrencyOptions
 from cloudgpu.core.advice.model_memory import ALLOWED, Method, Precision
 from cloudgpu.core.advice.numbers import RateLookup, parse_money, parse_number
 from cloudgpu.core.advice.recommendation import Limits, Model
-from cloudgpu.core.advice.workloads import Kind, Rules, Source, SourceQuality
+from cloudgpu.core.advice.workloads import Kind, Source, SourceQuality, WorkloadData
 from cloudgpu.core.catalog.catalog import matching_gpus
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.values.money import Money
@@ -68,7 +68,7 @@ class RecommendRequest:
     kind: Kind
     model: Model | None
     memory_gib: Fraction | None
-    cards: int | None
+    gpu_count: int | None
     limits: Limits
     filters: Filters
     tariff: Tariff | None
@@ -76,14 +76,18 @@ class RecommendRequest:
 
 
 def parse_recommend(
-    rules: Rules, work: str | None, rates: RateLookup | None = None, /, **options: Unpack[RecommendOptions]
+    workload_data: WorkloadData,
+    work: str | None,
+    rates: RateLookup | None = None,
+    /,
+    **options: Unpack[RecommendOptions],
 ) -> RecommendRequest:
     """Return the request of these options. Raises InvalidRequest that names the invalid option.
 
     `rates` finds the rate of an amount that is not in US dollars.
     """
     check_keywords("recommend", options, RecommendOptions.__annotations__)
-    kind = _parse_kind(rules, work, options)
+    kind = _parse_kind(workload_data, work, options)
     typed = options.get("memory")
     memory_gib = None if typed is None else parse_number(_gib(typed), "--memory", least="0.1", most=MAX_GIB, unit="GiB")
     spot = bool(options.get("spot", False))
@@ -102,7 +106,7 @@ def parse_recommend(
         kind=kind,
         model=_parse_model(kind, options),
         memory_gib=None if memory_gib is None else Fraction(memory_gib),
-        cards=_parse_whole_number(options.get("cards"), "--cards", MAX_CARDS),
+        gpu_count=_parse_whole_number(options.get("cards"), "--cards", MAX_CARDS),
         limits=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
@@ -155,30 +159,30 @@ def _parse_whole_number(value: Number | None, option: str, most: int) -> int | N
     return int(number)
 
 
-def _parse_kind(rules: Rules, work: str | None, options: Mapping[str, object]) -> Kind:
+def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[str, object]) -> Kind:
     if work is None:
         if options.get("parameters") is not None:
-            return rules.kinds[TUNING]
+            return workload_data.kinds[TUNING]
         if options.get("memory") is not None:
-            source = Source("as you gave it", rules.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
+            source = Source("as you gave it", workload_data.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
             return Kind("", "work of your own", None, Workload.TRAINING, source)
         raise InvalidRequest(
             "WORK is missing: what is the GPU for?",
             field="WORK",
             value=None,
-            next=f"Use one of: {', '.join(rules.kinds)}.",
+            next=f"Use one of: {', '.join(workload_data.kinds)}.",
         )
     name = re.sub(r"[\s_]+", "-", work.strip().lower())
     name = _ALIASES.get(name, name)
-    if name in rules.kinds:
-        return rules.kinds[name]
+    if name in workload_data.kinds:
+        return workload_data.kinds[name]
     raise unknown_word(
         f"{work!r} is not a kind of work",
         name,
-        rules.kinds,
+        workload_data.kinds,
         field="WORK",
         value=work,
-        next=f"Use one of: {', '.join(rules.kinds)}; or say --memory GIB.",
+        next=f"Use one of: {', '.join(workload_data.kinds)}; or say --memory GIB.",
     )
 
 

@@ -70,7 +70,7 @@ def calculation(session: Session, request: CompareRequest, rented: RentedInputs)
         work=work if counts_speed else None,
         terms=terms,
         matched_memory_gib=matched_memory,
-        counts_resale=request.counts_resale,
+        deducts_market_resale=request.deducts_market_resale,
     )
 
 

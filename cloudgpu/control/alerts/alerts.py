@@ -139,7 +139,7 @@ def _withheld_prices(session: Session) -> Iterator[Finding]:
 
     for provider in PROVIDERS:
         with suppress(InvalidRequest):  # a damaged list is reported by `catalog`, and prices nothing
-            withheld = stored_prices(provider).held_back
+            withheld = stored_prices(provider).rejected_changes
             if withheld:
                 names = [f"{price.key.item} in {price.key.region}" for price in withheld]
                 yield finding_of_home(session, withheld_prices_finding(provider, names))
@@ -201,18 +201,18 @@ def deliver(
     session: Session,
     findings: Iterable[Finding],
     *,
-    evaluated: Collection[str] = BUDGETS,
+    clearable: Collection[str] = BUDGETS,
     exempt: Collection[str] = (),
 ) -> Delivery:
     """Record these findings, and those of `current_findings`, as alerts, and send them; return what was done.
 
-    `evaluated` are the topics (the first word of a key) that the caller has checked completely: their active alerts
+    `clearable` are the topics (the first word of a key) that the caller has checked completely: their active alerts
     that no finding repeats are cleared, except keys that begin with one of `exempt`. Each receiver gets one message
     with all that it has not accepted yet, in one attempt; what it does not accept is sent by the next call. Raises
     MissingExtra, after the alerts are recorded, if apprise is not installed, and LedgerUnavailable.
     """
     all_findings = [*findings, *current_findings(session)]
-    state, raised, cleared = _record(session, all_findings, {*evaluated, *TOPICS}, exempt)
+    state, raised, cleared = _record(session, all_findings, {*clearable, *TOPICS}, exempt)
     outcomes = _send_undelivered(session, all_findings) if state.news else ()
     state = _alert_state(session) if outcomes else state
     audience = _audience(session) if state.news else Audience(frozenset())
@@ -222,9 +222,9 @@ def deliver(
     return Delivery(raised, cleared, outcomes, len(pending), titles)
 
 
-def record_findings(session: Session, findings: Iterable[Finding], *, evaluated: Collection[str]) -> None:
+def record_findings(session: Session, findings: Iterable[Finding], *, clearable: Collection[str]) -> None:
     """Raise and clear alerts in the ledger, as `deliver`, and send nothing; a later `deliver` sends them."""
-    _record(session, list(findings), set(evaluated))
+    _record(session, list(findings), set(clearable))
 
 
 def record_finding(session: Session, key: str, finding: Finding | None) -> bool:
@@ -294,12 +294,12 @@ def active_keys(session: Session, topic: str) -> tuple[str, ...]:
 
 
 def _record(
-    session: Session, findings: Sequence[Finding], evaluated: Collection[str], exempt: Collection[str] = ()
+    session: Session, findings: Sequence[Finding], clearable: Collection[str], exempt: Collection[str] = ()
 ) -> tuple[AlertState, tuple[str, ...], tuple[str, ...]]:
     """Record which alerts are raised and cleared; return the state after it, and the keys of both."""
     state, now = _alert_state(session), session.clock()
-    of_home = {topic_of_home(session, topic) for topic in evaluated}
-    to_raise, to_clear = due(findings, state, {*evaluated, *of_home}, exempt)
+    of_home = {topic_of_home(session, topic) for topic in clearable}
+    to_raise, to_clear = due(findings, state, {*clearable, *of_home}, exempt)
     if not to_raise and not to_clear:
         return state, (), ()
     audience = _audience(session)
@@ -412,7 +412,7 @@ def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     ok = ok and not unguarded_machines(session, session.ledger.present_machines())
     why = within(wait_s, partial(_call, address if ok else _with_fail(address), wait_s))
     findings = [] if why is None else [finding_of_home(session, _deadman_finding(why))]
-    record_findings(session, findings, evaluated=(DEADMAN,))
+    record_findings(session, findings, clearable=(DEADMAN,))
     return why
 
 

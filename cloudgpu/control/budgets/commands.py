@@ -15,7 +15,7 @@ from cloudgpu.control.budgets.store import budget_states, find_budgets, remove_b
 from cloudgpu.control.inputs.periods import check_past
 from cloudgpu.control.session.accounts import provider_kinds
 from cloudgpu.control.session.session import Session, living_machines
-from cloudgpu.control.team.roles import payers_only
+from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.budgets import parsing
 from cloudgpu.core.budgets.budget import Action, Budget, LimitCurrency, Scope
 from cloudgpu.core.budgets.enforcement import budget_stops
@@ -171,7 +171,7 @@ def _check_scope_names(session: Session, scope: Scope) -> None:
 
 def set_value(session: Session, options: BudgetOptions, *, overwrite: bool) -> BudgetSetDocument:
     """Set a budget and return its status, and the one that it replaced."""
-    payers_only(session, "Setting a budget")
+    require_payer_role(session, "Setting a budget")
     budget = budget_of_options(session, options)
     replaced = set_budget(session, budget, overwrite=overwrite)
     (state,) = budget_states(session, [budget])
@@ -254,7 +254,7 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEva
     if name is None:
         delivery = deliver(session, findings).value()
     else:
-        record_findings(session, findings, evaluated=())
+        record_findings(session, findings, clearable=())
     stops = budget_stops(states, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(state, every) for state in states],

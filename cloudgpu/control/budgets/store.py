@@ -12,7 +12,7 @@ from functools import cache
 from cloudgpu.config.files.user_files import zone_of
 from cloudgpu.control.session.last_run import are_runs_current
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.roles import payers_only
+from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.budgets.admission import Billed, budget_sums, earliest_relevant
 from cloudgpu.core.budgets.budget import SUBJECT, Budget, budgets_of
 from cloudgpu.core.budgets.commitments import Prices, StandIn
@@ -82,7 +82,7 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
 
     Raises InvalidRequest for a name that a file has, or the ledger if not `overwrite`; RoleNeeded.
     """
-    payers_only(session, "Setting a budget")
+    require_payer_role(session, "Setting a budget")
     _check_no_file(session, budget.name)
     replaced: list[Budget] = []
 
@@ -116,7 +116,7 @@ def _check_no_file(session: Session, name: str) -> None:
 
 def remove_budget(session: Session, name: str) -> Budget:
     """Remove a budget from the ledger and return it. Raises InvalidRequest for an unknown name, RoleNeeded."""
-    payers_only(session, "Removing a budget")
+    require_payer_role(session, "Removing a budget")
     removed: list[Budget] = []
 
     def current_budget() -> Budget:

@@ -23,8 +23,8 @@ from cloudgpu.views.catalog import (
     CURRENT,
     HISTORIC,
     SUPERSEDED,
+    dated_price,
     machine_price,
-    past_price,
     price_change_value,
     storage_price,
 )
@@ -66,7 +66,7 @@ def _summary(provider: str, now: datetime) -> CatalogProvider:
         "derived": sum(str(offer.listed.price.basis) == "derived" for offer in listed),
         "recalled": sum(str(offer.listed.price.basis) == "recalled" for offer in listed),
         "refreshed": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in refreshed.parts.items()],
-        "held": len(refreshed.held_back),
+        "held": len(refreshed.rejected_changes),
         "error": error,
     }
 
@@ -87,23 +87,23 @@ def show_prices(
     With `history` also prices that a refresh replaced, and historical prices. Raises InvalidRequest for a name that the
     catalogue lacks, or that two providers have.
     """
-    owner, kind, name = _find_item(name, provider)
+    provider_name, kind, name = _find_item(name, provider)
     if region is not None and kind == "machine":
-        catalog.check_region(region, owner)
-    prices = [value for value in _prices(owner, kind, name, now) if history or value["state"] == CURRENT]
+        catalog.check_region(region, provider_name)
+    prices = [value for value in _prices(provider_name, kind, name, now) if history or value["state"] == CURRENT]
     shown = [value for value in prices if region is None or covers_region(value["region"], region)]
     if region is not None and not shown:  # storage or a part, which may have prices where no machine has one
-        catalog.check_region(region, owner)
-    machine_type = catalog.instance_type(owner, name) if kind == "machine" else None
+        catalog.check_region(region, provider_name)
+    machine_type = catalog.instance_type(provider_name, name) if kind == "machine" else None
     return {
-        "provider": owner,
+        "provider": provider_name,
         "item": name,
         "what": kind,
         "legacy": (machine_type.legacy_reason or None) if machine_type else None,
         "recalled": list(machine_type.recalled) if machine_type else [],
         "notes": machine_type.notes if machine_type else "",
         "prices": shown,
-        "error": _refreshed_prices(owner)[0],
+        "error": _refreshed_prices(provider_name)[0],
     }
 
 
@@ -124,12 +124,12 @@ def _find_item(name: str, provider: str | None) -> tuple[str, ItemKind, str]:
     providers = _listed_providers(provider)
     kinds = {one: dict(_names(one)) for one in providers}
     spellings = {one: {_normalized(written): written for written in names} for one, names in kinds.items()}
-    owners = [one for one in providers if _normalized(name) in spellings[one]]
-    if len(owners) == 1:
-        written = spellings[owners[0]][_normalized(name)]
-        return owners[0], kinds[owners[0]][written], written
-    if owners:
-        message, remedy = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(owners)}"
+    provider_names = [one for one in providers if _normalized(name) in spellings[one]]
+    if len(provider_names) == 1:
+        written = spellings[provider_names[0]][_normalized(name)]
+        return provider_names[0], kinds[provider_names[0]][written], written
+    if provider_names:
+        message, remedy = f"Several providers have {name!r}.", f"Name one: --provider {' | '.join(provider_names)}"
         raise InvalidRequest(message, field="--provider", value=None, next=remedy)
     raise unknown_word(
         f"The catalogue has no {name!r}",
@@ -174,8 +174,8 @@ def _prices(provider: str, kind: ItemKind, name: str, now: datetime) -> Iterator
             if price.region in refreshed_regions
         )
     else:
-        yield from (past_price(price, CURRENT, now) for price in catalog.component_prices(provider, name))
-    yield from (past_price(price, HISTORIC, now) for price in catalog.past_prices(provider, name))
+        yield from (dated_price(price, CURRENT, now) for price in catalog.component_prices(provider, name))
+    yield from (dated_price(price, HISTORIC, now) for price in catalog.past_prices(provider, name))
 
 
 def difference(provider: str | None, factor: float, *, last: bool) -> CatalogDiffDocument:
@@ -198,7 +198,7 @@ def _moves(provider: str, *, last: bool) -> Iterator[ListPriceChange]:
     """Yield the accepted changes of prices, then the withheld ones."""
     earlier = _earlier_by_key(provider, last=last)
     refreshed = stored_prices(provider)
-    for is_accepted, rows in ((True, list(refreshed.rows())), (False, list(refreshed.held_back))):
+    for is_accepted, rows in ((True, list(refreshed.rows())), (False, list(refreshed.rejected_changes))):
         for row in sorted(rows, key=lambda row: (row.key.item, row.key.region, row.key.market or "")):
             old = earlier.get(row.key)
             if old is not None and (old.price, old.unit) != (row.price, row.unit):

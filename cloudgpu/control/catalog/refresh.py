@@ -102,7 +102,7 @@ def _merge_and_store(session: Session, prices: PriceList, factor: float, *, acce
     with _locked(session, prices.provider):
         before = _stored_prices(session, prices.provider)
         merged = merge_prices(before, prices, factor, accept=accept)
-        if merged.stored.parts != before.parts or merged.stored.held_back != before.held_back:
+        if merged.stored.parts != before.parts or merged.stored.rejected_changes != before.rejected_changes:
             write_price_list(merged.stored)
     return _value(merged, factor)
 

@@ -40,9 +40,15 @@ from cloudgpu.core.launch.plan_cost import row_until
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, command_name, not_none
-from cloudgpu.core.policies.guards import agreed_ending, at_last, gentlest_ending, guards_of, only_warned
+from cloudgpu.core.policies.guards import (
+    automatic_ending,
+    ending_at_renew_until,
+    gentlest_ending,
+    guards_of,
+    only_warned,
+)
 from cloudgpu.core.policies.policy import Act, Do, Policy
-from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.money import ZERO, Money
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
@@ -66,13 +72,13 @@ def _time_caveats(session: Session, machine: Machine, policy: Policy | None, unt
     end = from_iso(machine.renew_until) if machine.renew_until else None
     next_off_at = None
     if policy is not None and not only_warned(machine, policy):
-        next_off_at = next_off(policy.schedules, session.clock())
+        next_off_at = next_scheduled_end(policy.schedules, session.clock())
     if next_off_at is not None and next_off_at < until and (end is None or next_off_at < end):
-        erased = agreed_ending(machine, policy) is Do.TERMINATE
+        erased = automatic_ending(machine, policy) is Do.TERMINATE
         consequence = "its disk is deleted" if erased else "start brings it back until the next off"
         yield f"its schedule ends it at {next_off_at:%Y-%m-%d %H:%M} UTC all the same; {consequence}"
     if end is not None and end < until:
-        loss = " and deletes its disk" if at_last(machine, policy) is Do.TERMINATE else ""
+        loss = " and deletes its disk" if ending_at_renew_until(machine, policy) is Do.TERMINATE else ""
         yield f"renew-until ends it at {end:%Y-%m-%d %H:%M} UTC all the same{loss}{_move_clause(session, machine)}"
 
 
@@ -83,7 +89,7 @@ def _agent_caveats(session: Session, machine: Machine, policy: Policy | None) ->
             return
     except CloudgpuError:
         return  # setting the hold raises it
-    result = "its disk is deleted then" if agreed_ending(machine, policy) is Do.TERMINATE else "start brings it back"
+    result = "its disk is deleted then" if automatic_ending(machine, policy) is Do.TERMINATE else "start brings it back"
     yield (
         "its agent cannot learn of a hold, and ends it all the same at the end of its lease, or when it is idle; "
         f"{result}"

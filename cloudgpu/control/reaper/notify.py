@@ -251,7 +251,7 @@ def deliver_all(
     exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
     refused: list[str] = []
     try:
-        delivery = deliver(session, findings, evaluated=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
+        delivery = deliver(session, findings, clearable=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
         refused += [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise

@@ -45,7 +45,7 @@ from cloudgpu.control.session.identity import machines_to_evaluate
 from cloudgpu.control.session.last_run import totals_after_run
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.control.team.authorization import authorization_of
-from cloudgpu.control.team.roles import payers_only
+from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.activity.report import Report
 from cloudgpu.core.budgets.enforcement import allowed_stops
 from cloudgpu.core.budgets.status import BudgetState
@@ -115,7 +115,7 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
         return _decide_only(session, request, begun)
     try:
         if request.policy is not None:
-            payers_only(session, f"Ending everybody's machines by the policy {request.policy}")
+            require_payer_role(session, f"Ending everybody's machines by the policy {request.policy}")
         run = _reap(session, request, begun)
     except LedgerAway as error:
         return _reap_without_ledger(session, request, begun, error)

@@ -136,7 +136,7 @@ def check_budgets(session: Session, run_at_once: Callable[[], None]) -> str:
     from cloudgpu.core.budgets.enforcement import BudgetAction, budget_stops
 
     states = budget_states(session, budgets_for_run(session)[0])
-    record_findings(session, list(budget_findings(session, states)), evaluated=BUDGETS)
+    record_findings(session, list(budget_findings(session, states)), clearable=BUDGETS)
     stops = [
         stop
         for stop in budget_stops(states, session.ledger.machines(), {}, session.clock())
@@ -152,7 +152,7 @@ def send_alerts(session: Session) -> str:
     """Deliver alerts that were not delivered yet."""
     from cloudgpu.control.alerts.alerts import deliver
 
-    delivery = deliver(session, (), evaluated=())
+    delivery = deliver(session, (), clearable=())
     refused = [f"{outcome.receiver}: {outcome.why}" for outcome in delivery.outcomes if outcome.why is not None]
     return f"alerts were not delivered, and are tried again: {'; '.join(refused)}" if refused else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.team.roles import payers_only, remember_role
+from cloudgpu.control.team.roles import remember_role, require_payer_role
 from cloudgpu.core.events.bodies import RequestedBy
 from cloudgpu.core.events.general_lines import owner_assigned, owner_claimed
 from cloudgpu.core.model.instances import TAG_OWNER
@@ -133,7 +133,7 @@ def ownership_of_named(resource: ProviderResource) -> Ownership:
 def check_override(session: Session, reason: str | None) -> str | None:
     """Return the reason for overriding a budget; raise RoleNeeded where a member gives one."""
     if reason is not None:
-        payers_only(session, "Overriding a budget")
+        require_payer_role(session, "Overriding a budget")
     return reason
 
 
@@ -184,7 +184,7 @@ def assign_owner(session: Session, owner: str, person: str) -> OwnersDocument:
     """
     from cloudgpu.control.inputs.launch_request import check_line
 
-    payers_only(session, "Saying whose an owner's name is")
+    require_payer_role(session, "Saying whose an owner's name is")
     if session.ledger.role() is Role.ALONE:
         raise InvalidRequest(
             "No team shares this ledger, so every owner's name is yours.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.config.files.user_files import read_text
 from cloudgpu.config.files.yaml import parse_yaml
 from cloudgpu.config.policies.find import LIMITS_NAME, check_policy_name, limits_from, policy_from
-from cloudgpu.control.team.roles import payers_only
+from cloudgpu.control.team.roles import require_payer_role
 from cloudgpu.core.events.general_lines import policy_published, policy_withdrawn
 from cloudgpu.core.team.rights import Published
 from cloudgpu.core.values.naming import closest_match, did_you_mean
@@ -27,7 +27,7 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
 
     A name is looked for in `directories`. Raises RoleNeeded, and InvalidRequest for a missing or invalid file.
     """
-    payers_only(session, f"Publishing {name_or_file} for the lab")
+    require_payer_role(session, f"Publishing {name_or_file} for the lab")
     file = _file_of(name_or_file, directories)
     text = read_text(file, file.name)
     assert text is not None  # noqa: S101  (for the type checker: the file was found)
@@ -48,7 +48,7 @@ def publish(session: Session, name_or_file: str, directories: Sequence[Path]) ->
 
 def withdraw(session: Session, name: str) -> WithdrawnDocument:
     """Withdraw what is published under this name; raise RoleNeeded, and InvalidRequest where nothing is."""
-    payers_only(session, f"Withdrawing {name} from the lab")
+    require_payer_role(session, f"Withdrawing {name} from the lab")
 
     def check_published() -> None:
         published = session.published()

@@ -50,7 +50,7 @@ class LastRole:
         return f"Nobody shared the ledger on {self.day}: machines of {names}, and those launched here, are yours."
 
 
-def payers_only(session: Session, action: str) -> None:
+def require_payer_role(session: Session, action: str) -> None:
     """Raise RoleNeeded for a member; `action` begins the sentence: "Setting a budget"."""
     ledger = session.ledger
     role = ledger.role()

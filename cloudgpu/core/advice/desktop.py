@@ -138,13 +138,13 @@ USED_SOURCE = (
 class Desktop:
     """A desktop that could be bought. Powers are taken from the wall.
 
-    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `system_power` of
+    `gpu` is a name of the catalogue, `gpus` how many cards; `gpu_power` is that of one card at work, `rest_power` of
     everything else while they work, `idle_power` of all of it while it waits (0: it is switched off then). `pue` is
     what a kilowatt-hour of the machine takes with cooling (power usage effectiveness, 1: none). `maintenance` is paid a
     year. After `life` it is sold for `resale` and bought anew. `yearly_loss` is what part of its worth it loses a year
-    where depreciation is declining. `quoted` is the purchase as the source has it, None where that is in dollars.
-    `resale_known` where a resale was given, be it nothing; `interest` is the cost of capital a year. `boxes` is how
-    many computers the cards are in.
+    where depreciation is declining. `purchase_in_currency` is the purchase as the source has it, None where that is in
+    dollars. `resale_known` where a resale was given, be it nothing; `interest` is the cost of capital a year. `boxes`
+    is how many computers the cards are in.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Desktop:
     purchase: Money
     life: timedelta
     gpu_power: Power
-    system_power: Power
+    rest_power: Power
     idle_power: Power
     tariff: Tariff
     source: str
@@ -163,7 +163,7 @@ class Desktop:
     yearly_loss: Fraction = Fraction(0)
     pue: Fraction = Fraction(1)
     maintenance: Money = ZERO
-    quoted: QuotedAmount | None = None
+    purchase_in_currency: QuotedAmount | None = None
     resale_known: bool = False
     interest: Fraction = Fraction(0)
     boxes: int = 1
@@ -171,7 +171,7 @@ class Desktop:
     @property
     def busy_power(self) -> Power:
         """What it takes while all its cards work, with its cooling."""
-        return (self.gpu_power.times(self.gpus) + self.system_power).times(self.pue)
+        return (self.gpu_power.times(self.gpus) + self.rest_power).times(self.pue)
 
     @property
     def waiting_power(self) -> Power:
@@ -287,7 +287,7 @@ def with_depreciation(desktop: Desktop, depreciation: Depreciation) -> Desktop:
     return replace(desktop, depreciation=depreciation)
 
 
-def sold_by_age(desktop: Desktop) -> Desktop:
+def with_market_depreciation(desktop: Desktop) -> Desktop:
     """Return the desktop with its resale price by age deducted; unchanged if it has a depreciation already."""
     return with_depreciation(desktop, Depreciation.MARKET) if desktop.depreciation is Depreciation.NONE else desktop
 
@@ -302,9 +302,9 @@ def multiply_desktop(desktop: Desktop, number: int) -> Desktop:
         purchase=desktop.purchase.scaled(times),
         resale=desktop.resale.scaled(times),
         maintenance=desktop.maintenance.scaled(times),
-        system_power=desktop.system_power.times(number),
+        rest_power=desktop.rest_power.times(number),
         idle_power=desktop.idle_power.times(number),
-        quoted=None,
+        purchase_in_currency=None,
     )
 
 

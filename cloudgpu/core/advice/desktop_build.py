@@ -20,8 +20,8 @@ from cloudgpu.core.advice.break_even import (
     break_even_utilization,
     costlier_again,
 )
-from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, sold_by_age
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds, exclusion
+from cloudgpu.core.advice.desktop import Depreciation, Desktop, desktops_needed, with_market_depreciation
+from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, exclusion
 from cloudgpu.core.advice.rent_or_buy import LifetimeCosts, RentOrBuyCase, lifetime_costs
 from cloudgpu.core.advice.workloads import Figures
 from cloudgpu.core.catalog.catalog import CardPrices, GpuSpec, Speed, decoding_speed
@@ -117,7 +117,7 @@ def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figu
             gpu=spec.name,
             gpus=number,
             purchase=price.scaled(Fraction(number)) + other_parts,
-            quoted=None,
+            purchase_in_currency=None,
             gpu_power=Power.of(str(spec.watts)),
             resale=ZERO,
             resale_known=False,
@@ -137,14 +137,16 @@ def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:
     return [one for one in listed if one[0] is not PriceKind.LAUNCH] or listed
 
 
-def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: Fraction | None) -> BreakEven | None:
+def desktop_break_even(
+    build: Build, machine: FittingOffer, need: WorkNeeds, hours: Fraction | None
+) -> BreakEven | None:
     """Return when desktop and machine have cost the same; None if their relative speed is not known."""
     ratio = speed_ratio(build.spec, machine.spec, need.work)
     if ratio is None:
         return None
     scale = build.cards / machine.whole_gpus
     speed = ratio.ratio * scale
-    sold_desktop = sold_by_age(build.desktop)
+    sold_desktop = with_market_depreciation(build.desktop)
     share = break_even_utilization(sold_desktop, machine.price, speed)
     found = BreakEven(ratio, speed, None if share is None else share * WEEK, hours)
     if hours is None:
@@ -160,7 +162,7 @@ def desktop_break_even(build: Build, machine: Machine, need: WorkNeeds, hours: F
     return replace(found, after=after, soonest=soonest, latest=latest, desktops=number, costlier=later, over_life=costs)
 
 
-def spend_rate(machine: Machine, speed: Fraction, hours: Fraction) -> SpendRate:
+def spend_rate(machine: FittingOffer, speed: Fraction, hours: Fraction) -> SpendRate:
     """Return what a day adds where the machine is used for so many hours a week."""
     worked = MICRO * round(hours / 7 / speed * (timedelta(hours=1) // MICRO))
     return SpendRate(machine.price.scaled(hours / 7), worked)

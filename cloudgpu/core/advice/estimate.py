@@ -70,7 +70,7 @@ def average_use(hours: WeeklyHours, length: int) -> PricedTime:
     return PricedTime(((_micros(hours.a_day), times),), Fraction(length))
 
 
-def piece_of_work(hours: WeeklyHours, work: Fraction) -> PricedTime:
+def use_of_job(hours: WeeklyHours, work: Fraction) -> PricedTime:
     """Return a piece of work of so many hours: whole days of work, and what is left in a last one.
 
     Disks are there from its begin to its end: longer than the machine runs, by the nights between its days. Where it
@@ -100,7 +100,7 @@ class AttachedCostEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Buy:
+class PricedMachines:
     """The machines of an estimate: `number` of an offer, the price per hour after discounts, and the attached costs.
 
     `committed`: every hour is paid, used or not.
@@ -136,36 +136,36 @@ class CostParts:
         return self.disk is not None and self.address is not None
 
 
-def cost_parts(buy: Buy, span: PricedTime) -> CostParts:
+def cost_parts(machines: PricedMachines, span: PricedTime) -> CostParts:
     """Return what a priced time costs."""
-    listed, machine_type = buy.offer.listed, buy.offer.type
+    listed, machine_type = machines.offer.listed, machines.offer.type
     rule = rule_of(machine_type.provider, str(listed.market), Resource.INSTANCE)
-    billed = span.disk_us if buy.committed else _billed_us(rule, span)
+    billed = span.disk_us if machines.committed else _billed_us(rule, span)
     return CostParts(
         hours=billed / HOUR_MICROS,
-        machine=_for_all_machines(buy.number, Fraction(buy.per_hour.nanos) * billed / HOUR_MICROS),
-        disk=_part_cost("disk", buy, span),
-        address=_part_cost("address", buy, span),
+        machine=_for_all_machines(machines.number, Fraction(machines.per_hour.nanos) * billed / HOUR_MICROS),
+        disk=_part_cost("disk", machines, span),
+        address=_part_cost("address", machines, span),
     )
 
 
-def _part_cost(part: str, buy: Buy, span: PricedTime) -> Money | None:
+def _part_cost(part: str, machines: PricedMachines, span: PricedTime) -> Money | None:
     nanos = Fraction(0)
-    for estimate in buy.attached:
+    for estimate in machines.attached:
         if estimate.part == part:
-            cost = _attached_cost(estimate, buy, span)
+            cost = _attached_cost(estimate, machines, span)
             if cost is None:
                 return None
             nanos += cost
-    return _for_all_machines(buy.number, nanos)
+    return _for_all_machines(machines.number, nanos)
 
 
-def _attached_cost(attached: AttachedCostEstimate, buy: Buy, span: PricedTime) -> Fraction | None:
+def _attached_cost(attached: AttachedCostEstimate, machines: PricedMachines, span: PricedTime) -> Fraction | None:
     """Return the attached cost of one machine in nano-dollars; None if no price is known."""
     rate = attached.rate
     if rate.price is None:
         return None
-    rule = rule_of(buy.offer.type.provider, str(buy.offer.listed.market), rate.resource)
+    rule = rule_of(machines.offer.type.provider, str(machines.offer.listed.market), rate.resource)
     running = _billed_us(rule, span)
     whole = Fraction(rule.max_billed_us(-(-span.disk_us.numerator // span.disk_us.denominator), interrupted=False))
     disk_time = max(whole, span.disk_us)
@@ -227,7 +227,7 @@ class Estimate:
     `fits` False: a GPU of it has less memory than the work had before. `uncertain` is why its price may not hold.
     """
 
-    buy: Buy
+    machines: PricedMachines
     costs: Mapping[str, CostParts]
     ranked_by: str
     work_hours: WorkHours | None = None
@@ -245,17 +245,17 @@ def cheapest_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     return sorted(estimates, key=_sort_key)
 
 
-def cheapest_each(estimates: Sequence[Estimate], *, each_type: bool) -> list[Estimate]:
+def cheapest_per_group(estimates: Sequence[Estimate], *, one_row_per_type: bool) -> list[Estimate]:
     """Return the cheapest of every instance type, else of every GPU at every provider, in order; shares stand apart.
 
     An offer with a committed price is preferred, though it is paid for every hour.
     """
     chosen: dict[tuple[str, str, float], Estimate] = {}
-    for estimate in sorted(estimates, key=lambda one: (not one.buy.committed, _sort_key(one))):
-        machine_type = estimate.buy.offer.type
+    for estimate in sorted(estimates, key=lambda one: (not one.machines.committed, _sort_key(one))):
+        machine_type = estimate.machines.offer.type
         key = (
             (machine_type.provider, machine_type.name, 0)
-            if each_type
+            if one_row_per_type
             else (machine_type.provider, machine_type.gpu.name, machine_type.gpu.share)
         )
         chosen.setdefault(key, estimate)
@@ -268,10 +268,10 @@ def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
 
 
 def _is_share(estimate: Estimate) -> bool:
-    return estimate.buy.offer.type.gpu.share < 1
+    return estimate.machines.offer.type.gpu.share < 1
 
 
 def _sort_key(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:
-    offer = one.buy.offer
+    offer = one.machines.offer
     names = (offer.type.provider, offer.type.name, offer.listed.region)
     return not one.fits, bool(one.uncertain), not one.ranking_cost.is_whole, one.ranking_cost.total, *names

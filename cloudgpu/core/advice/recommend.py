@@ -57,7 +57,7 @@ class WorkNeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class FittingOffer:
     """A machine that can be rented and holds the work: on `gpus` of its GPUs; `per_dollar` in hours of one H100."""
 
     offer: CatalogOffer
@@ -93,7 +93,7 @@ def exclusion(spec: GpuSpec | None, need: WorkNeeds, figures: Figures) -> str | 
 
 def fitting_machines(
     offers: Iterable[CatalogOffer], need: WorkNeeds, spec_of: SpecOf, figures: Figures, now: datetime | None = None
-) -> list[Machine]:
+) -> list[FittingOffer]:
     """Return what holds the work: machines with the fewest GPUs first, of those the most work per dollar.
 
     With `now`, a spot price that its note doubts comes after those that are certain.
@@ -112,15 +112,15 @@ def fitting_machines(
     )
 
 
-def _is_doubtful(machine: Machine, now: datetime | None) -> bool:
+def _is_doubtful(machine: FittingOffer, now: datetime | None) -> bool:
     return now is not None and bool(spot_uncertainty(machine.offer, now))
 
 
-def _gpu(machine: Machine) -> tuple[str, float]:
+def _gpu(machine: FittingOffer) -> tuple[str, float]:
     return machine.spec.name, machine.offer.type.gpu.share
 
 
-def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> Machine | None:
+def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> FittingOffer | None:
     spec, gpu = spec_of(offer), offer.type.gpu
     if spec is None or _rejection_reason(offer, need, spec_of, figures):
         return None
@@ -130,7 +130,7 @@ def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Fig
     if number is None:
         return None
     pace = need.speed(spec)
-    return Machine(offer, spec, number, pace, speed_per_dollar(offer, pace))
+    return FittingOffer(offer, spec, number, pace, speed_per_dollar(offer, pace))
 
 
 def _rejection_reason(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> str | None:

@@ -9,8 +9,8 @@ from fractions import Fraction
 from cloudgpu.core.advice.desktop import Desktop
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply, Verdict
 from cloudgpu.core.advice.model_memory import Memory, Method, Precision
-from cloudgpu.core.advice.recommend import Machine, WorkNeeds
-from cloudgpu.core.advice.workloads import Kind, Rules
+from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds
+from cloudgpu.core.advice.workloads import Kind, WorkloadData
 from cloudgpu.core.values.money import Money
 
 
@@ -51,10 +51,10 @@ class Answer:
     kind: Kind
     model: Model | None
     need: WorkNeeds
-    rules: Rules
+    workload_data: WorkloadData
     bounds: Limits
-    machines: tuple[Machine, ...]
-    cheapest: Machine | None
+    machines: tuple[FittingOffer, ...]
+    cheapest: FittingOffer | None
     builds: tuple[Build, ...]
     break_evens: tuple[BreakEven | None, ...]
     over_budget: tuple[Build, ...]
@@ -67,7 +67,7 @@ class Answer:
     free: int | None = None
 
     @property
-    def machine(self) -> Machine | None:
+    def machine(self) -> FittingOffer | None:
         """The machine that does the most work per dollar."""
         return next(iter(self.machines), None)
 

@@ -27,7 +27,7 @@ from cloudgpu.core.advice.desktop import (
     OwnershipCost,
     annuity_factor,
     ownership_cost,
-    sold_by_age,
+    with_market_depreciation,
 )
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec
 from cloudgpu.core.catalog.gpus import SpeedRatio, Workload
@@ -87,7 +87,7 @@ class Calculation:
     `speed_ratio` is how many hours of one rented GPU an hour of the desktop's GPU replaces. If it only counts them as
     equal, `known_ratio` is the ratio by what is known of both. `work` is None if it was not given. VAT of `terms` is
     already in both prices. `matched_memory_gib` is the memory of the rented GPU if the desktop was chosen to match it.
-    `counts_resale`: the desktop is sold at the price of its age.
+    `deducts_market_resale`: the desktop is sold at the price of its age.
     """
 
     desktop: Desktop
@@ -98,7 +98,7 @@ class Calculation:
     work: Workload | None = None
     terms: FinanceTerms = NO_TERMS
     matched_memory_gib: float | None = None
-    counts_resale: bool = True
+    deducts_market_resale: bool = True
 
     def case_at(self, use: Fraction, ratio: Fraction) -> RentOrBuyCase:
         """Return the case at this use and this speed ratio of the desktop's GPU to a rented one."""
@@ -107,7 +107,7 @@ class Calculation:
 
     def with_resale(self, case: RentOrBuyCase) -> RentOrBuyCase:
         """Return the case with the desktop's resale price by age deducted, if that is counted."""
-        return replace(case, desktop=sold_by_age(self.desktop)) if self.counts_resale else case
+        return replace(case, desktop=with_market_depreciation(self.desktop)) if self.deducts_market_resale else case
 
 
 @dataclass(frozen=True, slots=True)

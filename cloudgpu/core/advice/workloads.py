@@ -54,7 +54,7 @@ class Kind:
     name: str
     title: str
     memory_gib: Fraction | None
-    speed: Workload
+    speed_workload: Workload
     source: Source
     remark: str = ""
 
@@ -88,7 +88,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class WorkloadData:
     """All of it: kinds by name, in the order in which they are shown, and remarks by name."""
 
     kinds: Mapping[str, Kind]

@@ -171,8 +171,8 @@ class DiskPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class PastPrice:
-    """A price of the past; `region` may be a pattern or `*`, `dated` is the date as the source writes it."""
+class DatedPrice:
+    """A price of the past; `region` may be a pattern or `*`, `as_of_text` is the date as the source writes it."""
 
     provider: str
     region: str
@@ -182,9 +182,9 @@ class PastPrice:
     price: Money
     source: str
     as_of: datetime
-    dated: str
+    as_of_text: str
     basis: Basis
-    check: str
+    corroboration: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def listens_narrowly(nodes: Sequence[NodeFacts]) -> bool:
     return all(facts.named == facts.address for facts in nodes)
 
 
-def mark_of(cluster: str, node: int) -> str:
+def process_tag_of(cluster: str, node: int) -> str:
     """Return what marks the processes of a node's engine."""
     return f"{cluster}/{node}"
 
@@ -238,7 +238,7 @@ def task_prolog(cluster: str, nodes: Sequence[Node], node: int, at: EngineFiles,
     own |= {} if several else {"HOME": facts.home}  # each person has one of their own
     if facts.interface and facts.interfaces > 1:
         own |= {"NCCL_SOCKET_IFNAME": facts.interface, "GLOO_SOCKET_IFNAME": facts.interface}
-    own[ENGINE_VARIABLE] = mark_of(cluster, node)
+    own[ENGINE_VARIABLE] = process_tag_of(cluster, node)
     fixed = "".join(f"echo {shlex.quote(f'export {name}={value}')}\n" for name, value in sorted(own.items()))
     swapped = "".join(
         f"_swap {name} {shlex.quote(value)} {shlex.quote(facts.environ[name])}\n"

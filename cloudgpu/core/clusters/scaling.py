@@ -98,7 +98,7 @@ class Worth:
         return self.nodes / self.speed_up
 
     @property
-    def overlap_gbit(self) -> float:
+    def gbit_to_hide_traffic(self) -> float:
         """The Gbit/s of one machine from which on computing hides all sending."""
         return self.gbit * self.traffic_s / self.hidden_s
 
@@ -173,7 +173,7 @@ def worth_sentence(worth: Worth, what: str = "") -> str:
     """
     times = f"{worth.nodes} machines{what} are {figure(worth.speed_up)} times as fast as one"
     each = f"each result costs {figure(worth.cost_factor)} times as much"
-    enough = f"{figure(worth.overlap_gbit)} Gbit/s would hide the traffic."
+    enough = f"{figure(worth.gbit_to_hide_traffic)} Gbit/s would hide the traffic."
     if worth.verdict is Verdict.SLOWER:
         return f"Slower than one machine: {times}, and {each}. {enough}"
     if worth.verdict is Verdict.POOR:

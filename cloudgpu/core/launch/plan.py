@@ -19,8 +19,8 @@ from cloudgpu.core.policies.guards import (
     Safeguards,
     ScheduledRun,
     Timer,
-    agreed_ending,
-    at_last,
+    automatic_ending,
+    ending_at_renew_until,
     gentlest_ending,
     guarded_offer,
     lease_ends,
@@ -223,7 +223,7 @@ def _words_of(guarded: Safeguards) -> tuple[str, ...]:
 
 def idle_of(policy: Policy | None, guarded: Safeguards, ends: EndActions) -> IdleEnd | None:
     """Return what idle time does to a machine that is guarded and ends so; None for nothing, or unseen."""
-    if policy is None or policy.idle.do is Act.OFF or guarded.agent is Agent.NONE:
+    if policy is None or policy.idle.do is Act.DISABLED or guarded.agent is Agent.NONE:
         return None
     idle = policy.idle
     return IdleEnd(ends.lease if idle.do is Act.STOP else None, idle.after, idle.grace, idle.scratch is Act.WARN)
@@ -260,7 +260,9 @@ def stop_effect(request: LaunchRequest, offer: Offer) -> str:
 def ends_of(request: LaunchRequest, offer: Offer, policy: Policy | None) -> EndActions:
     """Return how this machine would end, by what its provider can do and what its policy agrees to lose."""
     subject = of_offer(offer.available, request.setup)
-    return EndActions(agreed_ending(subject, policy), at_last(subject, policy), gentlest_ending(subject))
+    return EndActions(
+        automatic_ending(subject, policy), ending_at_renew_until(subject, policy), gentlest_ending(subject)
+    )
 
 
 def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Iterator[str]:

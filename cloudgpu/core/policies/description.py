@@ -16,11 +16,11 @@ from cloudgpu.core.model.machine import EndableMachine, Machine
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.guards import has_no_agent
 from cloudgpu.core.policies.policy import Act, Do, Policy, Rule, Unknown, Unpausable
-from cloudgpu.core.policies.schedule import Schedule, next_off, off_until
+from cloudgpu.core.policies.schedule import Schedule, next_scheduled_end, off_until
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import duration_text, from_iso
 
-FACTS = ("owner", "project", "template", "provider", "account", "market", "name")  # what a machine is chosen by
+SELECTOR_KEYS = ("owner", "project", "template", "provider", "account", "market", "name")  # what a machine is chosen by
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ NO_CHOICES = Choices()
 
 
 def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices | None, default: str) -> Chosen:
-    """Return the policy of a machine with these facts (some of FACTS): the nearest word counts.
+    """Return the policy of a machine with these facts (some of SELECTOR_KEYS): the most specific setting wins.
 
-    A project is nearer than a tag, and of two tags the one that stands first. What was read from a cloud's tags is
-    compared as a tag can say it.
+    A project is more specific than a tag, and of two tags the one that stands first counts. What was read from a
+    cloud's tags is compared as a tag can say it.
     """
     choices = choices or NO_CHOICES
     if typed is not None:
@@ -63,8 +63,8 @@ def choose(typed: str | None, facts: Mapping[str, str | None], choices: Choices 
     return Chosen(default, DEFAULT)
 
 
-def _is(wanted: str, message: str | None) -> bool:
-    return message is not None and (wanted == message or tag_value(wanted) == message)
+def _is(wanted: str, value: str | None) -> bool:
+    return value is not None and (wanted == value or tag_value(wanted) == value)
 
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -73,7 +73,7 @@ HOLD = (
     "protects a machine from the rules below until the hold ends; renew-until and schedules ignore it, "
     "and a budget waits for at most two warnings"
 )
-_KEPT = {
+_OUTCOME_TEXTS = {
     Act.WARN: "warned of",
     Act.IMAGE: "kept as an image, then terminated",
     Act.TERMINATE: "terminated",
@@ -97,7 +97,7 @@ def rules_of(policy: Policy, now: datetime) -> tuple[DescribedRule, ...]:
 
 def rules_for(policy: Policy, now: datetime, machine: EndableMachine) -> tuple[DescribedRule, ...]:
     """Return what a policy says of a machine that is to be launched: where it ends otherwise than stopped, so."""
-    end = guards.agreed_ending(machine, policy)
+    end = guards.automatic_ending(machine, policy)
     for_budget, unjudged = guards.gentlest_ending(machine), has_no_agent(machine)
     return tuple(
         _unjudged(rule) if unjudged and rule.rule in _BY_USE else _adapted(rule, policy, end, for_budget)
@@ -135,12 +135,14 @@ def _only_warned_text(rule: DescribedRule, policy: Policy) -> str:
 
 def rules_in_force(policy: Policy | None, machine: Machine, now: datetime) -> tuple[DescribedRule, ...]:
     """Return what holds for one machine now, the strongest rule first. Without a policy, only its lease counts."""
-    rules = [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _OF_A_MACHINE]
+    rules = (
+        [] if policy is None else [one for one in rules_for(policy, now, machine) if one.rule not in _PER_MACHINE_RULES]
+    )
     rules += _of_row(policy, machine, now)
     return tuple(sorted(rules, key=lambda rule: list(Rule).index(rule.rule)))
 
 
-_OF_A_MACHINE = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
+_PER_MACHINE_RULES = (Rule.RENEW_UNTIL, Rule.SCHEDULE, Rule.HOLD, Rule.LEASE)
 
 
 def off_now(policy: Policy | None, machine: EndableMachine, now: datetime) -> tuple[str, ...]:
@@ -163,25 +165,27 @@ def _general(policy: Policy, now: datetime) -> Iterator[DescribedRule]:
         Rule.RENEW_UNTIL, f"ended {renew} after its launch or start, whoever uses it; warned 60m and 10m before"
     )
     for schedule in policy.schedules:
-        yield DescribedRule(Rule.SCHEDULE, f"{_off_text(schedule)}{_warned_only(policy)}", next_off((schedule,), now))
+        yield DescribedRule(
+            Rule.SCHEDULE, f"{_off_text(schedule)}{_warned_only(policy)}", next_scheduled_end((schedule,), now)
+        )
     yield DescribedRule(Rule.HOLD, HOLD)
     yield DescribedRule(Rule.LEASE, _lease_text(policy))
     yield DescribedRule(Rule.IDLE, _idle_text(policy))
-    yield from _of_what_stays(policy)
+    yield from _other_rules(policy)
 
 
-def _of_what_stays(policy: Policy) -> Iterator[DescribedRule]:
+def _other_rules(policy: Policy) -> Iterator[DescribedRule]:
     if policy.unlabelled is not None:
         required, after = " and ".join(policy.unlabelled.require), duration_text(policy.unlabelled.after)
         does = "stopped once nobody uses it" if policy.unlabelled.do is Act.STOP else "warned of"
         yield DescribedRule(Rule.UNLABELLED, f"after {after} without {required}: {does}")
     if policy.stopped is not None:
         yield DescribedRule(
-            Rule.STOPPED, f"{_KEPT[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}"
+            Rule.STOPPED, f"{_OUTCOME_TEXTS[policy.stopped.do]} once stopped for {duration_text(policy.stopped.after)}"
         )
     if policy.images is not None:
         yield DescribedRule(
-            Rule.IMAGES, f"an image is {_KEPT[policy.images.do]} after {duration_text(policy.images.after)}"
+            Rule.IMAGES, f"an image is {_OUTCOME_TEXTS[policy.images.do]} after {duration_text(policy.images.after)}"
         )
 
 
@@ -193,7 +197,7 @@ def _lease_text(policy: Policy) -> str:
 
 def _idle_text(policy: Policy) -> str:
     idle = policy.idle
-    if idle.do is Act.OFF:
+    if idle.do is Act.DISABLED:
         return "nothing ends it for idle time"
     after = duration_text(idle.after)
     if idle.do is Act.WARN:
@@ -230,7 +234,7 @@ def _breaks(schedule: Schedule) -> str:
 def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
     """Yield the rules of which each machine has a moment of its own."""
     if machine.renew_until:
-        says = f"{_ended_word(guards.at_last(machine, policy))}, whoever uses it; extend moves it"
+        says = f"{_ended_word(guards.ending_at_renew_until(machine, policy))}, whoever uses it; extend moves it"
         yield DescribedRule(Rule.RENEW_UNTIL, says, from_iso(machine.renew_until))
     else:
         yield DescribedRule(Rule.RENEW_UNTIL, "it has none")
@@ -238,10 +242,10 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
     if held is not None and held > now:
         yield DescribedRule(Rule.HOLD, "until then its lease and idle time do not end it", held)
     if machine.expires:
-        certain = policy is not None and policy.unknown is Unknown.END
-        use = "is in use" if certain else "is in use or nobody knows"
-        end = guards.agreed_ending(machine, policy)
-        says = f"{_ended_word(end)}, unless it {use}: then it is renewed" if end else _SPARED
+        unknown_ends = policy is not None and policy.unknown is Unknown.END
+        use = "is in use" if unknown_ends else "is in use or nobody knows"
+        end = guards.automatic_ending(machine, policy)
+        says = f"{_ended_word(end)}, unless it {use}: then it is renewed" if end else _WARN_TO_KEEP_DISK
         yield DescribedRule(Rule.LEASE, says, from_iso(machine.expires))
     else:
         yield DescribedRule(Rule.LEASE, "it has none")
@@ -250,9 +254,9 @@ def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[
 
 
 def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[DescribedRule]:
-    spared, only_warned = guards.is_spared(machine, policy), guards.only_warned(machine, policy)
+    spared, only_warned = guards.only_warns_to_keep_disk(machine, policy), guards.only_warned(machine, policy)
     for one in policy.schedules:
-        at = next_off((one,), now)
+        at = next_scheduled_end((one,), now)
         following = f"the next is {at.astimezone(ZoneInfo(one.tz)):%a %Y-%m-%d %H:%M} there" if at else "there is none"
         until = off_until((one,), now)
         local = None if until is None else until.astimezone(ZoneInfo(one.tz))
@@ -262,7 +266,7 @@ def _schedules_of(policy: Policy, machine: Machine, now: datetime) -> Iterator[D
         yield DescribedRule(Rule.SCHEDULE, text + (f"; it is only warned of: {why}" * only_warned), at)
 
 
-_SPARED = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
+_WARN_TO_KEEP_DISK = f"only warned of then: {guards.NOTHING_GENTLER}, and its policy is to keep its disk"
 
 
 def _ended_word(end: Do) -> str:

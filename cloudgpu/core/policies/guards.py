@@ -35,7 +35,7 @@ def gentlest_ending(machine: EndableMachine) -> Do:
     return Do.PARK if machine.parkable is not False else Do.TERMINATE
 
 
-def agreed_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
+def automatic_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
     """Return how its lease, idle time and schedules end it; None: not at all, as that would delete its disk.
 
     The launch has settled whether the disk of a machine that cannot be stopped is to stay (`unpausable`). Where it is
@@ -47,9 +47,9 @@ def agreed_ending(machine: EndableMachine, policy: Policy | None) -> Do | None:
     return Do.TERMINATE
 
 
-def at_last(machine: EndableMachine, policy: Policy | None) -> Do:
+def ending_at_renew_until(machine: EndableMachine, policy: Policy | None) -> Do:
     """Return how renew-until ends it: as agreed, else in the only way there is."""
-    return agreed_ending(machine, policy) or Do.TERMINATE
+    return automatic_ending(machine, policy) or Do.TERMINATE
 
 
 def keeps_disk(machine: EndableMachine, policy: Policy | None) -> bool:
@@ -59,15 +59,15 @@ def keeps_disk(machine: EndableMachine, policy: Policy | None) -> bool:
     return policy is None or policy.unpausable is not Unpausable.TERMINATE
 
 
-def is_spared(machine: EndableMachine, policy: Policy | None) -> bool:
+def only_warns_to_keep_disk(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether its lease, idle time and schedules only warn, since they could only terminate it."""
-    return agreed_ending(machine, policy) is None
+    return automatic_ending(machine, policy) is None
 
 
 def only_warned(machine: EndableMachine, policy: Policy | None) -> bool:
     """Say whether idle time and schedules only warn: as its policy says, or since they could only terminate it."""
     by_policy = policy is not None and policy.only_warned(stoppable=machine.stoppable is not False)
-    return by_policy or is_spared(machine, policy)
+    return by_policy or only_warns_to_keep_disk(machine, policy)
 
 
 def of_offer(item: Available, setup: Setup) -> EndSubject:
@@ -163,7 +163,7 @@ def agents_end(machine: Machine) -> str | None:
     """
     if not ends_itself(machine):
         return None
-    return machine.renew_until if is_spared(machine, None) else machine.expires
+    return machine.renew_until if only_warns_to_keep_disk(machine, None) else machine.expires
 
 
 def timers_end(machine: Machine) -> str | None:
@@ -218,7 +218,7 @@ def lease_ends(machine: EndableMachine, policy: Policy | None) -> bool:
     renews such a machine.
     """
     renews = policy is None or policy.unknown is Unknown.RENEW
-    return agreed_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
+    return automatic_ending(machine, policy) is not None and not (has_no_agent(machine) and renews)
 
 
 def guarded_offer(item: Available, setup: Setup, guards: Safeguards) -> EndSubject:

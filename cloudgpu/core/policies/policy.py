@@ -73,7 +73,7 @@ class Act(StrEnum):
 
     STOP = "stop"
     WARN = "warn"
-    OFF = "off"  # nothing at all
+    DISABLED = "off"  # nothing at all
     IMAGE = "image"  # kept as an image, then terminated
     TERMINATE = "terminate"
     REMOVE = "remove"

@@ -36,7 +36,7 @@ def last_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     return max(filter(None, (_last(schedule, now) for schedule in schedules)), default=None)
 
 
-def next_off(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
+def next_scheduled_end(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """Return the first off after `now`, in UTC; None where there is none. Both times are aware."""
     return min(filter(None, (_next(schedule, now) for schedule in schedules)), default=None)
 
@@ -55,10 +55,10 @@ def off_until(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
 def offs_between(schedules: Iterable[Schedule], begin: datetime, end: datetime) -> Iterator[datetime]:
     """Yield every off after `begin` and at or before `end`, in their order."""
     known = tuple(schedules)
-    off = next_off(known, begin)
+    off = next_scheduled_end(known, begin)
     while off is not None and off <= end:
         yield off
-        off = next_off(known, off)
+        off = next_scheduled_end(known, off)
 
 
 @lru_cache(maxsize=256)  # a run asks the same for every machine of a policy

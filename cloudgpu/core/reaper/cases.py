@@ -147,7 +147,7 @@ def part_of_cluster(case: Case) -> RuleResult | None:
         return None
     stops = not gang.unended and (not gang.part or (gang.begun and not gang.discard))
     why = f"{reason}, and a cluster is all of its machines or none"
-    end = guards.at_last(machine, case.policy) if stops else Do.TERMINATE
+    end = guards.ending_at_renew_until(machine, case.policy) if stops else Do.TERMINATE
     if end is Do.STOP and case.stage is Stage.STOPPED:
         return None
     return RuleResult(Rule.PART, end, why, case.now, urgent=True)
@@ -166,7 +166,7 @@ def part_of_start(case: Case) -> RuleResult | None:
     why = f"{started.why}; cloudgpu start {name} continues it, {stop_command(case.view.machine)} ends the rest"
     if cluster.engine == "none" or started.ran_before or case.known.activity == ACTIVE:
         return notify_again(case, Rule.PART, why)
-    end, given = guards.at_last(case.view.machine, case.policy), case.given(Rule.PART)
+    end, given = guards.ending_at_renew_until(case.view.machine, case.policy), case.given(Rule.PART)
     if given is None or given[2] is None or given[0] < started.at:
         return warn_only(case, Rule.PART, case.now + GRACE, why, end)
     return end_after_warning(case, Rule.PART, given[2], why, end)
@@ -179,7 +179,7 @@ def node_loss(case: Case) -> RuleResult | None:
         return None
     names = lost[0] if len(lost) == 1 else f"{len(lost)} nodes ({', '.join(lost[:3])}{', ...' * (len(lost) > 3)})"  # noqa: PLR2004  (as many as a line has room for)
     why = f"{names} was lost" if len(lost) == 1 else f"{names} were lost"
-    end = guards.at_last(case.view.machine, case.policy)
+    end = guards.ending_at_renew_until(case.view.machine, case.policy)
     return RuleResult(
         Rule.NODE_LOSS, end, f"{why}, and {cluster.name} is to stop then (on-node-loss)", case.now, urgent=True
     )

@@ -18,7 +18,7 @@ from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.policies import guards
 from cloudgpu.core.policies.description import HOLD
 from cloudgpu.core.policies.policy import Act, Do, Policy, Retention, Rule, Unknown
-from cloudgpu.core.policies.schedule import missed_off, next_off, off_until
+from cloudgpu.core.policies.schedule import missed_off, next_scheduled_end, off_until
 from cloudgpu.core.reaper.cases import (
     LAST,
     QUEUE_TIMEOUT,
@@ -164,7 +164,7 @@ def renew_until(case: Case) -> RuleResult | None:
     at = case.time("renew_until")
     if at is None:
         return None
-    end = guards.at_last(case.view.machine, case.policy)
+    end = guards.ending_at_renew_until(case.view.machine, case.policy)
     if at <= case.now:
         return RuleResult(Rule.RENEW_UNTIL, end, f"its renew-until, {clock(at, case.now)}, is over", at, urgent=True)
     return warn_before_end(case, Rule.RENEW_UNTIL, at, "its renew-until ends it", end)
@@ -175,11 +175,11 @@ def schedule(case: Case) -> RuleResult | None:
     if case.policy is None or not case.policy.schedules:
         return None
     missed = missed_off(case.policy.schedules, case.started, case.now)
-    off = missed or next_off(case.policy.schedules, case.now)
+    off = missed or next_scheduled_end(case.policy.schedules, case.now)
     if off is None:
         return None
     why = f"its schedule has it off at {clock(off, case.now)}"
-    end = guards.agreed_ending(case.view.machine, case.policy)
+    end = guards.automatic_ending(case.view.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case)) if missed else None
     grace = case.policy.idle.grace
@@ -200,7 +200,7 @@ def scheduled_off(case: Case) -> RuleResult | None:
     if until is None or missed_off(case.policy.schedules, case.started, case.now) is not None:
         return None
     why = f"its schedule keeps it off until {clock(until, case.now)}"
-    end = guards.agreed_ending(case.view.machine, case.policy)
+    end = guards.automatic_ending(case.view.machine, case.policy)
     if end is None or _only_warned(case):
         return notify_again(case, Rule.SCHEDULE, why + _why_spared(case))
     given = case.given(Rule.SCHEDULE)
@@ -233,7 +233,7 @@ def lease(case: Case) -> RuleResult | None:
         return None
     if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
         return _renewal(case, at, last)
-    end, over = guards.agreed_ending(case.view.machine, case.policy), at <= case.now
+    end, over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
     if end is None:
         return notify_again(case, Rule.LEASE, why + _why_spared(case)) if over else None
@@ -245,7 +245,7 @@ def lease(case: Case) -> RuleResult | None:
 def idle(case: Case) -> RuleResult | None:
     """Time that nobody uses: warned, the warning waited out, then ended; nothing of this where anything is unknown."""
     policy, known = case.policy, case.known
-    if policy is None or policy.idle.do is Act.OFF or known.activity == ACTIVE:
+    if policy is None or policy.idle.do is Act.DISABLED or known.activity == ACTIVE:
         return None
     if known.activity == UNKNOWN:
         return _still_warned(case)
@@ -391,7 +391,7 @@ def first_result(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResu
     return tuple(find for rule in rules for find in rule.find)
 
 
-_SPARED = "; it cannot be stopped, and its policy only warns of that"
+_WARN_TO_KEEP_DISK = "; it cannot be stopped, and its policy only warns of that"
 
 
 def _only_warned(case: Case) -> bool:
@@ -400,8 +400,8 @@ def _only_warned(case: Case) -> bool:
 
 def _why_spared(case: Case) -> str:
     """Return why a machine that only warns is not ended: it could only lose its disk, or its policy says so."""
-    if not guards.is_spared(case.view.machine, case.policy):
-        return _SPARED
+    if not guards.only_warns_to_keep_disk(case.view.machine, case.policy):
+        return _WARN_TO_KEEP_DISK
     last = case.time("renew_until")
     until = f"its renew-until, {clock(last, case.now)}, or a budget ends it" if last else "only a budget ends it"
     return f"; {guards.NOTHING_GENTLER}, and its policy is to keep its disk: {until}"
@@ -417,7 +417,7 @@ def _spared(case: Case, policy: Policy) -> str:
 
 def _ended_when_waited(case: Case, rule: Rule, policy: Policy, why: str) -> RuleResult:
     """End it once a warning is as old as the grace and older than nothing that anybody did since."""
-    given, end = case.given(rule), guards.at_last(case.view.machine, case.policy)
+    given, end = case.given(rule), guards.ending_at_renew_until(case.view.machine, case.policy)
     quiet_since = case.now - case.known.quiet if case.known.quiet is not None else None
     if given is None or given[2] is None or (quiet_since is not None and quiet_since > given[0]):
         return warn_only(case, rule, case.now + policy.idle.grace, why, end)

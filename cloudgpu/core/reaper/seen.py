@@ -98,7 +98,7 @@ def _is_settled(machine: Machine, now: datetime) -> bool:
 
 
 def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, now: datetime) -> bool:
-    if policy is None or (policy.idle.do is Act.OFF and policy.unlabelled is None):
+    if policy is None or (policy.idle.do is Act.DISABLED and policy.unlabelled is None):
         return False
     return now - up_since(machine) >= max(window, policy.idle.uptime)
 

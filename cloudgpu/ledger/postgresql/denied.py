@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.postgresql.address import Address
 
-_LINES = """
+_OWNER_OF_TABLES = """
 SELECT pg_get_userbyid(relowner)::text, pg_has_role(session_user, relowner, 'USAGE')
 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE relname = 'line' AND nspname = ?"""
 # The roles' names are in a table that this user may be unable to read; who has rights on tables, everybody can read.
@@ -64,7 +64,7 @@ def _quoted(name: str) -> str:
 
 def older_schema(connection: Connection, address: Address, name: str) -> LedgerDenied:
     """Return the error for a ledger whose tables are an older version's, and another user's."""
-    (owner, _) = connection.execute(_LINES, (name,)).fetchone()
+    (owner, _) = connection.execute(_OWNER_OF_TABLES, (name,)).fetchone()
     return denied_error(
         address,
         f"The ledger {address.location} was made by an older cloudgpu, and only {owner} may bring it up to date.",
@@ -73,7 +73,7 @@ def older_schema(connection: Connection, address: Address, name: str) -> LedgerD
 
 
 def _explanation(connection: Connection, location: str, person: str, name: str) -> Explanation:
-    found = connection.execute(_LINES, (name,)).fetchone()
+    found = connection.execute(_OWNER_OF_TABLES, (name,)).fetchone()
     if found is None:
         return (
             f"The database user {person} may not make a ledger in the schema {name} of {location}.",

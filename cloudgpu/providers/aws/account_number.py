@@ -33,7 +33,7 @@ class Credentials(Protocol):
     def access_key(self) -> str:
         """Return the public part of the credentials."""
 
-    def number(self) -> str:
+    def account_id(self) -> str:
         """Return the number of the account, asked once."""
 
 

@@ -196,8 +196,8 @@ class Aws(CloudAccount):
         known_regions.write(self, names)
         return names
 
-    def number(self) -> str:
-        """Return the number of the account that the credentials belong to, by `account_number`; asked once."""
+    def account_id(self) -> str:
+        """Return the id (12 digits) of the account that the credentials belong to, by `account_number`; asked once."""
         with self._number_lock:
             if self._number is None:
                 from cloudgpu.providers.aws import account_number

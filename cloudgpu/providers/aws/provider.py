@@ -74,7 +74,7 @@ class AwsProvider:
 
     def identity(self, region: str | None = None) -> AccountIdentity:  # noqa: ARG002  (one account, all its regions)
         """Return the number of the AWS account that these credentials belong to. Asked once."""
-        number = self._aws.number()
+        number = self._aws.account_id()
         return AccountIdentity("aws account", number, f"AWS account {number}")
 
     def available(self, requirements: Requirements) -> Availability:

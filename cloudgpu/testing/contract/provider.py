@@ -237,8 +237,8 @@ class ProviderContract(ContractBase):
         offer_guards = guards.of_offer(limited_to_abilities(provider, attempt.offer.available), attempt.request.setup)
         endings = {
             guards.gentlest_ending(offer_guards),
-            guards.at_last(offer_guards, None),
-            guards.agreed_ending(offer_guards, None) or Do.TERMINATE,
+            guards.ending_at_renew_until(offer_guards, None),
+            guards.automatic_ending(offer_guards, None) or Do.TERMINATE,
         }
         for number, end in enumerate(sorted(endings)):
             made = self.launch_and_wait(provider, make_attempt(key=f"end-{number}"))

@@ -67,7 +67,7 @@ def _unpriced_sentence(facts: CompareFacts) -> str:
 
 
 def _local_sentence(facts: CompareFacts) -> str:
-    if facts.only_local:
+    if facts.uses_local_as_rented:
         return "Only local machines have run: they are counted as if they were a cloud's."
     return (
         f"Local machines are on this computer, and left out: {first_few(facts.local_names)}."
@@ -187,7 +187,7 @@ def _own_machine_sentences(facts: CompareFacts) -> Iterator[str]:
 
 def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfile:
     """Return a desktop's figures with their source and date; `changed` are the options that replaced some of them."""
-    quoted = desktop.quoted
+    quoted = desktop.purchase_in_currency
     return {
         "name": desktop.name,
         "gpu": desktop.gpu,
@@ -197,7 +197,7 @@ def desktop_value(desktop: Desktop, changed: Sequence[str] = ()) -> DesktopProfi
         "quoted": None if quoted is None else {"amount": f"{quoted.value:f}", **quoted.currency.to_json()},
         "life_years": rounded_number(Fraction(desktop.life / YEAR)),
         "gpu_watts": rounded_number(desktop.gpu_power.watts),
-        "system_watts": rounded_number(desktop.system_power.watts),
+        "system_watts": rounded_number(desktop.rest_power.watts),
         "idle_watts": rounded_number(desktop.idle_power.watts),
         "usd_per_kwh": usd(desktop.tariff.per_kwh),
         "pue": rounded_number(desktop.pue),

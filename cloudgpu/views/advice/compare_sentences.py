@@ -29,8 +29,9 @@ class CompareFacts:
 
     `history` and `cases` are empty where nothing ran on a cloud. `since` and `until` are the requested period;
     `is_ongoing`: it is not over. `resale_value` is what the desktop could be sold for now, by `resale_depreciation`.
-    `ledger_ahead` is when the ledger's last line was written, if this computer's clock is behind that. `only_local`:
-    only local machines ran, and count as if they were a cloud's; `local_names` are those that do not count.
+    `ledger_ahead` is when the ledger's last line was written, if this computer's clock is behind that.
+    `uses_local_as_rented`: only local machines ran, and count as if they were a cloud's; `local_names` are those that
+    do not count.
     `desktop_memory` is the memory of the desktop's GPU in GiB.
     """
 
@@ -48,7 +49,7 @@ class CompareFacts:
     resale_value: Money = ZERO
     resale_depreciation: Depreciation = Depreciation.STRAIGHT
     ledger_ahead: datetime | None = None
-    only_local: bool = False
+    uses_local_as_rented: bool = False
     local_names: Sequence[str] = ()
     unknown_gpus: Sequence[str] = ()
 

@@ -17,7 +17,7 @@ from cloudgpu.views.plans import price_value
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.core.advice.estimate import AttachedCostEstimate, Buy
+    from cloudgpu.core.advice.estimate import AttachedCostEstimate, PricedMachines
     from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.market.estimate import (
@@ -57,16 +57,16 @@ def estimates_value(estimates: Sequence[Estimate], display: DisplayOptions, spee
 
 
 def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> EstimateValue:
-    buy = estimate.buy
-    machine_type, listed = buy.offer.type, buy.offer.listed
+    machines = estimate.machines
+    machine_type, listed = machines.offer.type, machines.offer.listed
     ratio = speeds.ratios.get(machine_type.gpu.name)
     return {
         "provider": machine_type.provider,
         "region": listed.region,
         "instance_type": machine_type.name,
         "market": str(listed.market),
-        "trust": str(buy.offer.trust),
-        "number": buy.number,
+        "trust": str(machines.offer.trust),
+        "number": machines.number,
         "gpu": machine_type.gpu.name,
         "count": machine_type.gpu.count,
         "share": machine_type.gpu.share,
@@ -79,10 +79,10 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,
         "recalled": list(machine_type.recalled),
-        "committed": buy.committed,
-        "paid_usd_per_hour": usd(buy.per_hour),
-        "attached_costs": [_attached_price(resource, display) for resource in buy.attached],
-        "unpriced": sorted({resource.part for resource in buy.attached if resource.rate.price is None}),
+        "committed": machines.committed,
+        "paid_usd_per_hour": usd(machines.per_hour),
+        "attached_costs": [_attached_price(resource, display) for resource in machines.attached],
+        "unpriced": sorted({resource.part for resource in machines.attached if resource.rate.price is None}),
         "fits": estimate.fits,
         "uncertain": estimate.uncertain or None,
         "peak_tflops": speeds.peaks.get(machine_type.gpu.name),
@@ -97,7 +97,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "with_fees_usd": None
         if display.fee_factor is None
         else usd(estimate.ranking_cost.total.scaled(display.fee_factor)),
-        "sustained_use_usd": _sustained_use_usd(buy, estimate.costs.get("month")),
+        "sustained_use_usd": _sustained_use_usd(machines, estimate.costs.get("month")),
     }
 
 
@@ -143,14 +143,14 @@ def _ratio(ratio: SpeedRatio) -> RelativeSpeed:
     }
 
 
-def _sustained_use_usd(buy: Buy, month: CostParts | None) -> str | None:
+def _sustained_use_usd(machines: PricedMachines, month: CostParts | None) -> str | None:
     """Return Google's automatic sustained use discount for a month of these machines: an estimate, and in no amount."""
-    if month is None or buy.committed:
+    if month is None or machines.committed:
         return None
-    machine_type, market = buy.offer.type, str(buy.offer.listed.market)
+    machine_type, market = machines.offer.type, str(machines.offer.listed.market)
     usage_s = round(month.hours * HOUR_MICROS)
-    discount = month_discount(machine_type.provider, machine_type.name, market, buy.per_hour, usage_s, MONTH)
-    return None if discount is None else usd(discount.scaled(Fraction(buy.number)))
+    discount = month_discount(machine_type.provider, machine_type.name, market, machines.per_hour, usage_s, MONTH)
+    return None if discount is None else usd(discount.scaled(Fraction(machines.number)))
 
 
 def _hours_text(hours: Fraction) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PowerSupply
 from cloudgpu.core.advice.model_memory import Part
-from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommend import FittingOffer
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source
 from cloudgpu.core.catalog.catalog import is_old_price
@@ -81,7 +81,7 @@ def recommendation(answer: Answer, now: datetime, currency: Currency | None = No
 
 
 def _free_hours(answer: Answer, gpus: int) -> FreeHours:
-    figures = answer.rules.figures
+    figures = answer.workload_data.figures
     return {
         "where": "kaggle",
         "gpu": "T4",
@@ -119,7 +119,7 @@ def _source(source: Source) -> SourcePart:
     return {"text": source.text, "as_of": source.as_of.isoformat(), "basis": str(source.quality)}
 
 
-def _machine(machine: Machine, answer: Answer, now: datetime) -> RentableMachine:
+def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMachine:
     machine_type, listed, hours = machine.offer.type, machine.offer.listed, answer.bounds.hours
     return {
         "provider": machine_type.provider,

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, PriceKind, Verdict
-from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommend import FittingOffer
 from cloudgpu.core.advice.recommendation import Answer
 from cloudgpu.core.advice.workloads import Source, SourceQuality
 from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
@@ -28,7 +28,7 @@ def memory_sources(specs: Iterable[GpuSpec]) -> tuple[Source, ...]:
     return tuple(_spec_source(spec) for spec in specs)
 
 
-def speed_source(machine: Machine) -> Source | None:
+def speed_source(machine: FittingOffer) -> Source | None:
     """Return the source of a machine's speed; None where no speed is known."""
     if machine.speed is None:
         return None
@@ -37,7 +37,7 @@ def speed_source(machine: Machine) -> Source | None:
     return _spec_source(machine.spec)
 
 
-def rent_source(machine: Machine) -> Source:
+def rent_source(machine: FittingOffer) -> Source:
     """Return the source of a machine's price."""
     listed = machine.offer.listed.price
     name = f"price of {machine.offer.type.name}: {listed.source}"
@@ -52,7 +52,7 @@ def purchase_sources(answer: Answer, build: Build) -> Iterator[Source]:
         table = "as you gave it" if kind is PriceKind.YOURS else f"a public table of cards, {build.dated}"
         name = f"{what} of an {build.spec.name}: {table}"
         yield Source(name, build.spec.card.as_of.date(), SourceQuality.PUBLISHED)
-    yield answer.rules.figures.base_machine_usd.source
+    yield answer.workload_data.figures.base_machine_usd.source
     base = answer.base
     yield Source(
         f"power of the rest and tariff: desktop {base.name}, {base.source}", base.as_of, SourceQuality.PUBLISHED
@@ -91,7 +91,7 @@ def sentence(answer: Answer) -> str:
     )
 
 
-def rented_text(machine: Machine) -> str:
+def rented_text(machine: FittingOffer) -> str:
     """Return a machine with its price and place, for people."""
     listed, gpu = machine.offer.listed, machine.offer.type.gpu
     amount = f"{Fraction(gpu.share).limit_denominator(8)} of an" if gpu.share < 1 else f"{gpu.count}x"
@@ -115,7 +115,7 @@ def _monthly(answer: Answer) -> str:
     return f": {monthly_cost(machine, hours).text(0)} a month at {number_text(hours)} hours a week, and its disk"
 
 
-def monthly_cost(machine: Machine, hours: Fraction) -> Money:
+def monthly_cost(machine: FittingOffer, hours: Fraction) -> Money:
     """Return what a machine costs in a twelfth of a year, used for so many hours a week."""
     return machine.price.scaled(hours * 365 / 7 / 12)
 
@@ -145,7 +145,7 @@ def _more_desktops(break_even: BreakEven) -> str:
     return "" if break_even.desktops == 1 else f", and {break_even.desktops} such desktops, as one does not do so much"
 
 
-def _buy_reason(machine: Machine, break_even: BreakEven) -> str:
+def _buy_reason(machine: FittingOffer, break_even: BreakEven) -> str:
     it = "it costs" if break_even.desktops == 1 else "they cost"
     if break_even.over_life is None or break_even.hours is None:
         return f"{it[:1].upper()}{it[1:]} less than renting {rented_text(machine)}."
@@ -231,7 +231,7 @@ def _no_desktop(answer: Answer) -> str:
             f"No desktop that holds it is within the budget: the cheapest, with {_cards(cheapest)}, costs about "
             f"{cheapest.desktop.purchase.text(0)}."
         )
-    most = answer.rules.figures.most_cards.value
+    most = answer.workload_data.figures.most_cards.value
     return f"No desktop of up to {most} cards with a known price holds it."
 
 

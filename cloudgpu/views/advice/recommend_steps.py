@@ -10,9 +10,9 @@ from fractions import Fraction
 from cloudgpu.core.advice.desktop import USED_SOURCE
 from cloudgpu.core.advice.desktop_build import BreakEven, Build, Circuit, PowerSupply, PriceKind
 from cloudgpu.core.advice.model_memory import Method
-from cloudgpu.core.advice.recommend import Machine
+from cloudgpu.core.advice.recommend import FittingOffer
 from cloudgpu.core.advice.recommendation import Answer
-from cloudgpu.core.advice.workloads import Rules, Source
+from cloudgpu.core.advice.workloads import Source, WorkloadData
 from cloudgpu.core.catalog.catalog import SpeedBasis, is_old_price, marketplace_notes
 from cloudgpu.core.catalog.gpus import Workload
 from cloudgpu.core.model.offers import Basis, Market
@@ -47,7 +47,7 @@ def steps(answer: Answer) -> Iterator[Step]:
     yield _speed_step(answer)
     yield _rent_or_buy_step(answer)
     if answer.power_supply is not None and answer.build is not None:
-        yield Step("Power, slots, cooling", *power_step(answer.power_supply, answer.build, answer.rules))
+        yield Step("Power, slots, cooling", *power_step(answer.power_supply, answer.build, answer.workload_data))
 
 
 def _memory_step(answer: Answer) -> Step:
@@ -87,7 +87,7 @@ def _fits_step(answer: Answer) -> Step:
     if answer.need.work is Workload.INFERENCE:
         text = f"{' '.join(split_texts)} The weights are split among them then: look for a fast link. {speedup_note}"
         return Step("What fits", text + _left_out_step(answer), sources)
-    sharding = answer.rules.figures.sharding_percent
+    sharding = answer.workload_data.figures.sharding_percent
     text = (
         f"{' '.join(split_texts)} Weights, gradients and optimizer are split among them then (ZeRO stage 3, FSDP): "
         f"that is {number_text(sharding.value)}% more communication, so look for a fast link. {speedup_note}"
@@ -96,14 +96,14 @@ def _fits_step(answer: Answer) -> Step:
 
 
 def _exclusion_sources(answer: Answer) -> Iterator[Source]:
-    figures, reasons = answer.rules.figures, " ".join(answer.left_out.values())
+    figures, reasons = answer.workload_data.figures, " ".join(answer.left_out.values())
     if "older than Volta" in reasons:
         yield figures.oldest_capability.source
     if "older than Ampere" in reasons:
         yield figures.bf16_capability.source
 
 
-def _is_tight(answer: Answer, machine: Machine) -> bool:
+def _is_tight(answer: Answer, machine: FittingOffer) -> bool:
     """Return whether the work fits only if the driver reports all of the board's memory."""
     board_gib = Fraction(str(machine.offer.type.gpu.memory_gib or 0))
     return answer.need.memory.on(machine.gpus) > board_gib * _REPORTED_SHARE
@@ -162,7 +162,7 @@ def _basis(basis: SpeedBasis) -> str:
 
 def _rent_or_buy_step(answer: Answer) -> Step:
     build, machine, break_even = answer.build, answer.machine, answer.break_even
-    rest = Money.usd(int(answer.rules.figures.base_machine_usd.value)).text(0)
+    rest = Money.usd(int(answer.workload_data.figures.base_machine_usd.value)).text(0)
     if build is None or machine is None:
         missing = "desktop" if build is None else "machine"
         return Step("Rent or buy", f"There is no {missing} to compare with.")
@@ -213,7 +213,7 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
         yield f"These cards hold it, too, but no dated price is known: {', '.join(answer.unpriced)}."
 
 
-def _machine_notes(answer: Answer, machine: Machine, now: datetime) -> Iterator[str]:
+def _machine_notes(answer: Answer, machine: FittingOffer, now: datetime) -> Iterator[str]:
     listed = machine.offer.listed.price
     basis_note = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
     old = ", old" if is_old_price(listed.as_of, now) else ""
@@ -223,7 +223,7 @@ def _machine_notes(answer: Answer, machine: Machine, now: datetime) -> Iterator[
 
 def free_hours_sentence(answer: Answer) -> str:
     """Return that Kaggle's free hours are enough for the work."""
-    figures, gpus = answer.rules.figures, answer.free
+    figures, gpus = answer.workload_data.figures, answer.free
     hours, session = (number_text(figure.value) for figure in (figures.kaggle_hours, figures.kaggle_session_hours))
     fits = "one of Kaggle's two" if gpus == 1 else "both of Kaggle's"
     return (
@@ -244,7 +244,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
     yield from marketplace_notes([one.offer for one in answer.machines])
     if _is_tight(answer, machine):
-        yield f"It is tight on the {machine.spec.name}: {answer.rules.notes['tight'].text} (recalled)."
+        yield f"It is tight on the {machine.spec.name}: {answer.workload_data.notes['tight'].text} (recalled)."
 
 
 def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
@@ -267,9 +267,13 @@ def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
 _HOT_WATTS = 300  # watts_text; from here on open-air cards are wide
 
 
-def power_step(supply: PowerSupply, build: Build, rules: Rules) -> tuple[str, tuple[Source, ...]]:
+def power_step(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> tuple[str, tuple[Source, ...]]:
     """Return the text about a desktop's power, slots and cooling, and its sources."""
-    parts = [*_supply_texts(supply, build, rules), *_limit_texts(supply, rules), *_space_texts(supply, build, rules)]
+    parts = [
+        *_supply_texts(supply, build, workload_data),
+        *_limit_texts(supply, workload_data),
+        *_space_texts(supply, build, workload_data),
+    ]
     return " ".join(text for text, _ in parts), tuple(source for _, sources in parts for source in sources)
 
 
@@ -281,8 +285,8 @@ def watts_text(value: Fraction) -> str:
 SourcedText = tuple[str, tuple[Source, ...]]
 
 
-def _supply_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
-    figures = rules.figures
+def _supply_texts(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> Iterator[SourcedText]:
+    figures = workload_data.figures
     card = build.desktop.gpu_power.watts
     low, high = figures.supply_low_percent, figures.supply_high_percent
     yield (
@@ -306,24 +310,24 @@ def _supply_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[S
         )
 
 
-def _limit_texts(supply: PowerSupply, rules: Rules) -> Iterator[SourcedText]:
+def _limit_texts(supply: PowerSupply, workload_data: WorkloadData) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004  (one card seldom needs it)
         return
-    figures = rules.figures
+    figures = workload_data.figures
     yield (
         (
             f"With every card's limit {watts_text(figures.limit_watts.value)} lower (nvidia-smi -pl) they are "
             f"{watts_text(supply.limited.watts)}; that cost an RTX 2080 Ti about {figures.limit_cost_percent.value}% "
-            f"of its speed. {rules.notes['limit'].text}"
+            f"of its speed. {workload_data.notes['limit'].text}"
         ),
-        (figures.limit_cost_percent.source, rules.notes["limit"].source),
+        (figures.limit_cost_percent.source, workload_data.notes["limit"].source),
     )
 
 
-def _space_texts(supply: PowerSupply, build: Build, rules: Rules) -> Iterator[SourcedText]:
+def _space_texts(supply: PowerSupply, build: Build, workload_data: WorkloadData) -> Iterator[SourcedText]:
     if supply.cards < 2:  # noqa: PLR2004
         return
     names = ["slots", "cooling", "lanes"] if build.desktop.gpu_power.watts >= _HOT_WATTS else ["cooling", "lanes"]
     if supply.cards >= 4 and build.spec.name == "RTX3090":  # noqa: PLR2004  (of what was tried)
         names.append("quad")
-    yield from ((rules.notes[name].text, (rules.notes[name].source,)) for name in names)
+    yield from ((workload_data.notes[name].text, (workload_data.notes[name].source,)) for name in names)

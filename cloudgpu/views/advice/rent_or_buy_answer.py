@@ -132,7 +132,7 @@ def _both_costs(calculation: Calculation, choices: Sequence[Choice], currency: C
 
 def _crossing(calculation: Calculation, choice: Choice) -> Iterator[str]:
     """Yield from when on the desktop is cheaper: sold when the work ends, and unsold."""
-    has_both = calculation.counts_resale and calculation.desktop.depreciation is Depreciation.NONE
+    has_both = calculation.deducts_market_resale and calculation.desktop.depreciation is Depreciation.NONE
     begin = "Sold when you stop, the desktop is" if has_both else "The desktop is"
     if choice.lifetime.desktop_is_cheaper:
         yield f"{begin} cheaper {_since_text(choice)}."
@@ -210,7 +210,7 @@ def resale_sentence(calculation: Calculation, choices: Sequence[Choice], currenc
         return ""
     desktop = calculation.desktop
     text = f"Sold after {_years(calculation)}, the desktop brings {amount(worth, currency)}"
-    if desktop.depreciation is not Depreciation.NONE or not calculation.counts_resale:
+    if desktop.depreciation is not Depreciation.NONE or not calculation.deducts_market_resale:
         return f"{text}."
     used = f"{percent(USED_SHARE)} of its price as soon as it is used"
     if desktop.resale_known or desktop.resale:

@@ -203,8 +203,10 @@ def difference_reason(answer: RentOrBuyResult, currency: Currency | None) -> str
     after = answer.after
     if after is None or answer.break_even is None or answer.flat is None:
         return None
-    counts_resale = answer.case.desktop.depreciation is not Depreciation.NONE  # they leave it out, and differ by that
-    if counts_resale or abs(answer.break_even - answer.flat) < DAY / 20:
+    deducts_market_resale = (
+        answer.case.desktop.depreciation is not Depreciation.NONE
+    )  # they leave it out, and differ by that
+    if deducts_market_resale or abs(answer.break_even - answer.flat) < DAY / 20:
         return None
     costs = costs_after(answer.case, after, answer.year)
     example_text = "A whole year's electricity charged on its first day, as published examples do"

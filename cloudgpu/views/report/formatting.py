@@ -25,7 +25,7 @@ _DAY = len("2026-11-20")
 _MONTH = len("2026-11")
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a text with invisible and text-direction characters as their code, like `[U+202E]`."""
     if text.isprintable():
         return text
@@ -92,7 +92,7 @@ def currency_of(rate: ExchangeRate | None) -> Currency:
     return Currency(rate["code"], Decimal(rate["per_usd"]), date.fromisoformat(rate["as_of"]), rate["source"])
 
 
-class Clock:
+class ZoneFormat:
     """Shows times of a document in its time zone."""
 
     def __init__(self, tz: str) -> None:

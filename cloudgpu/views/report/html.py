@@ -21,12 +21,12 @@ from cloudgpu.views.report import page
 from cloudgpu.views.report.formatting import (
     NOT_KNOWN,
     Amounts,
-    Clock,
+    ZoneFormat,
     currency_of,
+    escape_invisible,
     hours_text,
     job_rows,
     number_text,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -47,21 +47,21 @@ def to_html(document: ReportDocument) -> str:
     """
     from markupsafe import Markup
 
-    amounts, clock = Amounts(document), Clock(document["tz"])
+    amounts, zone_format = Amounts(document), ZoneFormat(document["tz"])
     charts = {
-        "curve": page.curve_chart(document["comparison"], amounts, clock),
-        "spend": page.spending_chart(document, amounts, clock),
+        "curve": page.curve_chart(document["comparison"], amounts, zone_format),
+        "spend": page.spending_chart(document, amounts, zone_format),
         "hours": page.hours_chart(document, amounts),
     }
     return _template().render(
         doc=document,
         amount=amounts,
         said=amounts.prose,
-        time=clock,
-        day=clock.day,
-        last_day=clock.last_day,
-        first=_first(document, clock),
-        last=_final_day(document, clock),
+        time=zone_format,
+        day=zone_format.day,
+        last_day=zone_format.last_day,
+        first=_first(document, zone_format),
+        last=_final_day(document, zone_format),
         rate=amounts.rate,
         unit=amounts.unit,
         charts=charts,
@@ -73,16 +73,20 @@ def to_html(document: ReportDocument) -> str:
     )
 
 
-def _first(document: ReportDocument, clock: Clock) -> str | None:
+def _first(document: ReportDocument, zone_format: ZoneFormat) -> str | None:
     """Return the first day of the report; None where nothing was ever launched."""
     since = document["since"] or document["about"]["since"]
-    return None if since is None else clock.day(since)
+    return None if since is None else zone_format.day(since)
 
 
-def _final_day(document: ReportDocument, clock: Clock) -> str:
+def _final_day(document: ReportDocument, zone_format: ZoneFormat) -> str:
     """Return its last day: the end of the period is not in it."""
     until = document["until"]
-    return clock.day(document["as_of"]) if until is None or until > document["as_of"] else clock.last_day(until)
+    return (
+        zone_format.day(document["as_of"])
+        if until is None or until > document["as_of"]
+        else zone_format.last_day(until)
+    )
 
 
 @cache
@@ -117,7 +121,7 @@ def _html_value(value: object) -> object:
     if value is None:
         return NOT_KNOWN
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return visible(value)
+        return escape_invisible(value)
     return value
 
 

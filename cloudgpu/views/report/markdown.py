@@ -8,7 +8,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.core.values.naming import counted
-from cloudgpu.views.report.formatting import NOT_KNOWN, Amounts, Clock, hours_text, job_rows, number_text, visible
+from cloudgpu.views.report.formatting import (
+    NOT_KNOWN,
+    Amounts,
+    ZoneFormat,
+    escape_invisible,
+    hours_text,
+    job_rows,
+    number_text,
+)
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.money.cost import CostSum, Projection
@@ -24,17 +32,17 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])|(?<=http)(:)|(?<=https)(:)|(?<=www)
 
 def to_markdown(document: ReportDocument) -> str:
     """Return the report as Markdown with tables, as GitHub and most other readers support it."""
-    amounts, clock = Amounts(document), Clock(document["tz"])
+    amounts, zone_format = Amounts(document), ZoneFormat(document["tz"])
     parts = [
         MARK,
-        *_heading_lines(document, amounts, clock),
-        *_comparison_lines(document, amounts, clock),
+        *_heading_lines(document, amounts, zone_format),
+        *_comparison_lines(document, amounts, zone_format),
         *_spending_lines(document, amounts),
-        *_budget_lines(document, amounts, clock),
+        *_budget_lines(document, amounts, zone_format),
         *_job_lines(document, amounts),
         *_machine_lines(document, amounts),
         *_savings_lines(document, amounts),
-        *_idle_cost_lines(document, amounts, clock),
+        *_idle_cost_lines(document, amounts, zone_format),
         *_price_age_lines(document),
         *_assumption_lines(document),
     ]
@@ -43,22 +51,22 @@ def to_markdown(document: ReportDocument) -> str:
 
 def escaped(text: str) -> str:
     """Return a text so that Markdown shows it literally: no markup, no link, no HTML, on one line."""
-    return _MARKUP.sub(lambda match: f"\\{match[0]}", visible(text))
+    return _MARKUP.sub(lambda match: f"\\{match[0]}", escape_invisible(text))
 
 
-def _heading_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _heading_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     yield "# Cloud GPU report"
     since = document["since"] or document["about"]["since"]
-    period_text = f"From {clock(since)}" if since else "Of all time"
-    until = f" until {clock(document['until'])}" if document["until"] else ""
+    period_text = f"From {zone_format(since)}" if since else "Of all time"
+    until = f" until {zone_format(document['until'])}" if document["until"] else ""
     yield (
-        f"{period_text}{until}, as of {clock(document['as_of'])} ({escaped(document['tz'])}). "
+        f"{period_text}{until}, as of {zone_format(document['as_of'])} ({escaped(document['tz'])}). "
         f"Amounts in {escaped(amounts.rate)}."
     )
     yield "\n".join(f"- {escaped(one)}" for one in document["summary"])
 
 
-def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _comparison_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     comparison = document["comparison"]
     yield "## Cloud or desktop"
     owned = comparison["owned"]
@@ -75,7 +83,7 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
         ["the desktop", *(amounts(owned[case]["total_usd"]) for case in cases)],
         ["of it electricity", *(amounts(owned[case]["electricity_usd"]) for case in cases)],
         ["desktop hours at work", *(number_text(owned[case]["hours"]) for case in cases)],
-        ["break-even", *(_break_even_date(document, case, clock) for case in cases)],
+        ["break-even", *(_break_even_date(document, case, zone_format) for case in cases)],
     ]
     yield _table(["", "best for the cloud", "expected", "best for the desktop"], rows, right_aligned=3)
     desktop = comparison["desktop"]
@@ -85,7 +93,7 @@ def _comparison_lines(document: ReportDocument, amounts: Amounts, clock: Clock) 
     )
 
 
-def _break_even_date(document: ReportDocument, case: CaseName, clock: Clock) -> str:
+def _break_even_date(document: ReportDocument, case: CaseName, zone_format: ZoneFormat) -> str:
     """Return the day of the break-even, projected or past, as the page shows it."""
     comparison = document["comparison"]
     since, projected = (
@@ -93,9 +101,9 @@ def _break_even_date(document: ReportDocument, case: CaseName, clock: Clock) -> 
         for cases in (comparison["break_even"]["cloud_costs_more_since"], comparison["break_even"]["projected"])
     )
     if projected is not None:
-        return clock.day(projected)
+        return zone_format.day(projected)
     if since is not None:
-        return clock.last_day(since)
+        return zone_format.last_day(since)
     if comparison["pace"] is not None and comparison["pace"][case] is not None:
         return "never"
     until = document["until"]
@@ -126,14 +134,14 @@ def _few_days(document: ReportDocument) -> tuple[str, list[tuple[str, str]]]:
     return "month", [(month, f"{amount:f}") for month, amount in months.items()]
 
 
-def _budget_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _budget_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     yield "## Budgets and what still costs money"
     rows = [
         [
             budget["name"],
             amounts(budget["limit_usd"]),
             amounts(budget["remaining_usd"]),
-            clock(budget["exhausted_at"]) if budget["exhausted_at"] else "not in its period",
+            zone_format(budget["exhausted_at"]) if budget["exhausted_at"] else "not in its period",
         ]
         for budget in document["budgets"]
     ]
@@ -218,7 +226,7 @@ def _hours(text: str) -> str:
     return f"{number_text(text)} hours"
 
 
-def _idle_cost_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _idle_cost_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     if document["idle_resources"]:
         yield "## What still costs money without a running machine"
         rows = [
@@ -227,7 +235,7 @@ def _idle_cost_lines(document: ReportDocument, amounts: Amounts, clock: Clock) -
                 idle_resource["kind"],
                 idle_resource["provider"],
                 amounts(idle_resource["usd_per_month"]),
-                clock.day(idle_resource["since"]),
+                zone_format.day(idle_resource["since"]),
                 idle_resource["why"],
             ]
             for idle_resource in document["idle_resources"]

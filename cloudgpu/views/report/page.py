@@ -20,7 +20,7 @@ from cloudgpu.views.report.charts import (
     machine_bars,
     spending_bars,
 )
-from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, visible
+from cloudgpu.views.report.formatting import Amounts, ZoneFormat, escape_invisible, hours_text
 from cloudgpu.views.report.svg import day_text
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ class Chart:
     rows: Sequence[Sequence[str]] = ()
 
 
-def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> Chart:
+def spending_chart(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Chart:
     """Return what each period cost, by project: the most expensive ones and the others; the table has all days."""
     days = document["days"]
     names, others = _layers(document)
-    step, periods = _periods([(clock.date(day["day"]), day["projects"]) for day in days], document["step"])
+    step, periods = _periods([(zone_format.date(day["day"]), day["projects"]) for day in days], document["step"])
     all_names = (*names, *others)
     sums_by_period = [
         [sum(map(amounts.to_float, sums.get(name, ()))) for name in all_names] for sums in periods.values()
     ]
     layers = [
-        Layer(visible(name or NO_PROJECT), [period_sums[n] for period_sums in sums_by_period])
+        Layer(escape_invisible(name or NO_PROJECT), [period_sums[n] for period_sums in sums_by_period])
         for n, name in enumerate(names)
     ]
     if others:
@@ -74,7 +74,7 @@ def spending_chart(document: ReportDocument, amounts: Amounts, clock: Clock) -> 
         )
     message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
     svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
-    rows = [_spending_row(day, names, others, amounts, clock) for day in days]
+    rows = [_spending_row(day, names, others, amounts, zone_format) for day in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]
     return Chart(svg, _spending_legend(document, names, others, amounts), step, head, rows)
 
@@ -103,12 +103,12 @@ def _layers(document: ReportDocument) -> tuple[list[str], list[str]]:
 
 
 def _spending_row(
-    day: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, clock: Clock
+    day: ReportDay, names: Sequence[str], others: Sequence[str], amounts: Amounts, zone_format: ZoneFormat
 ) -> list[str]:
     cells = [amounts(day["projects"].get(name, "0")) for name in names]
     if others:
         cells.append(amounts(_sum(day["projects"].get(name) for name in others)))
-    when = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(clock.date(day["day"]))
+    when = day["day"][:7] if len(day["day"]) < len("2026-11-01") else day_text(zone_format.date(day["day"]))
     return [when, amounts(day["usd"]), *cells]
 
 
@@ -128,16 +128,16 @@ def _sum(texts: Iterable[str | None]) -> str:
     return f"{sum((Decimal(one) for one in texts if one), Decimal(0)):f}"
 
 
-def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Chart:
+def curve_chart(compare: CompareDocument, amounts: Amounts, zone_format: ZoneFormat) -> Chart:
     """Return what cloud and desktop had cost day by day, with the break-even point where there is one."""
     days = [one for one in compare["curve"] if one["cloud_usd"] is not None]
     points = [
-        Point(clock.date(day["day"]), amounts.to_float(day["cloud_usd"]), amounts.to_float(day["desktop_usd"]))
+        Point(zone_format.date(day["day"]), amounts.to_float(day["cloud_usd"]), amounts.to_float(day["desktop_usd"]))
         for day in days
     ]
     if not points:
         return Chart("")
-    break_even_day = _break_even_date(compare["break_even"], clock)
+    break_even_day = _break_even_date(compare["break_even"], zone_format)
     last = days[-1]
     message = (
         f"Two curves from {day_text(points[0].day)} to {day_text(points[-1].day)}. The cloud ends at "
@@ -150,18 +150,18 @@ def curve_chart(compare: CompareDocument, amounts: Amounts, clock: Clock) -> Cha
     ]
     svg = cost_curves(points, break_even_day, "Cloud and desktop: what they have cost in all", message)
     rows = [
-        [day_text(clock.date(day["day"])), amounts(day["cloud_usd"]), amounts(day["desktop_usd"])]
+        [day_text(zone_format.date(day["day"])), amounts(day["cloud_usd"]), amounts(day["desktop_usd"])]
         for day in (days if len(days) <= MAX_ROWS else _month_ends(days))
     ]
     return Chart(svg, legend, "day", ["At the end of", "Cloud", "Desktop"], rows)
 
 
-def _break_even_date(break_even: BreakEven, clock: Clock) -> BreakEvenDay | None:
+def _break_even_date(break_even: BreakEven, zone_format: ZoneFormat) -> BreakEvenDay | None:
     """Return the day of the projected break-even, or the last day of a past one, as `compare` says it."""
     since, projected = (cases["expected"] for cases in (break_even["cloud_costs_more_since"], break_even["projected"]))
     if projected is not None:
-        return BreakEvenDay(clock.date(projected), projected=True)
-    return None if since is None else BreakEvenDay(clock.last_date(since), projected=False)
+        return BreakEvenDay(zone_format.date(projected), projected=True)
+    return None if since is None else BreakEvenDay(zone_format.last_date(since), projected=False)
 
 
 def _met_text(break_even_day: BreakEvenDay | None) -> str:
@@ -191,7 +191,7 @@ def hours_chart(document: ReportDocument, amounts: Amounts) -> Chart:
 
 def _bar(machine: ReportMachine, amounts: Amounts) -> MachineBar:
     seconds = machine["gpu_s"], machine["used_s"], machine["idle_s"], machine["unknown_s"]
-    name = visible(machine["name"] or "")
+    name = escape_invisible(machine["name"] or "")
     tooltip = "GPU busy {} h, in use otherwise {} h, idle {} h, not known {} h".format(*map(hours_text, seconds))
     label = f"{hours_text(machine['billed_s'])} h · {amounts.prose(machine['usd'])}"
     return MachineBar(name, label, seconds, f"{name}: {tooltip}")

@@ -12,7 +12,7 @@ from cloudgpu.core.catalog.catalog import OLD_PRICE_AGE
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
-from cloudgpu.views.report.formatting import Amounts, Clock, visible
+from cloudgpu.views.report.formatting import Amounts, ZoneFormat, escape_invisible
 from cloudgpu.views.report.svg import MONTHS
 
 if TYPE_CHECKING:
@@ -25,22 +25,22 @@ STALE_AFTER = timedelta(days=1)  # an older sync says little about the present
 
 def summary(document: ReportDocument) -> list[str]:
     """Return the sentences."""
-    amounts, clock = Amounts(document), Clock(document["tz"])
+    amounts, zone_format = Amounts(document), ZoneFormat(document["tz"])
     sentences = [
         *_integrity_sentences(document),
-        _spending_sentence(document, amounts, clock),
+        _spending_sentence(document, amounts, zone_format),
         *_missing_sentences(document),
-        *_stale_sentences(document, clock),
+        *_stale_sentences(document, zone_format),
         *filter(None, [document["comparison"].get("sentence")]),
         *_burn_sentences(document, amounts),
         *_budget_sentences(document, amounts),
-        *_prepaid_sentences(document, amounts, clock),
+        *_prepaid_sentences(document, amounts, zone_format),
         *_idle_sentences(document, amounts),
         *_savings_sentences(document, amounts),
         *_idle_cost_sentences(document, amounts),
         *_old_price_sentences(document),
     ]
-    return [visible(one) for one in sentences]
+    return [escape_invisible(one) for one in sentences]
 
 
 def _integrity_sentences(document: ReportDocument) -> Iterator[str]:
@@ -49,20 +49,20 @@ def _integrity_sentences(document: ReportDocument) -> Iterator[str]:
         yield f"Amounts may be incomplete: the ledger failed its integrity check. {why}"
 
 
-def _stale_sentences(document: ReportDocument, clock: Clock) -> Iterator[str]:
+def _stale_sentences(document: ReportDocument, zone_format: ZoneFormat) -> Iterator[str]:
     seen, now = document["about"]["view_as_of"], document["as_of"]
     if seen is not None and from_iso(now) - from_iso(seen) >= STALE_AFTER:
-        yield f"Not every machine was queried since {clock(seen)}: those count as they were then."
+        yield f"Not every machine was queried since {zone_format(seen)}: those count as they were then."
 
 
-def _spending_sentence(document: ReportDocument, amounts: Amounts, clock: Clock) -> str:
+def _spending_sentence(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> str:
     total, about = document["total"], document["about"]
-    when = _period_text(document, clock)
+    when = _period_text(document, zone_format)
     if not (about["machines"] or document["days"] or total["without_price"]):
         return (
             "Nothing has been spent yet: the ledger knows of no machine." if not when else f"Nothing was spent{when}."
         )
-    period = when or (f" since {clock.day(about['since'])}" if about["since"] else "")
+    period = when or (f" since {zone_format.day(about['since'])}" if about["since"] else "")
     runs_text, subject = _runs_and_subject(total["hours"], about["machines"], period)
     if total["usd"] is None:
         return f"{runs_text}; what that cost is not known, as nothing of it has a price."
@@ -84,16 +84,16 @@ def _runs_and_subject(hours: str, machines: int, begin: str) -> tuple[str, str]:
     return f"{who} ran for {_hours(hours)}{begin}", "all of it cost"
 
 
-def _period_text(document: ReportDocument, clock: Clock) -> str:
+def _period_text(document: ReportDocument, zone_format: ZoneFormat) -> str:
     """Return the requested period as text, up to now at most; empty for all time."""
     begin = document["since"]
     since, until = (None if at is None else from_iso(at) for at in (begin, document["until"]))
     is_over = until is not None and until <= from_iso(document["as_of"])
-    if begin is not None and whole_month(since, until, clock.zone):
-        month = clock.date(begin)
+    if begin is not None and whole_month(since, until, zone_format.zone):
+        month = zone_format.date(begin)
         return f" in {MONTHS[month.month - 1]} {month.year}{'' if is_over else ' so far'}"
-    since_text = f" from {clock.begin(begin)}" if begin else ""
-    return f"{since_text} until {clock(document['until'])}" if is_over else since_text
+    since_text = f" from {zone_format.begin(begin)}" if begin else ""
+    return f"{since_text} until {zone_format(document['until'])}" if is_over else since_text
 
 
 def _missing_sentences(document: ReportDocument) -> Iterator[str]:
@@ -129,13 +129,14 @@ def _budget_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[st
             )
 
 
-def _prepaid_sentences(document: ReportDocument, amounts: Amounts, clock: Clock) -> Iterator[str]:
+def _prepaid_sentences(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
     for one in document["prepaid"]:
         end = ""
         if one["ends_at"] is not None:
             rate = amounts.prose(one["usd_per_hour"], 2)
-            end = f"; at {rate} an hour it ends {clock(one['ends_at'])}, and its data is deleted then"
-        yield f"The credit of {one['account']} was {_prose(amounts, one['left_usd'])} at {clock(one['as_of'])}{end}."
+            end = f"; at {rate} an hour it ends {zone_format(one['ends_at'])}, and its data is deleted then"
+        left, as_of = _prose(amounts, one["left_usd"]), zone_format(one["as_of"])
+        yield f"The credit of {one['account']} was {left} at {as_of}{end}."
 
 
 def _idle_sentences(document: ReportDocument, amounts: Amounts) -> Iterator[str]:

@@ -58,18 +58,18 @@ def test_the_shipped_desktop_is_the_published_example():
     """T. Dettmers, "Which GPU(s) to Get for Deep Learning": $2,200, 350 W and 100 W, $0.12 per kWh."""
     shipped = load_desktop("rtx3090")
     assert (shipped.purchase, shipped.tariff, shipped.gpus) == (Money.usd(2200), Tariff(Money.usd("0.12")), 1)
-    assert (shipped.gpu_power, shipped.system_power, shipped.idle_power) == (Power.of(350), Power.of(100), Power.of(0))
+    assert (shipped.gpu_power, shipped.rest_power, shipped.idle_power) == (Power.of(350), Power.of(100), Power.of(0))
     assert (shipped.resale, shipped.maintenance, shipped.pue) == (ZERO, ZERO, 1)
     assert "published example" in shipped.source
 
 
 def test_two_cards_of_a_published_korean_build_are_quoted_in_won():
     shipped = {name: load_desktop(name) for name in ("rtx3090x2", "rtx3090x2-2022")}
-    assert [str(one.quoted) for one in shipped.values()] == ["10,000,000 KRW", "7,500,000 KRW"]
+    assert [str(one.purchase_in_currency) for one in shipped.values()] == ["10,000,000 KRW", "7,500,000 KRW"]
     for one in shipped.values():
-        rate = one.quoted.currency
+        rate = one.purchase_in_currency.currency
         assert (one.gpus, f"{rate.as_of:%Y-%m}", "recalled" in rate.source) == (2, "2022-05", True)
-        assert one.purchase == one.quoted.in_usd
+        assert one.purchase == one.purchase_in_currency.in_usd
 
 
 @pytest.mark.parametrize("name", desktop_names())
@@ -122,7 +122,10 @@ def test_amounts_are_converted_at_the_files_own_rate():
     own = desktop(**WON, maintenance="125000", resale="1250000")
     assert (own.purchase, own.maintenance, own.resale) == (Money.usd(6000), Money.usd(100), Money.usd(1000))
     assert own.tariff == Tariff(Money.usd("0.12"))
-    assert (str(own.quoted), own.quoted.currency.as_of) == ("7,500,000 KRW", date(2022, 5, 15))
+    assert (str(own.purchase_in_currency), own.purchase_in_currency.currency.as_of) == (
+        "7,500,000 KRW",
+        date(2022, 5, 15),
+    )
 
 
 def test_without_a_rate_of_its_own_the_configured_one_holds():
@@ -137,7 +140,7 @@ def test_without_a_rate_of_its_own_the_configured_one_holds():
 
 def test_a_price_in_dollars_may_have_a_tariff_in_another_currency():
     own = desktop(**{**WON, "purchase_usd": "6000", "purchase": None})
-    assert (own.purchase, own.quoted, own.tariff) == (Money.usd(6000), None, Tariff(Money.usd("0.12")))
+    assert (own.purchase, own.purchase_in_currency, own.tariff) == (Money.usd(6000), None, Tariff(Money.usd("0.12")))
 
 
 def test_watts_that_are_left_out_are_the_boards():

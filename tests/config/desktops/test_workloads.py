@@ -34,7 +34,7 @@ def test_the_memory_that_kinds_of_work_take_is_as_published():
 def test_what_follows_from_a_model_has_no_memory_of_its_own():
     kinds = shipped_rules().kinds
     assert [name for name, kind in kinds.items() if kind.memory_gib is None] == ["fine-tuning", "inference"]
-    assert [name for name, kind in kinds.items() if kind.speed is Workload.INFERENCE] == ["inference"]
+    assert [name for name, kind in kinds.items() if kind.speed_workload is Workload.INFERENCE] == ["inference"]
 
 
 def test_everything_says_what_it_rests_on():

@@ -191,7 +191,7 @@ def test_with_a_pass_every_ten_minutes_the_default_ends_an_idle_machine_within_n
 
 def test_never_is_ended_by_its_lease_and_by_nothing_else():
     never = load_policy("never").policy
-    assert never.idle.do is Act.OFF
+    assert never.idle.do is Act.DISABLED
     assert (never.schedules, never.budget, never.unlabelled) == ((), None, None)
     assert never.lease < never.renew_until <= timedelta(days=7)
 
@@ -227,7 +227,7 @@ def test_a_time_of_day_is_no_number_in_base_sixty(off):
 
 @pytest.mark.parametrize("word", ["off", '"off"'])
 def test_off_is_a_word_and_a_key_and_never_false(word):
-    assert policy(f"{USUAL}idle:\n  do: {word}\n").idle.do is Act.OFF
+    assert policy(f"{USUAL}idle:\n  do: {word}\n").idle.do is Act.DISABLED
     assert policy(f'{USUAL}schedule:\n  "off": 19:00\n').schedules[0].off == time(19)
 
 

@@ -18,7 +18,7 @@ from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.access.reach import reached
 from cloudgpu.control.clusters.engine import engine_of, remove_engine, set_up
-from cloudgpu.core.clusters.conf import Files, mark_of
+from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest, Unreachable
 from tests.control.clusters.gang import Gang, needs_slurm, until
@@ -196,7 +196,7 @@ def _all_processes(gang):
     for node in range(NODES):
         files = engine_files("cg-test", node)
         whole = gang.sh(f'echo -n "$HOME/{files.directory}"', node=node)[1]
-        for pid in engine_processes(Path(whole), Path(files.short), mark_of("cg-test", node)):
+        for pid in engine_processes(Path(whole), Path(files.short), process_tag_of("cg-test", node)):
             with suppress(psutil.Error):
                 found.setdefault(pid, psutil.Process(pid))
     return list(found.values())

@@ -17,7 +17,7 @@ import pytest
 from cloudgpu.access.slurm.remote_processes import engine_processes
 from cloudgpu.control.clusters.engine import engine_of, queue_for, remove_engine, set_up
 from cloudgpu.control.outage.opening import open_session
-from cloudgpu.core.clusters.conf import mark_of
+from cloudgpu.core.clusters.conf import process_tag_of
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.errors import InvalidRequest
 from tests.control.clusters.gang import Gang, needs_slurm, until
@@ -141,7 +141,7 @@ def test_the_end_ends_everybodys_jobs_and_leaves_nothing(rooted):
     for node in range(2):
         files = engine_files(CLUSTER, node)
         assert not Path(files.short).exists()
-        assert engine_processes(Path("/nowhere"), Path(files.short), mark_of(CLUSTER, node)) == []
+        assert engine_processes(Path("/nowhere"), Path(files.short), process_tag_of(CLUSTER, node)) == []
 
 
 def _sleeping():

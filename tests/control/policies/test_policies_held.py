@@ -13,7 +13,7 @@ from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.policies.commands import explain_policy
 from cloudgpu.control.policies.resolve import limits_of, policies_of, policy_of
 from cloudgpu.core.policies.policy import Act, for_agent
-from cloudgpu.core.policies.schedule import next_off
+from cloudgpu.core.policies.schedule import next_scheduled_end
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import InvalidRequest
 from tests.control.policies.test_resolve import elsewhere, refused, settings, spans, write
@@ -110,7 +110,7 @@ def test_one_policy_may_be_named_for_all(lab):
 def test_a_schedule_without_a_zone_goes_by_the_one_of_config_toml(lab):
     settings(lab, 'tz = "Asia/Seoul"')
     policy = policy_of(lab.session, lab.up(policy="nightly").machine).policy
-    assert next_off(policy.schedules, lab.clock()).hour == 10
+    assert next_scheduled_end(policy.schedules, lab.clock()).hour == 10
 
 
 LIMITS = "lease: 4h\nrenew_until: 1d\nidle_after: 30m\npolicies: [default, never]\n"

@@ -35,7 +35,7 @@ def test_a_machine_says_that_spot_was_there_and_an_interruption_that_it_is_not(l
     taken_after(lab, "owl", 4)
     lab.later(hours=1)
     (trace,) = observed_traces(lab.session)
-    assert trace.gap_s == 600
+    assert trace.interval_s == 600
     assert trace.data[0] == 1
     assert trace.data.count(b"\1\0") == 2  # it went twice
     assert trace.seconds / 3600 == pytest.approx(10, abs=0.6)

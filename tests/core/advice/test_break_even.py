@@ -73,7 +73,7 @@ def test_a_flat_year_is_only_what_published_examples_count():
 
 def simulated(one, price, share, number, days=SIMULATED):
     """The first day at whose end the cloud has cost as much, by an account kept by hand; None where there is none."""
-    busy = Decimal(int(one.gpu_power.watts) * one.gpus + int(one.system_power.watts)) * _decimal(one.pue)
+    busy = Decimal(int(one.gpu_power.watts) * one.gpus + int(one.rest_power.watts)) * _decimal(one.pue)
     waits = Decimal(int(one.idle_power.watts)) * _decimal(one.pue)
     tariff, bought, life = one.tariff.per_kwh.dollars, one.purchase.dollars, one.life.days
     last = _worth(one, life)

@@ -32,7 +32,7 @@ def test_the_published_electricity_of_five_years_is_reproduced():
     card = replace(
         EXAMPLE,
         gpu_power=Power.of(450),
-        system_power=Power.of(0),
+        rest_power=Power.of(0),
         life=5 * YEAR,
         tariff=Tariff(Money.usd("0.175")),
     )

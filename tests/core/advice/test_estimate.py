@@ -15,20 +15,20 @@ from cloudgpu.core.advice.estimate import (
     MONTH,
     YEAR,
     AttachedCostEstimate,
-    Buy,
     Estimate,
     PaidPer,
     Precision,
+    PricedMachines,
     WeeklyHours,
     average_use,
-    cheapest_each,
     cheapest_first,
+    cheapest_per_group,
     compute_hours,
     cost_parts,
     has_bf16,
     is_recalled,
     peak_tflops,
-    piece_of_work,
+    use_of_job,
 )
 from cloudgpu.core.billing.rates import Rate
 from cloudgpu.core.catalog.catalog import CatalogOffer, GpuSpec, InstanceType, ListedPrice
@@ -61,9 +61,9 @@ def address(price, paid=PaidPer.RUNNING):
     return AttachedCostEstimate("address", rate(Resource.ADDRESS, price, per=Per.HOUR), paid)
 
 
-def buy(price="1", *beside, **more):
+def machines(price="1", *beside, **more):
     found = offer(price, **more)
-    return Buy(found, found.listed.price.per_hour, beside)
+    return PricedMachines(found, found.listed.price.per_hour, beside)
 
 
 def usd(text):
@@ -71,21 +71,21 @@ def usd(text):
 
 
 def test_a_month_that_runs_all_the_time_is_730_hours():
-    found = cost_parts(buy("0.706832", disk("0.1"), address("0.005")), average_use(WeeklyHours(), MONTH))
+    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(WeeklyHours(), MONTH))
     assert found.hours == 730
     assert (found.machine, found.disk, found.address) == (usd("515.98736"), usd("10"), usd("3.65"))
     assert found.total == usd("529.63736")
 
 
 def test_office_hours_are_173_81_hours_a_month_and_the_disk_stays():
-    found = cost_parts(buy("0.706832", disk("0.1"), address("0.005")), average_use(OFFICE, MONTH))
+    found = cost_parts(machines("0.706832", disk("0.1"), address("0.005")), average_use(OFFICE, MONTH))
     assert found.hours == Fraction(8 * 5, 7) * Fraction(365, 12)
     # 0.706832 USD x 173.809523... hours; 100 GB x 0.1; 0.005 x 173.809523...
     assert (found.machine, found.disk, found.address) == (usd("122.854133333"), usd("10"), usd("0.869047619"))
 
 
 def test_a_year_is_365_days_and_a_day_is_an_average_one():
-    it = buy("3.65", disk("0.1"))
+    it = machines("3.65", disk("0.1"))
     parts = [cost_parts(it, average_use(OFFICE, length)) for length in (DAY, MONTH, YEAR)]
     assert [one.hours for one in parts] == [Fraction(40, 7), Fraction(40, 7) * 365 / 12, Fraction(40, 7) * 365]
     assert parts[2].machine == usd("7612.857142857")  # 3.65 x 40/7 x 365
@@ -99,44 +99,45 @@ def test_a_year_is_365_days_and_a_day_is_an_average_one():
 )
 def test_a_short_run_is_billed_with_its_minimum_each_time(provider, seconds):
     span = average_use(WeeklyHours(Fraction(1, 100), Fraction(7)), MONTH)  # 36 seconds a day
-    found = cost_parts(buy("3600", provider=provider), span)
+    found = cost_parts(machines("3600", provider=provider), span)
     assert found.machine == Money(round(seconds * Fraction(365, 12) * 10**9))
 
 
 def test_a_started_second_is_billed_whole():
     work = Fraction(100, 1) + Fraction(1, 7200)  # half a second
-    assert cost_parts(buy("3600"), piece_of_work(WeeklyHours(), work)).machine == usd("360001")
+    assert cost_parts(machines("3600"), use_of_job(WeeklyHours(), work)).machine == usd("360001")
 
 
 def test_an_azure_disk_is_billed_by_the_started_hour_and_googles_by_the_second():
-    ninety_minutes = piece_of_work(WeeklyHours(), Fraction(3, 2))
+    ninety_minutes = use_of_job(WeeklyHours(), Fraction(3, 2))
     cost = {
-        kind: cost_parts(buy("1", disk("7.30", 1), provider=kind), ninety_minutes).disk for kind in ("azure", "gcp")
+        kind: cost_parts(machines("1", disk("7.30", 1), provider=kind), ninety_minutes).disk
+        for kind in ("azure", "gcp")
     }
     assert cost == {"azure": usd("0.02"), "gcp": usd("0.015")}
 
 
 def test_work_that_ends_keeps_its_disk_from_the_first_hour_to_the_last():
-    always, office = piece_of_work(WeeklyHours(), Fraction(100)), piece_of_work(WeeklyHours(Fraction(8)), Fraction(100))
+    always, office = use_of_job(WeeklyHours(), Fraction(100)), use_of_job(WeeklyHours(Fraction(8)), Fraction(100))
     assert (always.runs, always.disk_us) == (((100 * HOUR_MICROS, 1),), 100 * HOUR_MICROS)
     assert office.runs == ((8 * HOUR_MICROS, 12), (4 * HOUR_MICROS, 1))
     assert office.disk_us == (12 * 24 + 4) * HOUR_MICROS  # four hours of the thirteenth day, and no night after them
-    assert piece_of_work(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR_MICROS
-    assert piece_of_work(OFFICE, Fraction(8)).disk_us == 8 * HOUR_MICROS  # one day's work is done on that day
+    assert use_of_job(WeeklyHours(Fraction(8)), Fraction(96)).disk_us == (11 * 24 + 8) * HOUR_MICROS
+    assert use_of_job(OFFICE, Fraction(8)).disk_us == 8 * HOUR_MICROS  # one day's work is done on that day
     assert (
-        piece_of_work(OFFICE, Fraction(16)).disk_us == Fraction(7 * 24, 5) * HOUR_MICROS + 8 * HOUR_MICROS
+        use_of_job(OFFICE, Fraction(16)).disk_us == Fraction(7 * 24, 5) * HOUR_MICROS + 8 * HOUR_MICROS
     )  # two, an average day apart
 
 
 def test_googles_static_address_costs_more_while_no_machine_uses_it():
-    it = buy("1", address("0.005"), address("0.01", PaidPer.IDLE))
+    it = machines("1", address("0.005"), address("0.01", PaidPer.IDLE))
     # 8 of 24 hours a day: 243.33 hours at 0.005 and 486.67 at 0.01
     assert cost_parts(it, average_use(WeeklyHours(Fraction(8)), MONTH)).address == usd("6.083333333")
     assert cost_parts(it, average_use(WeeklyHours(), MONTH)).address == usd("3.65")
 
 
 def test_a_commitment_is_paid_for_every_hour():
-    it = replace(buy("2"), committed=True, per_hour=usd("1.26"))
+    it = replace(machines("2"), committed=True, per_hour=usd("1.26"))
     assert cost_parts(it, average_use(OFFICE, MONTH)).machine == usd("919.8")
     assert cost_parts(it, average_use(OFFICE, MONTH)).hours == 730
 
@@ -156,7 +157,7 @@ def test_the_only_commitment_that_is_known_is_the_published_one():
 
 
 def test_what_has_no_price_is_in_no_sum_and_never_zero():
-    found = cost_parts(buy("1", disk(None), address("0.005")), average_use(WeeklyHours(), MONTH))
+    found = cost_parts(machines("1", disk(None), address("0.005")), average_use(WeeklyHours(), MONTH))
     assert (found.disk, found.is_whole, found.total) == (None, False, usd("733.65"))
 
 
@@ -172,8 +173,8 @@ prices = st.integers(1, 10**12).map(lambda nanos: f"{nanos / 10**9:.9f}")
 @given(prices, prices, hours, st.integers(2, 50), st.sampled_from(["aws", "gcp", "azure"]))
 @settings(max_examples=some(60))
 def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, provider):
-    one = buy(price, disk(gb), address("0.005"), provider=provider)
-    for span in (average_use(often, MONTH), piece_of_work(often, Fraction(31, 3))):
+    one = machines(price, disk(gb), address("0.005"), provider=provider)
+    for span in (average_use(often, MONTH), use_of_job(often, Fraction(31, 3))):
         single, many = cost_parts(one, span), cost_parts(replace(one, number=number), span)
         assert many.total.nanos == single.total.nanos * number
         assert many.machine + many.disk + many.address == many.total
@@ -183,11 +184,11 @@ def test_cost_is_linear_in_the_number_of_machines(price, gb, often, number, prov
 @settings(max_examples=some(60))
 def test_more_hours_never_cost_less(price, some, others, work, more):
     less, longer = sorted((some, others))
-    it = buy(price, disk("0.1"), address("0.005"))
+    it = machines(price, disk("0.1"), address("0.005"))
     month = [cost_parts(it, average_use(WeeklyHours(a_day), MONTH)).total for a_day in (less, longer)]
     assert month == sorted(month)
     job = [
-        cost_parts(it, piece_of_work(WeeklyHours(longer), Fraction(size))).total for size in sorted((work, work + more))
+        cost_parts(it, use_of_job(WeeklyHours(longer), Fraction(size))).total for size in sorted((work, work + more))
     ]
     assert job == sorted(job)
 
@@ -197,7 +198,7 @@ def test_more_hours_never_cost_less(price, some, others, work, more):
 def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows):
     found = []
     for number, (price, priced, fits) in enumerate(rows):
-        it = buy(price, disk("0.1" if priced else None), name=f"type-{number}")
+        it = machines(price, disk("0.1" if priced else None), name=f"type-{number}")
         found.append(Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month", fits=fits))
     order = cheapest_first(found)
     keys = [(not one.fits, not one.ranking_cost.is_whole, one.ranking_cost.total) for one in order]
@@ -205,7 +206,7 @@ def test_the_cheapest_is_first_and_what_is_not_whole_or_may_not_fit_is_last(rows
 
 
 def estimate(price, **more):
-    it = buy(price, **more)
+    it = machines(price, **more)
     return Estimate(it, {"month": cost_parts(it, average_use(WeeklyHours(), MONTH))}, "month")
 
 
@@ -217,15 +218,23 @@ def test_one_line_stands_for_a_gpu_at_a_provider_and_shares_stand_apart():
         estimate("0.1", name="c", share=0.25),
         estimate("4", name="d", provider="aws"),
     ]
-    chosen = [(one.buy.offer.type.name, one.buy.offer.listed.region) for one in cheapest_each(rows, each_type=False)]
+    chosen = [
+        (one.machines.offer.type.name, one.machines.offer.listed.region)
+        for one in cheapest_per_group(rows, one_row_per_type=False)
+    ]
     assert chosen == [("c", "us-central1"), ("b", "us-central1"), ("d", "us-central1")]
-    assert [one.buy.offer.type.name for one in cheapest_each(rows, each_type=True)] == ["c", "b", "a", "d"]
+    assert [one.machines.offer.type.name for one in cheapest_per_group(rows, one_row_per_type=True)] == [
+        "c",
+        "b",
+        "a",
+        "d",
+    ]
 
 
 def test_what_is_committed_stands_for_its_gpu():
     dear = estimate("3", name="known")
-    rows = [estimate("2", name="other"), replace(dear, buy=replace(dear.buy, committed=True))]
-    assert [one.buy.offer.type.name for one in cheapest_each(rows, each_type=False)] == ["known"]
+    rows = [estimate("2", name="other"), replace(dear, machines=replace(dear.machines, committed=True))]
+    assert [one.machines.offer.type.name for one in cheapest_per_group(rows, one_row_per_type=False)] == ["known"]
 
 
 V100 = GpuSpec("V100", 16, 2017, "Volta", "7.0", 900, 15.7, 125, 300, 0.187, "", "")

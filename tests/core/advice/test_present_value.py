@@ -23,8 +23,8 @@ from cloudgpu.core.advice.desktop import (
     discount_growth,
     multiply_desktop,
     ownership_cost,
-    sold_by_age,
     with_depreciation,
+    with_market_depreciation,
     with_terms,
 )
 from cloudgpu.core.advice.rent_or_buy import RentOrBuyCase, costs_after, evaluate_case, lifetime_costs
@@ -89,7 +89,7 @@ def test_a_price_that_falls_never_speaks_for_the_desktop(price, part, quarters):
 @settings(max_examples=some(25))
 @given(desktops([Depreciation.NONE]), usd(0, 9), st.fractions(0, 1), st.integers(1, 12))
 def test_the_verdict_is_that_of_the_totals_and_the_crossing_agrees(one, price, use, half_years):
-    question = RentOrBuyCase(sold_by_age(one), price, use, Fraction(1))
+    question = RentOrBuyCase(with_market_depreciation(one), price, use, Fraction(1))
     found = lifetime_costs(question, YEAR * half_years / 2)
     assert found.desktop_is_cheaper == (found.costs.owned.total <= found.costs.cloud)
     assert found.difference == abs_(found.costs.owned.total - found.costs.cloud)
@@ -127,6 +127,6 @@ def test_resale_by_year_falls_with_age_down_to_what_was_typed():
 
 
 def test_several_desktops_are_one_thing_of_their_sums():
-    three = multiply_desktop(replace(EXAMPLE, idle_power=EXAMPLE.system_power), 3)
+    three = multiply_desktop(replace(EXAMPLE, idle_power=EXAMPLE.rest_power), 3)
     assert (three.gpus, three.boxes, three.purchase) == (3, 3, Money.usd(6600))
     assert (three.busy_power.watts, three.waiting_power.watts) == (3 * 450, 300)

@@ -54,7 +54,7 @@ def test_renew_until_and_budgets_terminate_where_nothing_gentler_exists() -> Non
 
 @pytest.mark.parametrize(("facts", "expected"), [(NOTHING, Do.WARN), (LOSES, Do.TERMINATE)])
 def test_the_lease_ends_only_what_its_policy_lets_go(facts: dict[str, Any], expected: Do) -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF)), **facts)
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)), **facts)
     decision = machine.decided(480, idle())
     assert (decision.do, decision.rule) == (expected, Rule.LEASE)
     if expected is Do.WARN:
@@ -115,7 +115,7 @@ POLICIES = st.builds(
     lease=st.just(timedelta(hours=8)),
     renew_until=st.just(timedelta(hours=12)),
     unpausable=st.sampled_from(Unpausable),
-    idle=st.builds(Idle, do=st.sampled_from([Act.STOP, Act.WARN, Act.OFF])),
+    idle=st.builds(Idle, do=st.sampled_from([Act.STOP, Act.WARN, Act.DISABLED])),
     schedules=st.sampled_from([(), (Schedule("UTC", time(19)),)]),
     unknown=st.sampled_from(Unknown),
     budget=st.sampled_from([None, MachineBudget(Money.usd("5"), Act.STOP), MachineBudget(Money.usd("5"), Act.WARN)]),

@@ -32,7 +32,7 @@ limits = st.builds(
 idles = st.builds(
     lambda after, do: Idle(after=after * H, grace=min(after * H, H), do=do),
     st.integers(1, 100),
-    st.sampled_from([Act.STOP, Act.WARN, Act.OFF]),
+    st.sampled_from([Act.STOP, Act.WARN, Act.DISABLED]),
 )
 policies = st.builds(
     lambda lease, more, idle: Policy("own", lease * H, (lease + more) * H, idle=idle),
@@ -99,7 +99,7 @@ def test_what_was_typed_is_never_shortened_unseen(lease, more, lease_from, renew
 
 
 def test_the_sentence_says_what_was_cut():
-    never = Policy("never", H, 2 * H, idle=Idle(do=Act.OFF))
+    never = Policy("never", H, 2 * H, idle=Idle(do=Act.DISABLED))
     assert limit_policy(never, Limits(idle_after=3 * H)).cuts == (
         "the limits stop it after 1h of idle time (policy never: do: off)",
     )

@@ -68,7 +68,7 @@ def test_each_schedule_is_said_with_its_next_off():
 @pytest.mark.parametrize(
     ("idle", "text"),
     [
-        (Idle(do=Act.OFF), "nothing ends it for idle time"),
+        (Idle(do=Act.DISABLED), "nothing ends it for idle time"),
         (Idle(do=Act.WARN), "warned of after 1h without use, and not stopped"),
         (Idle(scratch=Act.STOP), "warned after 1h without use, stopped 10m later unless it is used again"),
     ],

@@ -8,7 +8,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.policies.schedule import EVERY_DAY, Schedule, last_off, missed_off, next_off, off_until, offs_between
+from cloudgpu.core.policies.schedule import (
+    EVERY_DAY,
+    Schedule,
+    last_off,
+    missed_off,
+    next_scheduled_end,
+    off_until,
+    offs_between,
+)
 from tests.examples import some
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -74,9 +82,9 @@ def test_each_off_fires_when_the_clock_first_shows_it(tz, day, off, days):
 def test_now_lies_between_the_last_off_and_the_next(tz, day, off, days, excepts, minutes):
     schedule = Schedule(tz, off, days, frozenset(day + timedelta(days=one) for one in excepts))
     now = datetime.combine(day, time(), UTC) + minutes * MINUTE
-    before, after = last_off((schedule,), now), next_off((schedule,), now)
+    before, after = last_off((schedule,), now), next_scheduled_end((schedule,), now)
     assert before <= now < after
-    assert next_off((schedule,), before) == after
+    assert next_scheduled_end((schedule,), before) == after
     assert last_off((schedule,), after) == after
     assert last_off((schedule,), after - MINUTE / 60) == before
 
@@ -106,7 +114,7 @@ def test_a_clock_set_back_over_midnight_fires_the_off_of_tomorrow_first():
     midnight, again = utc("2006-10-29T02:30"), utc("2006-10-29T03:15")  # at 00:01 it was 23:01 again
     assert again.astimezone(ZoneInfo("America/St_Johns")).day == 28
     assert last_off(schedules, again) == midnight
-    assert next_off(schedules, again) == utc("2006-10-30T03:30")
+    assert next_scheduled_end(schedules, again) == utc("2006-10-30T03:30")
 
 
 def test_weekdays_and_exceptions_are_those_of_the_local_date():
@@ -118,20 +126,20 @@ def test_weekdays_and_exceptions_are_those_of_the_local_date():
 def test_a_long_break_is_looked_past():
     break_ = frozenset(date(2026, 7, 1) + timedelta(days=count) for count in range(70))
     schedule = Schedule(PARIS, time(19), frozenset({0}), break_)
-    assert next_off((schedule,), utc("2026-07-01")) == utc("2026-09-14T17:00")
+    assert next_scheduled_end((schedule,), utc("2026-07-01")) == utc("2026-09-14T17:00")
     assert last_off((schedule,), utc("2026-09-10")) == utc("2026-06-29T17:00")
 
 
 def test_of_several_schedules_the_nearest_off_counts():
     evening, noon = Schedule(PARIS, time(19), frozenset(range(5))), Schedule("UTC", time(12), frozenset({5}))
-    assert next_off((evening, noon), utc("2026-11-21T11:00")) == utc("2026-11-21T12:00")
+    assert next_scheduled_end((evening, noon), utc("2026-11-21T11:00")) == utc("2026-11-21T12:00")
     assert last_off((evening, noon), utc("2026-11-21T11:00")) == utc("2026-11-20T18:00")
-    assert next_off((), utc("2026-11-21")) is last_off((), utc("2026-11-21")) is None
+    assert next_scheduled_end((), utc("2026-11-21")) is last_off((), utc("2026-11-21")) is None
 
 
 def test_the_ends_of_time_are_no_fault():
     schedule = Schedule(PARIS, time(19), EVERY_DAY)
-    assert next_off((schedule,), datetime(9999, 12, 31, 20, tzinfo=UTC)) is None
+    assert next_scheduled_end((schedule,), datetime(9999, 12, 31, 20, tzinfo=UTC)) is None
     assert last_off((schedule,), datetime(1, 1, 1, 12, tzinfo=UTC)) is None
 
 

@@ -21,7 +21,7 @@ from tests.examples import some
 
 HOUR = timedelta(hours=1)
 DEFAULT = Policy("default", 8 * HOUR, 72 * HOUR)
-NEVER = replace(DEFAULT, name="never", idle=Idle(do=Act.OFF))
+NEVER = replace(DEFAULT, name="never", idle=Idle(do=Act.DISABLED))
 MINUTE = 60_000_000 * PER_NANO  # what a minute costs at a nano-dollar a microsecond
 
 

@@ -199,7 +199,7 @@ def test_a_policy_that_only_warns_never_stops_and_tells_again_a_day_later() -> N
 
 
 def test_a_policy_without_idle_rule_keeps_an_idle_machine() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
     assert what(machine.decided(100, idle())) == ("keep", "none")
 
 
@@ -210,7 +210,7 @@ def test_a_machine_that_is_shut_down_and_billed_on_is_used_by_nobody() -> None:
 
 
 def test_a_machine_that_is_shut_down_and_billed_on_ends_by_any_policy_and_not_while_it_is_held() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
     machine.tell(40, "hold_set", until=iso(minute(60)))
     machine.see(50, "stopped", billed=True)
     assert what(machine.decided(51, None)) == ("keep", "hold")
@@ -230,7 +230,9 @@ def test_idle_stops_are_capped_and_the_longest_idle_goes_first() -> None:
 
 def test_stops_of_idle_machines_without_a_label_are_capped_too() -> None:
     """What was judged wrongly for all of them must not stop all of them."""
-    policy = replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=LabelRule(("owner",), timedelta(hours=2), Act.STOP))
+    policy = replace(
+        DEFAULT, idle=Idle(do=Act.DISABLED), unlabelled=LabelRule(("owner",), timedelta(hours=2), Act.STOP)
+    )
     machines = [Machine(f"cg-{number}", policy=policy, owner="") for number in range(3)]
     for machine in machines:
         machine.decided(200, idle(65))
@@ -268,7 +270,7 @@ def test_an_unknown_machine_is_renewed_with_an_alert_or_ended_as_its_policy_says
 
 
 def test_an_idle_machine_ends_with_its_lease_and_was_told_at_60_and_at_10_minutes() -> None:
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF)))
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED)))
     told = [number for number in range(0, 480, 10) if machine.decided(number, idle(60)).warnings]
     assert told == [420, 470]
     assert what(machine.decided(480, idle(60))) == ("stop", "lease")
@@ -576,7 +578,7 @@ def test_a_machine_that_is_gone_and_left_nothing_is_kept_in_peace() -> None:
 
 def test_an_unlabelled_machine_is_told_of_while_it_is_used_and_ended_when_nobody_uses_it() -> None:
     rule = LabelRule(("owner", "project"), timedelta(hours=2), Act.STOP)
-    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.OFF), unlabelled=rule), owner="", project="")
+    machine = Machine(policy=replace(DEFAULT, idle=Idle(do=Act.DISABLED), unlabelled=rule), owner="", project="")
     assert what(machine.decided(110, active()))[0] == "keep"
     decision = machine.decided(130, active())
     assert (what(decision), decision.warnings[0].due) == (("warn", "unlabelled"), None)

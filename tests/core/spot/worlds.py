@@ -20,14 +20,14 @@ def flickering(draws: Draws, ticks: int, *, leaves: float = 0.2, returns: float 
     return bytes(found)
 
 
-def trace_of(name: str, gap_s: float, samples: Iterable[object]) -> Trace:
+def trace_of(name: str, interval_s: float, samples: Iterable[object]) -> Trace:
     """Return a trace of these samples, each above zero (or true) where spot was available."""
-    return Trace(name, gap_s, bytes(1 if sample else 0 for sample in samples))
+    return Trace(name, interval_s, bytes(1 if sample else 0 for sample in samples))
 
 
-def generated_trace(hazards: Hazards, gap_s: float, samples: int, seed: int) -> Trace:
+def generated_trace(hazards: Hazards, interval_s: float, samples: int, seed: int) -> Trace:
     """Return generated availability as a trace."""
-    return Trace(f"{hazards.name}-{seed}", gap_s, make_trace(hazards, gap_s / 3600, samples, Draws(seed)))
+    return Trace(f"{hazards.name}-{seed}", interval_s, make_trace(hazards, interval_s / 3600, samples, Draws(seed)))
 
 
 def cheapest(job: SpotJob, zones: list[bytes], ticks: int) -> float:

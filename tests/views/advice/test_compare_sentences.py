@@ -39,7 +39,7 @@ def said(story):
 
 
 def cheap(usd, **more):
-    return replace(DESKTOP, purchase=Money.usd(usd), quoted=None, **more)
+    return replace(DESKTOP, purchase=Money.usd(usd), purchase_in_currency=None, **more)
 
 
 def test_who_is_the_dearer_one_by_now_is_said_with_the_other_cases():

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from cloudgpu.control.cost.report import report_document
-from cloudgpu.views.report.formatting import Amounts, Clock, hours_text, number_text, visible
+from cloudgpu.views.report.formatting import Amounts, ZoneFormat, escape_invisible, hours_text, number_text
 from cloudgpu.views.report.html import MARK, to_html
 from cloudgpu.views.report.summary import summary
 from tests.control.conftest import Lab
@@ -123,13 +123,13 @@ def test_what_others_chose_changes_no_element_of_the_page(made):
     assert [tag for tag, _ in found.elements] == [tag for tag, _ in expected.elements]
     assert [attributes for _, attributes in found.elements] == [attributes for _, attributes in expected.elements]
     for name in pages.HOSTILE:
-        assert " ".join(visible(name).split()) in found.text
+        assert " ".join(escape_invisible(name).split()) in found.text
 
 
 def test_what_hides_is_shown():
-    assert visible("plain שלום é 语 🙂 50%") == "plain שלום é 语 🙂 50%"
-    assert visible("a\u202eb\u200bc\x00d\ufeff") == "a[U+202E]b[U+200B]c[U+0000]d[U+FEFF]"
-    assert visible("two\nlines\tand a tab") == "two lines and a tab"
+    assert escape_invisible("plain שלום é 语 🙂 50%") == "plain שלום é 语 🙂 50%"
+    assert escape_invisible("a\u202eb\u200bc\x00d\ufeff") == "a[U+202E]b[U+200B]c[U+0000]d[U+FEFF]"
+    assert escape_invisible("two\nlines\tand a tab") == "two lines and a tab"
 
 
 def test_the_sections_of_an_empty_report_say_that_there_is_nothing(made):
@@ -323,8 +323,8 @@ def test_numbers_have_two_digits_after_the_point_at_most():
 
 
 def test_a_time_without_one_is_never():
-    clock = Clock("UTC")
-    assert (clock(None), clock("2026-11-20"), clock.day("2026-11-20T23:59:59.000000Z")) == (
+    zone_format = ZoneFormat("UTC")
+    assert (zone_format(None), zone_format("2026-11-20"), zone_format.day("2026-11-20T23:59:59.000000Z")) == (
         "never", "20 Nov 2026", "20 Nov 2026",
     )  # fmt: skip
 

@@ -107,10 +107,10 @@ def starts_of(
     starts: list[Start] = []
     for world in worlds:
         shortest = min(world, key=lambda trace: trace.seconds)
-        places = shortest.lasting(window)
+        places = shortest.window_starts(window)
         drawn = draws.fork("+".join(trace.name for trace in world))
         for _ in range(count if places else 0):
-            at = drawn.below(places) * shortest.gap_s
+            at = drawn.below(places) * shortest.interval_s
             starts.append(Start(world, at, optimum(job, zones_of(world, job, at))))
             if progress is not None:
                 progress(len(starts))
@@ -119,7 +119,7 @@ def starts_of(
 
 def too_short(traces: Sequence[Trace], job: SpotJob) -> tuple[str, ...]:
     """Return the names of the traces that are shorter than the deadline."""
-    return tuple(trace.name for trace in traces if not trace.lasting(job.deadline_h * 3600))
+    return tuple(trace.name for trace in traces if not trace.window_starts(job.deadline_h * 3600))
 
 
 def backtest(

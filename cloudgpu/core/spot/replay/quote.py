@@ -25,7 +25,7 @@ RUNS = 96
 ADAPTIVE_RUNS = 48  # of the adaptive policy, which takes longer to simulate
 MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
 _FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_QUICK = "uniform-progress"
+_DEFAULT_POLICY = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
 _BEFORE_H = 48.0  # so long has generated availability been going on when the job begins
 
@@ -69,7 +69,7 @@ def quote(
     if coarse.work_h + coarse.changeover_h + coarse.tick_h > coarse.deadline_h:
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)
-    usable = [trace for trace in traces if trace.lasting(job.deadline_h * 3600)]
+    usable = [trace for trace in traces if trace.window_starts(job.deadline_h * 3600)]
     decider = _decider(policy)
     net = SafetyNet(coarse.changeover_h, coarse.tick_h)
     count = runs or (ADAPTIVE_RUNS if policy == "adaptive" else RUNS)
@@ -80,7 +80,7 @@ def quote(
 def _decider(policy: str | Policy | None) -> Policy:
     if isinstance(policy, str):
         return POLICIES[policy]()
-    return policy or POLICIES[_QUICK]()
+    return policy or POLICIES[_DEFAULT_POLICY]()
 
 
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
@@ -88,7 +88,7 @@ def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
         ticks = ceil(job.deadline_h / job.tick_h)
         return [make_trace(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
     trace = traces[draws.below(len(traces))]
-    return zones_of([trace], job, draws.below(trace.lasting(job.deadline_h * 3600)) * trace.gap_s)
+    return zones_of([trace], job, draws.below(trace.window_starts(job.deadline_h * 3600)) * trace.interval_s)
 
 
 def _quoted(job: SpotJob, runs: Sequence[Run], *, from_history: bool) -> Quote:
@@ -177,9 +177,9 @@ def fit_rates(name: str, traces: list[Trace]) -> Hazards:
         for before, now in pairwise(trace.data):
             if age is not None:
                 bucket = sum(age + 1e-9 >= edge for edge in EDGES_H) - 1
-                hours[before][bucket] += trace.gap_s / 3600
+                hours[before][bucket] += trace.interval_s / 3600
                 changes[before][bucket] += now != before
-                age += trace.gap_s / 3600
+                age += trace.interval_s / 3600
             age = 0.0 if now != before else age
     rates = {
         state: tuple(

@@ -21,16 +21,16 @@ MAX_SAMPLES = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Whether spot was available in one zone: a byte a sample, 1 for available, `gap_s` seconds apart."""
+    """Whether spot was available in one zone: a byte a sample, 1 for available, `interval_s` seconds apart."""
 
     name: str
-    gap_s: float
+    interval_s: float
     data: bytes
 
     @property
     def seconds(self) -> float:
         """Return how long the trace is."""
-        return len(self.data) * self.gap_s
+        return len(self.data) * self.interval_s
 
     @property
     def share(self) -> float:
@@ -39,20 +39,20 @@ class Trace:
 
     def first(self, seconds: float) -> Trace:
         """Return the beginning of the trace, of so many seconds, or all of it where it is shorter."""
-        return Trace(self.name, self.gap_s, self.data[: max(1, math.floor(seconds / self.gap_s + 1e-9))])
+        return Trace(self.name, self.interval_s, self.data[: max(1, math.floor(seconds / self.interval_s + 1e-9))])
 
     def sampled(self, tick_s: float, start_s: float, ticks: int) -> bytes:
         """Return availability at `ticks` ticks from `start_s` on: at each, the last sample at or before it.
 
         After the end of the trace spot is not available: nothing is known of it.
         """
-        data, gap = self.data, self.gap_s
+        data, gap = self.data, self.interval_s
         places = (math.floor((start_s + tick * tick_s) / gap + 1e-9) for tick in range(ticks))
         return bytes(data[place] if place < len(data) else 0 for place in places)
 
-    def lasting(self, window_s: float) -> int:
+    def window_starts(self, window_s: float) -> int:
         """Return at how many samples a window of so many seconds can begin; 0 where the trace is too short."""
-        return max(0, math.floor((self.seconds - window_s) / self.gap_s + 1e-9) + 1)
+        return max(0, math.floor((self.seconds - window_s) / self.interval_s + 1e-9) + 1)
 
 
 def parse_trace(text: str | bytes, name: str) -> Trace:
@@ -100,7 +100,9 @@ def _invalid(name: str, fault: str, value: object) -> InvalidRequest:
     return InvalidRequest(f"The trace {name} {fault}.", field="--traces", value=shown, next=FORMAT)
 
 
-def trace_of_changes(name: str, changes: Iterable[tuple[float, bool]], until_s: float, gap_s: float) -> Trace | None:
+def trace_of_changes(
+    name: str, changes: Iterable[tuple[float, bool]], until_s: float, interval_s: float
+) -> Trace | None:
     """Return a trace of what was seen at some moments: each holds until the next one was seen.
 
     `changes` are (epoch seconds, whether spot was there), oldest first. None where nothing was seen before `until_s`.
@@ -109,9 +111,9 @@ def trace_of_changes(name: str, changes: Iterable[tuple[float, bool]], until_s: 
     if not seen:
         return None
     data, place = bytearray(), 0
-    for sample in range(min(MAX_SAMPLES, math.floor((until_s - seen[0][0]) / gap_s) + 1)):
-        at = seen[0][0] + sample * gap_s
+    for sample in range(min(MAX_SAMPLES, math.floor((until_s - seen[0][0]) / interval_s) + 1)):
+        at = seen[0][0] + sample * interval_s
         while place + 1 < len(seen) and seen[place + 1][0] <= at:
             place += 1
         data.append(seen[place][1])
-    return Trace(name, gap_s, bytes(data))
+    return Trace(name, interval_s, bytes(data))

@@ -41,7 +41,7 @@ def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
     try:
         return _describe_instance(aws, region, native_id)
     except InstanceNotFound:
-        aws.launched_in.check(native_id, aws.number)
+        aws.launched_in.check(native_id, aws.account_id)
         raise
 
 

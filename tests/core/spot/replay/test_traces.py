@@ -18,7 +18,7 @@ def written(gap=600, data=(1, 0, 3)):
 
 def test_a_count_of_instances_above_zero_means_available():
     trace = parse_trace(written(data=[1, 0, 3, 0.0, 1.0]), "one")
-    assert (trace.gap_s, trace.data) == (600, b"\1\0\1\0\1")
+    assert (trace.interval_s, trace.data) == (600, b"\1\0\1\0\1")
     assert (trace.seconds, trace.share) == (3000, 0.6)
 
 
@@ -75,7 +75,7 @@ def test_no_tick_sees_a_later_sample(gap, tick, start, seed):
 
 def test_a_window_fits_as_often_as_it_ends_within_the_trace():
     trace = Trace("one", 600, bytes(6))
-    assert [trace.lasting(seconds) for seconds in (600, 1800, 3600, 3601)] == [6, 4, 1, 0]
+    assert [trace.window_starts(seconds) for seconds in (600, 1800, 3600, 3601)] == [6, 4, 1, 0]
     assert trace.first(1800).data == bytes(3)
     assert trace.first(1e9).data == bytes(6)
 
