@@ -100,4 +100,4 @@ def test_an_account_without_a_table_is_looked_at_before_it_is_forgotten_and_aske
     assert bare("reap --dry-run -o json").json["queried"] == [{"account": "local", "provider": "local"}]
     assert bare.server.calls[before:] == []
     said = bare(up)
-    assert "account aws was forgotten: from this launch on, looks ask it again" in said.err
+    assert "account aws was forgotten: from this launch on, it is synced again" in said.err

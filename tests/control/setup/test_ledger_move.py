@@ -44,7 +44,7 @@ STEPS = {
     "the head record": (Book, "retire"),
     "the new place": (Book, "arrive"),
     "what was done": (moving, "_take_along"),
-    "the outbox": (Outbox, "_keep"),
+    "the outbox": (Outbox, "_remove_written"),
     "the settings": (moving, "_write"),
 }
 
