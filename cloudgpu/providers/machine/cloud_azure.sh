@@ -64,7 +64,7 @@ release() { # Retried each minute; after AGAIN tries the machine is powered off 
   call_azure 'deallocate?api-version=2024-07-01' -X POST --data ''
   case "$code" in 20[0-9]) return 0 ;; esac
   logger -t cloudgpu "Azure did not deallocate this machine: $code" 2>/dev/null
-  times="$(count_try releases)" || return 0
+  times="$(count releases)" || return 0
   [ "$times" -gt "$AGAIN" ]
 }
 

@@ -19,7 +19,7 @@ exec >>"$base/container.log" 2>&1
 apt() { env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 "$@"; }
 has_gpu() { ls "$DEV"/nvidia[0-9]* >/dev/null 2>&1 || command -v nvidia-smi >/dev/null; }
 
-install_docker() {
+add_docker() {
   command -v docker >/dev/null || { apt update && apt install -y docker.io; } || return 1
   has_gpu || return 0
   if ! command -v nvidia-ctk >/dev/null; then
@@ -57,7 +57,7 @@ start() {
     -v "$ETC/passwd:/etc/passwd:ro" -v "$ETC/group:/etc/group:ro" -w "$home" --entrypoint sleep "$container" infinity
 }
 
-add_kernel() { # JupyterLab runs on the machine; its default kernel is the container's Python
+kernel() { # JupyterLab runs on the machine; its default kernel is the container's Python
   docker exec cloudgpu python3 -c 'import ipykernel' ||
     docker exec -e PIP_BREAK_SYSTEM_PACKAGES=1 cloudgpu python3 -m pip install --user --quiet ipykernel || return
   place="$home/.local/share/jupyter/kernels/python3"
@@ -72,8 +72,8 @@ KERNEL
 date
 ln -sf "$HERE/inside" "$BIN/inside"
 rm -f "$RUN"/container.*
-if retry install_docker && pull && retry start; then
-  if [ -n "$jupyter" ]; then add_kernel || echo "no kernel of $container: without python3, or ipykernel"; fi
+if retry add_docker && pull && retry start; then
+  if [ -n "$jupyter" ]; then kernel || echo "no kernel of $container: without python3, or ipykernel"; fi
   touch "$RUN/container.ready"
 else
   touch "$RUN/container.failed"

@@ -33,15 +33,15 @@ later() { # A B: the later of two times; an invalid one counts as 0
   if [ "$1" -gt "$2" ]; then echo "$1"; else echo "$2"; fi
 }
 
-count_try() { # FILE: increment and print the count of tries in FILE; fails if it cannot be written
+count() { # FILE: increment and print the count of tries in FILE; fails if it cannot be written
   tries=$(($(later "$(cat "$RUN/$1" 2>/dev/null)" 0) + 1))
   echo "$tries" && echo "$tries" 2>/dev/null >"$RUN/$1"
 }
 
-power_off() { # REASON: a shutdown that hangs is tried again each minute, and forced from the sixth time on
+halt() { # REASON: a shutdown that hangs is tried again each minute, and forced from the sixth time on
   logger -t cloudgpu "ending: $1" 2>/dev/null
   release || exit 0
-  if [ "$(count_try tries)" -gt 5 ]; then systemctl poweroff --force --force; fi
+  if [ "$(count tries)" -gt 5 ]; then systemctl poweroff --force --force; fi
   shutdown -h now || systemctl poweroff --force || poweroff -f
   exit 0
 }
@@ -70,7 +70,7 @@ read_tag() { # NAME AT_LAUNCH: sets $value to the current tag, else its last val
   is_time "$value" || value="$2"
 }
 
-send_report() { # Report the time of the last activity, unless it was reported before
+reported() { # Report the time of the last activity, unless it was reported before
   last="$(later "$(cat "$AGENT/last-active" 2>/dev/null)" 0)"
   [ "$last" -gt "$(later "$(cat "$RUN/reported" 2>/dev/null)" 0)" ] || exit 0
   report "$last"
@@ -78,9 +78,9 @@ send_report() { # Report the time of the last activity, unless it was reported b
 }
 
 case "${1:-}" in
-  end) power_off "${2:-asked}" ;;
+  end) halt "${2:-asked}" ;;
   report)
-    send_report
+    reported
     exit
     ;;
   watch)
@@ -126,9 +126,9 @@ NOW="$(later "$NOW" $((made + up)))"
 # First boot from an image, before cloud-init has written this launch's files: only tags read now are valid.
 if [ -z "$fresh" ] && [ ! -e "$RUN/began" ] && [ "$up" -lt 900 ]; then exit 0; fi
 
-[ "$NOW" -lt "$(later "$renew_until" 0)" ] || power_off renew-until
+[ "$NOW" -lt "$(later "$renew_until" 0)" ] || halt renew-until
 ends="$(later "$expires" "$(cat "$AGENT/expires" 2>/dev/null)")"
 ends="$(later "$ends" "$hold_until")"
 [ "$NOW" -ge "$ends" ] || exit 0
 if [ -n "$(find "$AGENT/heartbeat.json" -mmin -2 2>/dev/null)" ] && [ "$NOW" -lt $((ends + GRACE)) ]; then exit 0; fi
-power_off lease
+halt lease
