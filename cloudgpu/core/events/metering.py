@@ -414,7 +414,7 @@ def _vanished(state: Meter, record: Record, line: Line, before: Prior) -> Iterat
     alive = max(filter(None, (line.body.get("alive_at"), before["seen_at"])), default=line.occurred_at)
     _waited(state, record, line.body.get("alive_at"))
     at = ended_at or min(alive, line.occurred_at)
-    doubt = () if ended_at else (line.occurred_at, line.dedupe)
+    doubt = () if ended_at else (line.occurred_at, line.occurred_at)
     yield from _all_ended(state, at, record.get("state_reason"), *doubt)
 
 

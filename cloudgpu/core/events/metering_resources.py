@@ -40,13 +40,13 @@ def open_use(state: Meter, key: str, use: Metered) -> None:
     """Begin a usage, but not before the last one of the same thing ended: nothing is paid twice for the same second.
 
     Where the machine was missed meanwhile, the last one may have been billed until this one begins, and no longer:
-    `cuts` has that moment, by the line that missed it. It holds once the lines are folded anew.
+    `cuts` has that moment, by when the machine was missed. It holds once the lines are folded anew.
     """
     use["begin"] = max(use["begin"], state.get("ends", {}).get(key, ""))
     state["open"][key] = use
-    line, until = state.get("missed", {}).pop(key, ("", ""))
+    missed_at, until = state.get("missed", {}).pop(key, ("", ""))
     if use["begin"] < until:
-        state.setdefault("cuts", {}).setdefault(line, {})[key] = use["begin"]
+        state.setdefault("cuts", {}).setdefault(missed_at, {})[key] = use["begin"]
 
 
 def end_uses(
@@ -54,7 +54,7 @@ def end_uses(
 ) -> Iterator[Metered]:
     """End these usages and yield them, but for a run without a price: that waits, it may be told yet.
 
-    `missed` is the line that did not find the machine any more, where nobody knows when it ended.
+    `missed` is when the machine was not found any more, where nobody knows when it ended.
     """
     for key in keys:
         use = state["open"].pop(key)
@@ -69,10 +69,10 @@ def end_uses(
             yield use
 
 
-def _note_missed(state: Meter, key: str, use: Metered, line: str) -> None:
-    until = state.get("cuts", {}).get(line, {}).get(key, use["maybe_until"])
+def _note_missed(state: Meter, key: str, use: Metered, at: str) -> None:
+    until = state.get("cuts", {}).get(at, {}).get(key, use["maybe_until"])
     use["maybe_until"] = until if until > use["end"] else None
-    state.setdefault("missed", {})[key] = [line, until]
+    state.setdefault("missed", {})[key] = [at, until]
 
 
 _GREW = "when it was made larger is not known"

@@ -15,7 +15,7 @@ from cloudgpu.core.values.times import iso
 
 Record = dict[str, Any]
 State = dict[str, Any]
-Cuts = dict[str, dict[str, str]]  # by a line that missed a machine, and by usage: when it was billed again
+Cuts = dict[str, dict[str, str]]  # by when a machine was missed, and by usage: when it was billed again
 
 _LAUNCH = (
     "key request name provider account region zone instance_type market accelerators price owner project "

@@ -26,7 +26,7 @@ class RetentionBase(ContractBase):
     """What the suites about disks and images share."""
 
     @pytest.fixture
-    def cleaned_provider(self, provider: Provider) -> Iterator[Provider]:
+    def emptied_provider(self, provider: Provider) -> Iterator[Provider]:
         """Give the provider, and remove afterwards all that stays without a machine."""
         yield provider
         used_by = {resource.attached_to for resource in self.list_resources(provider)} - {None}
@@ -89,164 +89,164 @@ class HasResourcesContract(RetentionBase):
         """Nothing of anybody else's is taken for ours."""
         assert self.list_resources(provider) == []
 
-    def test_a_machines_disk_is_listed_as_in_use(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_machines_disk_is_listed_as_in_use(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """With what is needed to know whose it is, where, and what it costs."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        disk = self.disk_in_use(cleaned_provider, attempt, made.id)
+        made = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, made.id)
         assert (disk.kind, disk.name) == (Kind.DISK, "")
-        assert (disk.provider, disk.account) == (cleaned_provider.kind, cleaned_provider.account)
+        assert (disk.provider, disk.account) == (emptied_provider.kind, emptied_provider.account)
         assert (disk.region, disk.zone) == (made.region, made.zone)
         assert {key: disk.tags.get(key) for key in attempt.tags} == dict(attempt.tags)
         assert disk.size_gb > 0
         assert disk.stored_as
 
-    def test_a_region_shows_its_own_and_no_others(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_region_shows_its_own_and_no_others(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """The answer for one region is the part of the whole that lies there."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        disk = self.disk_in_use(cleaned_provider, attempt, made.id)
-        assert [resource.id for resource in self.list_resources(cleaned_provider, made.region)] == [disk.id]
-        others = {item.region for item in cleaned_provider.available(Requirements()).items} - {made.region}
-        assert all(self.list_resources(cleaned_provider, region) == [] for region in sorted(others)[:1])
+        made = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, made.id)
+        assert [resource.id for resource in self.list_resources(emptied_provider, made.region)] == [disk.id]
+        others = {item.region for item in emptied_provider.available(Requirements()).items} - {made.region}
+        assert all(self.list_resources(emptied_provider, region) == [] for region in sorted(others)[:1])
 
-    def test_what_a_machine_uses_is_not_removed(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_a_machine_uses_is_not_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """A machine that runs loses nothing."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        disk = self.disk_in_use(cleaned_provider, attempt, made.id)
+        made = self.launch_and_wait(emptied_provider, attempt)
+        disk = self.disk_in_use(emptied_provider, attempt, made.id)
         with pytest.raises(InvalidRequest):
-            cast("HasResources", cleaned_provider).remove(disk)
-        assert cleaned_provider.get(made.id).state is State.RUNNING
-        assert [resource.id for resource in self.resources_of(cleaned_provider, attempt)] == [disk.id]
+            cast("HasResources", emptied_provider).remove(disk)
+        assert emptied_provider.get(made.id).state is State.RUNNING
+        assert [resource.id for resource in self.resources_of(emptied_provider, attempt)] == [disk.id]
 
-    def test_a_terminated_machine_leaves_nothing(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_terminated_machine_leaves_nothing(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Its disk goes with it, whatever was set when it was launched."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        self.disk_in_use(cleaned_provider, attempt, made.id)
-        cleaned_provider.terminate(made.id)
-        self.wait_until_gone(cleaned_provider, made.id)
-        self.wait_until(lambda: self.resources_of(cleaned_provider, attempt) == [])
+        made = self.launch_and_wait(emptied_provider, attempt)
+        self.disk_in_use(emptied_provider, attempt, made.id)
+        emptied_provider.terminate(made.id)
+        self.wait_until_gone(emptied_provider, made.id)
+        self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
 
-    def test_what_is_not_there_is_removed_already(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_is_not_there_is_removed_already(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """Removing was asked, the answer was lost, and it is asked again."""
         attempt = make_attempt()
-        disk = self.disk_in_use(cleaned_provider, attempt, self.launch_and_wait(cleaned_provider, attempt).id)
-        cast("HasResources", cleaned_provider).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
-        assert [resource.id for resource in self.resources_of(cleaned_provider, attempt)] == [disk.id]
+        disk = self.disk_in_use(emptied_provider, attempt, self.launch_and_wait(emptied_provider, attempt).id)
+        cast("HasResources", emptied_provider).remove(replace(disk, id=disk.id[:-4] + "0000", attached_to=None))
+        assert [resource.id for resource in self.resources_of(emptied_provider, attempt)] == [disk.id]
 
 
 class ImageableContract(RetentionBase):
     """A machine can end while its disk stays, and come back from the image of it. Never two images of one name."""
 
     def test_a_machine_can_end_while_its_disk_stays(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The disk is free, and bears the tags of the launch; the machine is not billed."""
         attempt = make_attempt()
-        disk = self.retained_disk(cleaned_provider, attempt)
+        disk = self.retained_disk(emptied_provider, attempt)
         assert disk.kind is Kind.DISK
         assert {key: disk.tags.get(key) for key in attempt.tags} == dict(attempt.tags)
-        assert self.list_living(cleaned_provider) == []
+        assert self.list_living(emptied_provider) == []
 
     def test_ending_with_the_disk_retained_is_fine_again(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Twice while it ends, once when it has ended, and for what was never there."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        end = cast("Imageable", cleaned_provider).terminate_keeping_disk
+        made = self.launch_and_wait(emptied_provider, attempt)
+        end = cast("Imageable", emptied_provider).terminate_keeping_disk
         for _ in range(2):
             end(made.id)
-        self.wait_until_gone(cleaned_provider, made.id)
+        self.wait_until_gone(emptied_provider, made.id)
         end(made.id)
         end(made.id[:-4] + "0000")
-        self.wait_until(lambda: [one.attached_to for one in self.resources_of(cleaned_provider, attempt)] == [None])
+        self.wait_until(lambda: [one.attached_to for one in self.resources_of(emptied_provider, attempt)] == [None])
 
-    def test_a_retained_disk_can_be_removed(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_retained_disk_can_be_removed(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """After that the launch costs nothing, and removing it again is no error."""
         attempt = make_attempt()
-        disk = self.retained_disk(cleaned_provider, attempt)
-        cast("HasResources", cleaned_provider).remove(disk)
-        self.wait_until(lambda: self.resources_of(cleaned_provider, attempt) == [])
-        cast("HasResources", cleaned_provider).remove(disk)
+        disk = self.retained_disk(emptied_provider, attempt)
+        cast("HasResources", emptied_provider).remove(disk)
+        self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
+        cast("HasResources", emptied_provider).remove(disk)
 
     def test_a_disk_becomes_one_image_however_often_it_is_requested(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Asked on and on until it is ready, and afterwards, too: it is the same image, with the tags it was given."""
-        disk = self.retained_disk(cleaned_provider, make_attempt())
+        disk = self.retained_disk(emptied_provider, make_attempt())
         tags = {**disk.tags, TAG_IMAGE: "trained"}
-        image = self.save_until_ready(cleaned_provider, disk.id, tags)
-        assert self.save_until_ready(cleaned_provider, disk.id, tags).id == image.id
+        image = self.save_until_ready(emptied_provider, disk.id, tags)
+        assert self.save_until_ready(emptied_provider, disk.id, tags).id == image.id
         self.wait_until(
-            lambda: [(one.id, one.kind) for one in self.list_images(cleaned_provider)] == [(image.id, Kind.IMAGE)]
+            lambda: [(one.id, one.kind) for one in self.list_images(emptied_provider)] == [(image.id, Kind.IMAGE)]
         )
-        (image,) = self.list_images(cleaned_provider)
+        (image,) = self.list_images(emptied_provider)
         assert {key: image.tags.get(key) for key in tags} == tags
         assert (image.name, image.ready, image.region) == ("trained", True, disk.region)
         assert image.size_gb > 0
 
     def test_an_image_is_the_same_when_its_disk_has_gone(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Who asks again after a crash makes no second one, and none is lost."""
         attempt = make_attempt()
-        disk = self.retained_disk(cleaned_provider, attempt)
-        image = self.save_until_ready(cleaned_provider, disk.id, disk.tags)
-        cast("HasResources", cleaned_provider).remove(disk)
-        self.wait_until(lambda: [one.kind for one in self.resources_of(cleaned_provider, attempt)] == [Kind.IMAGE])
-        assert self.save_until_ready(cleaned_provider, disk.id, disk.tags).id == image.id
-        assert [one.id for one in self.list_images(cleaned_provider)] == [image.id]
+        disk = self.retained_disk(emptied_provider, attempt)
+        image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
+        cast("HasResources", emptied_provider).remove(disk)
+        self.wait_until(lambda: [one.kind for one in self.resources_of(emptied_provider, attempt)] == [Kind.IMAGE])
+        assert self.save_until_ready(emptied_provider, disk.id, disk.tags).id == image.id
+        assert [one.id for one in self.list_images(emptied_provider)] == [image.id]
 
-    def test_a_machine_comes_back_from_its_image(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_machine_comes_back_from_its_image(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is launched from it, and the image can go while it runs."""
-        disk = self.retained_disk(cleaned_provider, make_attempt())
-        image = self.save_until_ready(cleaned_provider, disk.id, disk.tags)
-        cast("HasResources", cleaned_provider).remove(disk)
+        disk = self.retained_disk(emptied_provider, make_attempt())
+        image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
+        cast("HasResources", emptied_provider).remove(disk)
         here = next(
             item
-            for item in cleaned_provider.available(Requirements(region=disk.region)).items
+            for item in emptied_provider.available(Requirements(region=disk.region)).items
             if item.zone == disk.zone
         )
         again = make_attempt(number=2, item=here, setup=Setup(image=image.id))
-        made = self.launch_and_wait(cleaned_provider, again)
-        cast("HasResources", cleaned_provider).remove(image)
-        self.wait_until(lambda: self.list_images(cleaned_provider) == [])
-        assert cleaned_provider.get(made.id).state is State.RUNNING
+        made = self.launch_and_wait(emptied_provider, again)
+        cast("HasResources", emptied_provider).remove(image)
+        self.wait_until(lambda: self.list_images(emptied_provider) == [])
+        assert emptied_provider.get(made.id).state is State.RUNNING
 
     def test_a_running_machine_can_be_saved_and_goes_on(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """An image of it is made; it is the same machine, running, and its end takes the image with it nowhere."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
+        made = self.launch_and_wait(emptied_provider, attempt)
         tags = {TAG_IMAGE: "trained", TAG_LEDGER: attempt.tags[TAG_LEDGER]}
-        image = self.save_until_ready(cleaned_provider, made.id, tags)
-        assert self.wait_for_state(cleaned_provider, made.id, State.RUNNING).id == made.id
-        cleaned_provider.terminate(made.id)
-        self.wait_until_gone(cleaned_provider, made.id)
-        assert [(one.id, one.name) for one in self.list_images(cleaned_provider)] == [(image.id, "trained")]
-        assert self.save_until_ready(cleaned_provider, made.id, tags).id == image.id
+        image = self.save_until_ready(emptied_provider, made.id, tags)
+        assert self.wait_for_state(emptied_provider, made.id, State.RUNNING).id == made.id
+        emptied_provider.terminate(made.id)
+        self.wait_until_gone(emptied_provider, made.id)
+        assert [(one.id, one.name) for one in self.list_images(emptied_provider)] == [(image.id, "trained")]
+        assert self.save_until_ready(emptied_provider, made.id, tags).id == image.id
 
     def test_an_image_that_was_removed_is_gone_with_all_of_it(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Nothing that is billed stays behind it, and removing it again is no error."""
         attempt = make_attempt()
-        disk = self.retained_disk(cleaned_provider, attempt)
-        image = self.save_until_ready(cleaned_provider, disk.id, disk.tags)
+        disk = self.retained_disk(emptied_provider, attempt)
+        image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         for resource in (disk, image, image):
-            cast("HasResources", cleaned_provider).remove(resource)
-        self.wait_until(lambda: self.list_resources(cleaned_provider) == [])
+            cast("HasResources", emptied_provider).remove(resource)
+        self.wait_until(lambda: self.list_resources(emptied_provider) == [])
 
-    def test_what_is_unknown_cannot_be_saved(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_is_unknown_cannot_be_saved(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """An image of nothing is none."""
-        unknown = self.launch(cleaned_provider, make_attempt()).id[:-4] + "0000"
+        unknown = self.launch(emptied_provider, make_attempt()).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
-            cast("Imageable", cleaned_provider).save_image(unknown, IMAGE, {})
-        assert self.list_images(cleaned_provider) == []
+            cast("Imageable", emptied_provider).save_image(unknown, IMAGE, {})
+        assert self.list_images(emptied_provider) == []
 
 
 VOLUME_GB = 12
@@ -284,94 +284,94 @@ class HasVolumesContract(RetentionBase):
         return volume
 
     def test_a_volume_is_made_in_the_machines_zone_and_attached(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """With its name, its size and its tags; it is listed so, too."""
         attempt = make_attempt()
-        volume = self.launch_with_volume(cleaned_provider, attempt)
-        machine = cleaned_provider.get(str(volume.attached_to))
+        volume = self.launch_with_volume(emptied_provider, attempt)
+        machine = emptied_provider.get(str(volume.attached_to))
         assert (volume.kind, volume.name, volume.size_gb) == (Kind.VOLUME, "data", VOLUME_GB)
         assert (volume.region, volume.zone) == (machine.region, machine.zone)
         assert {key: volume.tags.get(key) for key in self.volume_tags(attempt)} == self.volume_tags(attempt)
         assert TAG_ID not in volume.tags
-        assert self.list_volumes(cleaned_provider) == [(volume.id, machine.id)]
+        assert self.list_volumes(emptied_provider) == [(volume.id, machine.id)]
 
     def test_attaching_twice_makes_no_second_volume(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """The same one is there, attached to the same machine."""
         attempt = make_attempt()
-        volume = self.launch_with_volume(cleaned_provider, attempt)
-        again = cast("HasVolumes", cleaned_provider).attach(
+        volume = self.launch_with_volume(emptied_provider, attempt)
+        again = cast("HasVolumes", emptied_provider).attach(
             str(volume.attached_to), self.volume, self.volume_tags(attempt)
         )
         assert again.id == volume.id
-        assert self.list_volumes(cleaned_provider) == [(volume.id, volume.attached_to)]
+        assert self.list_volumes(emptied_provider) == [(volume.id, volume.attached_to)]
 
     def test_a_volume_outlives_its_machine_and_is_found_again(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """By its name, without a size, from another machine in its zone."""
-        volume = self.volume_without_machine(cleaned_provider, make_attempt())
+        volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second")
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        again = cast("HasVolumes", cleaned_provider).attach(made.id, Volume("data"), self.volume_tags(attempt))
+        made = self.launch_and_wait(emptied_provider, attempt)
+        again = cast("HasVolumes", emptied_provider).attach(made.id, Volume("data"), self.volume_tags(attempt))
         assert (again.id, again.size_gb, again.attached_to) == (volume.id, VOLUME_GB, made.id)
 
     def test_a_volume_that_is_used_is_not_given_to_another(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Two machines on one file system destroy it."""
-        volume = self.launch_with_volume(cleaned_provider, make_attempt())
+        volume = self.launch_with_volume(emptied_provider, make_attempt())
         other = make_attempt(key="second")
-        second = self.launch_and_wait(cleaned_provider, other)
+        second = self.launch_and_wait(emptied_provider, other)
         with pytest.raises(InvalidRequest):
-            cast("HasVolumes", cleaned_provider).attach(second.id, self.volume, self.volume_tags(other))
-        assert self.list_volumes(cleaned_provider) == [(volume.id, volume.attached_to)]
+            cast("HasVolumes", emptied_provider).attach(second.id, self.volume, self.volume_tags(other))
+        assert self.list_volumes(emptied_provider) == [(volume.id, volume.attached_to)]
 
-    def test_another_ledgers_volume_is_not_taken(self, cleaned_provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_another_ledgers_volume_is_not_taken(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """A name belongs to whoever gave it."""
-        volume = self.volume_without_machine(cleaned_provider, make_attempt())
+        volume = self.volume_without_machine(emptied_provider, make_attempt())
         attempt = make_attempt(key="second", ledger="led-other")
-        made = self.launch_and_wait(cleaned_provider, attempt)
-        other = cast("HasVolumes", cleaned_provider).attach(made.id, self.volume, self.volume_tags(attempt))
+        made = self.launch_and_wait(emptied_provider, attempt)
+        other = cast("HasVolumes", emptied_provider).attach(made.id, self.volume, self.volume_tags(attempt))
         assert other.id != volume.id
 
     def test_a_volume_that_is_not_there_needs_a_size(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """A name that was mistyped makes no disk."""
         attempt = make_attempt()
-        made = self.launch_and_wait(cleaned_provider, attempt)
+        made = self.launch_and_wait(emptied_provider, attempt)
         with pytest.raises(InvalidRequest):
-            cast("HasVolumes", cleaned_provider).attach(made.id, Volume("dada"), self.volume_tags(attempt))
-        assert self.list_volumes(cleaned_provider) == []
+            cast("HasVolumes", emptied_provider).attach(made.id, Volume("dada"), self.volume_tags(attempt))
+        assert self.list_volumes(emptied_provider) == []
 
     def test_a_volume_cannot_be_attached_to_what_is_unknown(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """And none is made for it."""
         attempt = make_attempt()
-        unknown = self.launch(cleaned_provider, attempt).id[:-4] + "0000"
+        unknown = self.launch(emptied_provider, attempt).id[:-4] + "0000"
         with pytest.raises(InstanceNotFound):
-            cast("HasVolumes", cleaned_provider).attach(unknown, self.volume, self.volume_tags(attempt))
-        assert self.list_volumes(cleaned_provider) == []
+            cast("HasVolumes", emptied_provider).attach(unknown, self.volume, self.volume_tags(attempt))
+        assert self.list_volumes(emptied_provider) == []
 
     def test_a_volume_ties_the_next_launch_to_its_zone(
-        self, cleaned_provider: Provider, make_attempt: MakeAttempt
+        self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Where the provider looks things up, it says so before the launch; elsewhere the volume alone says it."""
-        volume = self.volume_without_machine(cleaned_provider, make_attempt())
-        if not isinstance(cleaned_provider, Resolves):
+        volume = self.volume_without_machine(emptied_provider, make_attempt())
+        if not isinstance(emptied_provider, Resolves):
             assert volume.region
             assert volume.zone
             return
         setup = Setup(volume=Volume("data"))
         assert (
-            cleaned_provider.placement_constraint(setup, Requirements()).region,
-            cleaned_provider.placement_constraint(setup, Requirements()).zone,
+            emptied_provider.placement_constraint(setup, Requirements()).region,
+            emptied_provider.placement_constraint(setup, Requirements()).zone,
         ) == (volume.region, volume.zone)
-        others = {item.zone for item in cleaned_provider.available(Requirements()).items} - {volume.zone}
+        others = {item.zone for item in emptied_provider.available(Requirements()).items} - {volume.zone}
         for zone in sorted(others)[:1]:
             with pytest.raises(InvalidRequest):
-                cleaned_provider.placement_constraint(setup, Requirements(zone=zone))
+                emptied_provider.placement_constraint(setup, Requirements(zone=zone))

@@ -133,7 +133,7 @@ def test_a_receiver_that_never_takes_it_is_tried_for_a_month_at_most(lab_to, web
 
 
 def job_of_watch(name):
-    (found,) = [one for one in watch_jobs(timedelta(minutes=10), None, urge=lambda: None) if one.name == name]
+    (found,) = [one for one in watch_jobs(timedelta(minutes=10), None, run_at_once=lambda: None) if one.name == name]
     return found
 
 

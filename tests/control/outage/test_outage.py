@@ -353,7 +353,7 @@ def test_a_crash_anywhere_leaves_no_line_twice_and_none_out(laptop, killed, monk
                 file.write(ada.box.read_bytes()[:90])
     if at == "written":  # the lines stand, and the file of them is still there
         with monkeypatch.context() as patch:
-            patch.setattr(outbox.Outbox, "_keep", _dies)
+            patch.setattr(outbox.Outbox, "_remove_written", _dies)
             with pytest.raises(KeyboardInterrupt):
                 ada.opened()
     row = ada.opened().find("fox")

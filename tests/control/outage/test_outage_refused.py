@@ -78,7 +78,7 @@ def test_a_crash_before_the_outbox_is_emptied_writes_and_keeps_nothing_twice(lab
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outbox, "_keep", dies)
+        patch.setattr(Outbox, "_remove_written", dies)
         with pytest.raises(KeyboardInterrupt):
             lab.opened()
     session = lab.opened()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from cloudgpu.core.billing.charges import charge, money, spent_until_now
-from cloudgpu.core.events.log import Event
+from cloudgpu.core.events.log import Event, EventSummary
 from cloudgpu.core.events.projection import Folded, apply_event, folded, packed, unpacked
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage, usage_of_record
@@ -358,6 +358,16 @@ def test_a_machine_that_was_missed_and_is_found_again_is_billed_once_and_no_doub
     assert range_of(9 * HOUR, *life, missed, restarted, over)[2] == whole[2]
     stopped = range_of(9 * HOUR, *life, missed, down(4 * HOUR))
     assert stopped[2] > range_of(9 * HOUR, *life, missed)[2], "it may have run until it was missed; its disk goes on"
+
+
+def test_a_state_is_the_same_where_lines_are_read_without_their_dedupe() -> None:
+    lines = arrived([launch(0), up(60, since=0), gone(3 * HOUR)], [*range(3)])
+    found, state = folded(lines), folded(lines[:1])
+    assert found is not None
+    assert state is not None
+    for one in lines[1:]:  # as `cost --verify` reads them
+        apply_event(state.state, EventSummary(one.seq, one.occurred_at, one.kind, one.subject, "", one.body))
+    assert packed(state.state) == packed(found.state)
 
 
 def test_a_line_that_finds_a_missed_machine_lets_all_lines_be_folded_anew() -> None:

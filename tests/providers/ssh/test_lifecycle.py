@@ -376,7 +376,7 @@ def test_an_end_or_a_move_of_files_killed_at_any_moment_leaves_the_home_as_it_wa
         (host.place / "work" / "book").mkdir()
         (host.place / "work" / "book" / "one.ipynb").write_text("one")
         (host.place / "work" / "two.ipynb").write_text("two")
-        show = f"{program()}\n\nshow()\n".encode()
+        show = f"{program()}\n\npublish_work()\n".encode()
         end = _request("terminate", {"id": made.id})
         if request_of == "terminate":
             killed_after(host, show, 400)
