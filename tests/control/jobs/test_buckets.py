@@ -161,7 +161,7 @@ def test_data_that_is_gone_or_was_changed_ends_the_job_with_the_reason(desk, s3,
     changed = iter([True])
     server.hook = lambda method, key: put(s3, **{key: "22\n"}) if method == "GET" and next(changed, False) else None
     job, _, _ = desk.run("cat", "in/one", on="desk", data=["s3://lab/set:in"])
-    assert (job.state, job.why) == (State.SETUP_FAILED, "s3://lab/set/one was changed while it was fetched")
+    assert (job.state, job.why) == (State.SETUP_FAILED, "s3://lab/set/one was changed while it was downloaded")
     with pytest.raises(InvalidRequest, match="holds nothing"):
         desk.begun("true", on="desk", data=["s3://lab/nothing-here:in"])
     with pytest.raises(InvalidRequest, match="is not there"):
