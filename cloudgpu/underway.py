@@ -37,6 +37,12 @@ def unfinished_end(name: str) -> str:
     return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
 
 
+def postponed_end(name: str) -> str:
+    """Return the sentence on a machine whose end is requested, and that cannot be asked now."""
+    finished = f"the first run of cloudgpu reap that reaches {name} finishes it"
+    return f"Its end is requested: {finished}; until then cloudgpu hold {name} 1h takes it back."
+
+
 def set_final_message(message: str) -> None:
     """Make `abort_message` return this sentence, since the interrupted action was cleaned up."""
     _abort_messages.clear()

@@ -54,7 +54,7 @@ from cloudgpu.ledger.log.base import View
 from cloudgpu.ledger.log.storage_errors import LedgerAway
 from cloudgpu.providers.abilities import Pausable, RemainingFiles, WritesAtHome
 from cloudgpu.providers.base import Provider
-from cloudgpu.underway import on_abort, unfinished_end, unproved
+from cloudgpu.underway import on_abort, postponed_end, unfinished_end, unproved
 from cloudgpu.views.ended import ended_error
 
 _Check = Callable[[Machine], None] | None
@@ -347,7 +347,7 @@ def _provider_or_request(session: Session, machine: Machine, request: Callable[.
     except (ProviderUnavailable, AuthFailed) as error:
         if request is not None:
             session.ledger.append([request(session, "terminate", machine)])
-            error.next = " ".join(filter(None, (error.next, unfinished_end(command_name(machine)))))
+            error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine)))))
         raise
 
 

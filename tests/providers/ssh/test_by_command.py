@@ -240,7 +240,8 @@ def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     error = down.json["error"]
     assert "bigbox" in error["message"]
     assert error["next"].endswith(
-        "The next run of cloudgpu reap finishes the end of amber-fox; cloudgpu start amber-fox takes it back."
+        "Its end is requested: the first run of cloudgpu reap that reaches amber-fox finishes it; "
+        "until then cloudgpu hold amber-fox 1h takes it back."
     )
     listed = cloudgpu("ls")
     assert "its end was requested and is not done; cloudgpu down amber-fox or the next run of" in " ".join(
@@ -255,6 +256,18 @@ def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     assert host.processes() == []
     assert not host.place.exists()
     assert cloudgpu.machines() == []
+
+
+def test_an_end_that_waits_for_a_host_is_taken_back_while_it_is_off_as_down_says(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    assert cloudgpu("down", "amber-fox", "--yes").code == 8
+    assert [one["pending_action"] for one in cloudgpu.machines()] == ["terminate"]
+    assert cloudgpu("hold", "amber-fox", "1h", "--yes").code == 8  # its agent cannot be told
+    assert [one["pending_action"] for one in cloudgpu.machines()] == [None]
+    host.start()
+    assert cloudgpu("reap", "-o", "json", timeout=90).json["ended"] == []
+    assert [one["state"] for one in cloudgpu.machines()] == ["running"]
 
 
 def test_a_job_for_which_a_host_has_no_room_says_why_once_and_begins_when_there_is_room(cloudgpu, host, tmp_path):
