@@ -102,7 +102,7 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool 
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core",
         "GresTypes=gpu",
-        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # a short queue
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0",  # short queues: what can start does so at once
         *(["SlurmdParameters=config_overrides"] if crowded else []),  # several nodes have the cores of one host
         "ReturnToService=2",
         f"SlurmdTimeout={NODE_TIMEOUT_S}",
@@ -115,7 +115,6 @@ def slurm_conf(cluster: str, nodes: Sequence[Node], node: int, *, several: bool 
         "MinJobAge=86400",
         "JobRequeue=0",
         "InactiveLimit=0",
-        "SchedulerParameters=batch_sched_delay=0",  # queues here are short: a job that can start does, at once
         "MailProg=/bin/true",
         "DebugFlags=NO_CONF_HASH",  # the nodes' files differ in their paths
         "JobCompType=jobcomp/filetxt",
