@@ -121,13 +121,13 @@ def _stopped_text(value: ClusterMachinesDocument) -> str:
 
 def start(session: Session, machines: Sequence[Machine], options: StartOptions, *, wait: bool, output: Format) -> None:
     """Ask, with what all nodes cost to the end of their new lease, and start all of them or none."""
-    from cloudgpu.control.clusters.power import check_start_all
+    from cloudgpu.control.clusters.power import check_nodes_exist
     from cloudgpu.control.clusters.start import start_all
     from cloudgpu.control.lifecycle.start import UP_STATES, new_lease
     from cloudgpu.core.launch.plan import run_cost
     from cloudgpu.core.values.money import ZERO, Money, usd
 
-    check_start_all(machines)
+    check_nodes_exist(machines, "started")
     until = new_lease(session, machines[0], options.lease, options.renew_until)
     if any(machine.state not in UP_STATES for machine in machines):
         lease_length, prices = until.expires - session.clock(), [machine.price for machine in machines if machine.price]

@@ -55,7 +55,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("results", _results(planned)),
             ("traffic", _traffic(planned)),
             ("restart", _restart(planned, launch)),
-            ("notice", notice_text(planned.fit, planned.request.every)),
+            ("notice", notice_text(planned.notice_fit, planned.request.every)),
             ("asleep", _asleep(planned, launch)),
             *_notes(planned),
         ]

@@ -239,6 +239,6 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
             for one in planned.data
         ],
         "traffic": None if planned.traffic is None else traffic_value(planned.traffic),
-        "notice": None if planned.fit is None else notice_value(planned.fit),
+        "notice": None if planned.notice_fit is None else notice_value(planned.notice_fit),
         "planned_max_usd": None if planned.planned_max is None else usd(planned.planned_max),
     }

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from itertools import filterfalse
 from typing import NamedTuple, TypeVar
 
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
@@ -25,6 +26,7 @@ from cloudgpu.core.clusters.nodes import NodeFacts
 from cloudgpu.core.clusters.state import EngineState, missing_nodes, to_resume
 from cloudgpu.core.model.facts import ClusterNode
 from cloudgpu.core.model.machine import OWNED_PROVIDERS, Machine
+from cloudgpu.core.values.naming import counted
 from cloudgpu.errors import CloudgpuError, InvalidRequest, Unreachable
 from cloudgpu.parallel import Pool
 
@@ -115,12 +117,10 @@ def remove_engine(session: Session, machines: Sequence[Machine]) -> None:
         except CloudgpuError as error:
             errors.append(error)
 
-    others = [machine for machine in ordered if rank(machine)]
     with Pool(MAX_PARALLEL, "nodes") as pool:
-        list(pool.map(remove, others))
-    for machine in ordered:
-        if not rank(machine):
-            remove(machine)
+        list(pool.map(remove, filter(rank, ordered)))
+    for head in filterfalse(rank, ordered):
+        remove(head)
     if errors:
         raise errors[0]
 
@@ -270,8 +270,11 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
         return {}
 
     def query(nodes: Sequence[Machine]) -> str:
-        with session.for_thread() as thread_session:
-            return _queue(thread_session, nodes)
+        try:
+            with session.for_thread() as thread_session:
+                return queue_text(engine_of(thread_session, nodes))
+        except CloudgpuError as error:
+            return f"its queue did not answer ({error.message.rstrip('.')})"
 
     with Pool(min(MAX_PARALLEL, len(to_query)), "queues") as pool:
         return {cluster_id(nodes[0]): queue for nodes, queue in zip(to_query, pool.map(query, to_query), strict=True)}
@@ -281,16 +284,9 @@ def _is_up(nodes: Sequence[Machine]) -> bool:
     return nodes[0].gang is not None and nodes[0].terminated_at is None and nodes[0].state == "running"
 
 
-def _queue(session: Session, nodes: Sequence[Machine]) -> str:
-    try:
-        return queue_text(engine_of(session, nodes))
-    except CloudgpuError as error:
-        return f"its queue did not answer ({error.message.rstrip('.')})"
-
-
 def queue_text(state: EngineState) -> str:
     """Return how many jobs run and wait in a queue, and how many nodes can run jobs."""
     if not state.alive:
         return f"its queue did not answer ({state.why.rstrip('.')})"
-    jobs = f"{state.running} job{'s' * (state.running != 1)} running, {state.waiting} waiting"
+    jobs = f"{counted(state.running, 'job')} running, {state.waiting} waiting"
     return f"{jobs}; {state.usable} of {len(state.nodes)} nodes can run jobs"

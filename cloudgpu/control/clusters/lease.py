@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cloudgpu.control.budgets.admission import check_credit_of_hold, credit_of_machine, sync_before_admission
-from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
+from cloudgpu.control.clusters.power import check_may_all
+from cloudgpu.control.clusters.together import ClusterResult, errors_in, raise_worst, reload_machines, run_on_machines
 from cloudgpu.control.lifecycle import lease as machine_lease
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import UP_STATES, withdrawal_events
 from cloudgpu.control.session.session import Session
-from cloudgpu.control.team.authorization import authorization_of, check_may, check_override
+from cloudgpu.control.team.authorization import check_override
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.values.money import ZERO, Money
@@ -42,9 +43,7 @@ def plan_extension_of_all(session: Session, machines: Sequence[Machine], by: tim
     outcomes = run_on_machines(session, machines, lambda own, machine: machine_lease.plan_extension(own, machine, by))
     plans, errors = [one for one in outcomes if not isinstance(one, CloudgpuError)], errors_in(outcomes)
     if not plans:
-        worst = worst_of(errors)
-        assert worst is not None  # noqa: S101  (for the type checker: without plans there are errors)
-        raise worst
+        raise_worst(errors)
     return ClusterExtension(
         tuple(plan.machine for plan in plans),
         _latest([plan.lease for plan in plans]),
@@ -64,9 +63,7 @@ def extend_all(session: Session, extension: ClusterExtension, *, override: str |
     The result has an error for each node on which it could not be set, which keeps its lease.
     """
     machines = extension.machines
-    authorization = authorization_of(session)
-    for machine in machines:
-        check_may(session, machine, "extend", authorization=authorization)
+    check_may_all(session, machines, "extend")
     check_override(session, override)
     if extension.moves_renew_until:
         session.check_launchable()
@@ -93,9 +90,7 @@ def _refresh_to_extend(session: Session, machine: Machine) -> Machine:
 
 def hold_all(session: Session, machines: Sequence[Machine], until: datetime | None) -> ClusterResult:
     """Hold all nodes of a cluster until then, or release them (None); return an error for each node that failed."""
-    authorization = authorization_of(session)
-    for machine in machines:
-        check_may(session, machine, "hold", authorization=authorization)
+    check_may_all(session, machines, "hold")
     machine_lease.check_hold_end(session, command_name(machines[0]), until)
     check_credit_of_hold(session, machines, until)
     with lock_machine(session, machines[0]):

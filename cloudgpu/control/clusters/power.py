@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Literal
 
 from cloudgpu.control.clusters.together import (
     ClusterResult,
@@ -27,7 +28,7 @@ _NO_RESTORE = "clusters cannot be restored from images"
 
 def check_stop_all(machines: Sequence[Machine]) -> None:
     """Raise InvalidRequest if a node cannot be stopped: a cluster cannot be restored from images of its nodes."""
-    _check_no_disks(machines, "stopped")
+    check_nodes_exist(machines, "stopped")
     for machine in machines:
         if machine.stoppable is False:
             raise InvalidRequest(
@@ -39,12 +40,11 @@ def check_stop_all(machines: Sequence[Machine]) -> None:
             )
 
 
-def check_start_all(machines: Sequence[Machine]) -> None:
-    """Raise InvalidRequest if a node exists only as a disk or an image, and say how that can be used."""
-    _check_no_disks(machines, "started")
+def check_nodes_exist(machines: Sequence[Machine], action: str) -> None:
+    """Raise InvalidRequest if a node exists only as a disk or an image, and say how that can be used.
 
-
-def _check_no_disks(machines: Sequence[Machine], action: str) -> None:
+    `action` is what the cluster was to be: started, stopped.
+    """
     parked = [machine for machine in machines if has_retained_resources(machine)]
     if not parked:
         return
@@ -72,7 +72,7 @@ def stop_all(session: Session, machines: Sequence[Machine], *, why: str) -> Clus
     """
 
     def stop_under_lock() -> list[Machine | CloudgpuError]:
-        _check_may(session, machines, "stop")
+        check_may_all(session, machines, "stop")
         check_stop_all(machines)
         with lock_machine(session, machines[0]):
             stopped = stop_nodes(session, machines, why)
@@ -89,9 +89,7 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
 
     One write requests the stop of all running nodes first, so that the reaper can finish it if this process is killed.
     """
-    requested = frozenset[str]()
-    with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
-        requested = request_all(session, "stop", reload_machines(session, machines), why)
+    requested = _request_all(session, "stop", machines, why)
 
     def stop_node(own: Session, machine: Machine) -> Machine:
         try:
@@ -107,6 +105,15 @@ def stop_nodes(session: Session, machines: Sequence[Machine], why: str) -> list[
     return workers_first(session, machines, call)
 
 
+def _request_all(
+    session: Session, action: Literal["stop", "terminate"], machines: Sequence[Machine], why: str
+) -> frozenset[str]:
+    """Request the stop or the end of all nodes in one write; return the ids of the nodes for which that was written."""
+    with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
+        return request_all(session, action, reload_machines(session, machines), why)
+    return frozenset()
+
+
 def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[Termination | CloudgpuError]:
     """End all nodes of a cluster and delete their resources; return the result or error of each, in order.
 
@@ -116,11 +123,9 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     """
 
     def end_under_lock() -> list[Termination | CloudgpuError]:
-        _check_may(session, machines, "end")
+        check_may_all(session, machines, "end")
         with lock_machine(session, machines[0]):
-            requested = frozenset[str]()
-            with suppress(CloudgpuError):  # then the request of each node is written by itself, or saved for later
-                requested = request_all(session, "terminate", reload_machines(session, machines), why)
+            requested = _request_all(session, "terminate", machines, why)
 
             def end(own: Session, machine: Machine) -> Termination:
                 return end_locked(own, machine, why=why, is_requested=machine.id in requested)
@@ -137,7 +142,8 @@ def end_all(session: Session, machines: Sequence[Machine], *, why: str) -> list[
     return all_without_ledger(session, machines, end_under_lock, done)
 
 
-def _check_may(session: Session, machines: Sequence[Machine], verb: str) -> None:
+def check_may_all(session: Session, machines: Sequence[Machine], verb: str) -> None:
+    """Raise RoleNeeded if the user may not do this to one of these machines."""
     authorization = authorization_of(session)
     for machine in machines:
         check_may(session, machine, verb, authorization=authorization)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cloudgpu.control.access.reach import wait_until_ready
 from cloudgpu.control.clusters.engine import set_up
-from cloudgpu.control.clusters.power import check_start_all, stop_nodes
+from cloudgpu.control.clusters.power import check_nodes_exist, stop_nodes
 from cloudgpu.control.clusters.together import ClusterResult, errors_in, reload_machines, run_on_machines, worst_of
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
 from cloudgpu.control.lifecycle.start import (
@@ -21,7 +21,7 @@ from cloudgpu.control.lifecycle.start import (
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
 from cloudgpu.core.launch.plan import Lease
-from cloudgpu.core.model.machine import Machine, billed_text, command_name, stop_command
+from cloudgpu.core.model.machine import Machine, billed_text, command_name, not_none, stop_command
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NoCapacity
 from cloudgpu.underway import on_abort
 
@@ -57,7 +57,7 @@ def start_all(
     """
     name = command_name(machines[0])
     check_start(session, machines, override)
-    check_start_all(machines)
+    check_nodes_exist(machines, "started")
     with on_abort(interrupted_start_text(machines[0], name)):
         with lock_machine(session, machines[0]):
             nodes = _living_nodes(session, machines)
@@ -126,8 +126,7 @@ def _stop_started_and_raise(
     errors = errors_in(outcomes)
     if not errors:
         return
-    cause = next((one for one in errors if isinstance(one, NoCapacity)), worst_of(errors))
-    assert cause is not None  # noqa: S101  (for the type checker: there are errors)
+    cause = not_none(next((one for one in errors if isinstance(one, NoCapacity)), worst_of(errors)))
     name = command_name(machines[0])
     session.report(f"{name}: {cause.message} Stopping the nodes that have started")
     unconfirmed = errors_in(stop_nodes(session, started, _STOP_REASON))

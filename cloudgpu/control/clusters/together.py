@@ -37,6 +37,13 @@ def worst_of(errors: Iterable[CloudgpuError]) -> CloudgpuError | None:
     return min(errors, key=lambda error: order.get(error.exit_code, 2), default=None)
 
 
+def raise_worst(outcomes: Iterable[T | CloudgpuError]) -> None:
+    """Raise the error among the outcomes whose exit code counts, if there is one."""
+    worst = worst_of(errors_in(outcomes))
+    if worst is not None:
+        raise worst
+
+
 def run_on_machines(session: Session, machines: Sequence[Machine], call: NodeCall[T]) -> list[T | CloudgpuError]:
     """Run `call` for each machine in parallel, each in a session of its own; return the results or errors in order."""
     if len(machines) < 2:  # noqa: PLR2004  (one needs no thread, and no session of its own)

@@ -35,10 +35,9 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.errors import InvalidRequest, NoCapacity, Unreachable
 
-END_TIMEOUT = timedelta(
-    seconds=30
-)  # for a command to end whose job continues elsewhere, before its machine ends under it
-_LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
+# For a command to end whose job continues elsewhere, before its machine ends under it.
+END_TIMEOUT = timedelta(seconds=30)
+LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def launch_attempt(session: Session, job: Job, attempt: Attempt) -> Machine | None:
@@ -221,7 +220,7 @@ def has_files(session: Session, job: Job) -> bool:
 
 def request_end_before_move(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:
     """Ask a running command to end before its last copy; say whether to wait for that. Raises Unreachable."""
-    if state.phase not in _LIVING_PHASES or since >= END_TIMEOUT:
+    if state.phase not in LIVING_PHASES or since >= END_TIMEOUT:
         return False
     remote.cancel(MOVED)
     return True

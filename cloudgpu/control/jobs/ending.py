@@ -33,9 +33,8 @@ def cannot_store_results_events(session: Session, job: Job, error: CloudgpuError
     """Return the line that this computer cannot take a job's results, with the way out; none where that was written."""
     why = " ".join(filter(None, (error.message, error.next)))
     is_reported = job.fetched is not None and job.fetched.why == why
-    return (
-        [results_not_fetched_event(session, job, why)] if isinstance(error, InvalidRequest) and not is_reported else []
-    )
+    is_new = isinstance(error, InvalidRequest) and not is_reported
+    return [results_not_fetched_event(session, job, why)] if is_new else []
 
 
 def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable[[], RemoteJob]) -> Draft | None:
@@ -93,8 +92,7 @@ def resume(session: Session, job: Job, machine: Machine) -> None:
 
 def terminate(session: Session, job: Job, machine: Machine) -> None:
     """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
-    continues = job.outcome is None
-    terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if continues else 'is over'}")
+    terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if job.outcome is None else 'is over'}")
 
 
 def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) -> list[Draft]:
@@ -102,11 +100,8 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
 
     `remote` is the attempt on a machine that was there, which is cleaned up.
     """
-    drafts: list[Draft] = []
-    now = session.clock()
-    is_complete = job.fetched is not None and job.fetched.whole
-    directory = directory_of(session, job)
-    drafts += [] if is_complete else incomplete_results_events(session, job, why)
+    now, is_complete = session.clock(), job.fetched is not None and job.fetched.whole
+    drafts = [] if is_complete else incomplete_results_events(session, job, why)
     delivered = None if is_complete else deliver_copied(session, job)
     if delivered is not None:
         (target, files, size), host = delivered, hostname()
@@ -114,7 +109,7 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     if remote is not None and job.spec["machine"] is not None:
         with suppress(CloudgpuError):  # the next job there cleans up, too
             remote.clean()
-    delete_copies(directory)
+    delete_copies(directory_of(session, job))
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
         remove(snapshots(session), needed, taken_before=now.timestamp() - DAY_S)

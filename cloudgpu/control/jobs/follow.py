@@ -10,19 +10,18 @@ from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from cloudgpu.access.jobs.remote import RemoteJob
+from cloudgpu.control.jobs.attempt import LIVING_PHASES
 from cloudgpu.control.jobs.reconcile import JobReconciler
-from cloudgpu.control.jobs.store import directory_of, log_file
+from cloudgpu.control.jobs.store import directory_of, print_output
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.reconcile_result import ReconcileResult
-from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 _STATES_BEFORE_START = (State.PENDING, State.STARTING, State.QUEUED)
 MAX_PAUSE_S = 5.0
 RETRY_S = 0.5  # before the next look at an attempt whose output could not be followed
 STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to stop
-_LIVING_PHASES = (Phase.CLAIMED, Phase.SETUP, Phase.RUNNING, Phase.ORPHANED)
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
@@ -40,12 +39,9 @@ def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO
             if result.is_over:
                 return result.job
             if result.why and result.why != last_reason:
-                input_error = (
-                    result.error if isinstance(result.error, InvalidRequest) else None
-                )  # others pass by waiting
-                session.report(
-                    f"{job.name}: {result.why}{f' {input_error.next}' if input_error and input_error.next else ''}"
-                )
+                # Other errors than these pass by waiting.
+                remedy = result.error.next if isinstance(result.error, InvalidRequest) else None
+                session.report(f"{job.name}: {result.why}{f' {remedy}' if remedy else ''}")
             last_reason = result.why
             printer.wait(min(result.wait.total_seconds(), MAX_PAUSE_S))
 
@@ -73,9 +69,9 @@ class _Printer:
         for attempt in job.attempts:
             if attempt.ended_at is not None:
                 self._finish(attempt.number)
-                offsets = self._offsets.get(attempt.number, (0, 0))
-                self._offsets[attempt.number] = _copy_output(self._session, job, attempt.number, self._files, offsets)
-            elif attempt is job.attempts[-1] and remote is not None and remote.phase in _LIVING_PHASES:
+                directory, offsets = directory_of(self._session, job), self._offsets.get(attempt.number, (0, 0))
+                self._offsets[attempt.number] = print_output(directory, attempt.number, self._files, offsets)
+            elif attempt is job.attempts[-1] and remote is not None and remote.phase in LIVING_PHASES:
                 self._begin(reconciler, job, attempt)
 
     def wait(self, seconds: float) -> None:
@@ -181,25 +177,6 @@ class _Stream:
             if self._poll is None or self._poll.poll(STOP_S * 1000):
                 return
         raise _StopPrinting
-
-
-def _copy_output(
-    session: Session, job: Job, attempt: int, files: tuple[IO[bytes], IO[bytes]], offsets: tuple[int, int]
-) -> tuple[int, int]:
-    directory = directory_of(session, job)
-    ends = []
-    for stream, file, start in zip(("out", "err"), files, offsets, strict=True):
-        path = log_file(directory, attempt, stream)
-        end = start
-        if path.exists():
-            with path.open("rb") as source:
-                source.seek(start)
-                while data := source.read(1 << 16):
-                    file.write(data)
-                    end += len(data)
-            file.flush()
-        ends.append(end)
-    return ends[0], ends[1]
 
 
 def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:

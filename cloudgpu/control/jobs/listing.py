@@ -12,12 +12,11 @@ from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.views.jobs import job_value as value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from cloudgpu.control.jobs.inputs.request import RunRequest
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.jobs.job import Job
-    from cloudgpu.core.model.machine import Machine
     from cloudgpu.views.documents.jobs.jobs import JobDocument, JobsDocument
 
 NAME_PREFIX = "job:"  # before a name that a machine has, too
@@ -78,8 +77,7 @@ def list_jobs(session: Session, *, ended: bool = False, mine: bool = False) -> J
 
 def job_value(session: Session, job: Job) -> JobDocument:
     """Return one job, with its machines and what they have cost."""
-    (found,) = _values(session, [job])
-    return found
+    return _values(session, [job])[0]
 
 
 def job_names(session: Session, *, living: bool = False) -> list[str]:
@@ -89,16 +87,11 @@ def job_names(session: Session, *, living: bool = False) -> list[str]:
 
 
 def _values(session: Session, jobs: Sequence[Job]) -> list[JobDocument]:
-    machines = _machines(session, jobs)
+    found = map(session.ledger.machine, dict.fromkeys(id_ for job in jobs for id_ in job.machines))
+    machines = {machine.id: machine for machine in found if machine is not None}
     now, values, costs = session.clock(), [], jobs_spent(session, jobs)
     for job in jobs:
         machines_of_job = [machines[id_] for id_ in job.machines if id_ in machines]
         unpriced = tuple(dict.fromkeys(f"{one.name} ({what})" for one in machines_of_job for what in unpriced_of(one)))
         values.append(value_of(job, machines, now, cost=costs[job.id], unpriced=unpriced))
     return values
-
-
-def _machines(session: Session, jobs: Iterable[Job]) -> Mapping[str, Machine]:
-    ids = dict.fromkeys(id_ for job in jobs for id_ in job.machines)
-    found = (session.ledger.machine(id_) for id_ in ids)
-    return {machine.id: machine for machine in found if machine is not None}

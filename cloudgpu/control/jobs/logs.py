@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, cast
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote_attempt import output_sizes_at
 from cloudgpu.control.access.reach import reached
-from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, times_file
+from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, print_output, times_file
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Attempt, Job
     from cloudgpu.core.model.machine import Machine
 
-CHUNK = 256 * 1024
 POLL_EVERY_S = 5.0  # between two looks at a job that has no machine, or whose machine does not answer
 ENDED_PHASES = (Phase.EXITED, Phase.LOST)
 
@@ -98,26 +97,17 @@ def _print_attempt(
             session.report("This copy does not say when each line was written: all of it is shown.")
         out_start, err_start = output_sizes_at(times, since.timestamp())
         starts = max(starts[0], out_start), max(starts[1], err_start)
-    for stream, target, start in zip(("out", "err"), (out, err), starts, strict=True):
-        with suppress(FileNotFoundError), log_file(directory, number, stream).open("rb") as file:
-            file.seek(start)
-            while data := file.read(CHUNK):
-                target.write(data)
-            target.flush()
+    print_output(directory, number, (out, err), starts)
 
 
 def _no_copy_error(job: Job) -> InstanceNotFound:
-    begun = any(one.began_at is not None for one in job.attempts)
-    message = f"This computer has no output of {job.name}" if begun else f"{job.name} has not begun: it is {job.state}"
-    return InstanceNotFound(f"{message}.", field="NAME", value=job.name, next=_how_to_read_logs(job, ran=begun))
-
-
-def _how_to_read_logs(job: Job, *, ran: bool) -> str:
-    if not ran:
-        return f"See why: cloudgpu show job:{job.name}"
-    return (
-        "It comes with the next cloudgpu reap." if job.host == hostname() else f"It was run on {job.host}: look there."
-    )
+    message, remedy = f"This computer has no output of {job.name}.", f"It was run on {job.host}: look there."
+    if not any(one.began_at is not None for one in job.attempts):
+        message = f"{job.name} has not begun: it is {job.state}."
+        remedy = f"See why: cloudgpu show job:{job.name}"
+    elif job.host == hostname():
+        remedy = "It comes with the next cloudgpu reap."
+    return InstanceNotFound(message, field="NAME", value=job.name, next=remedy)
 
 
 def _on_machine(session: Session, job: Job) -> tuple[Attempt, Machine] | None:
@@ -153,7 +143,8 @@ class _LogFollower:
             job = job_by_id(self._session, self._id)
             location = _on_machine(self._session, job)
             if job.outcome is not None:
-                self._print_rest(job)
+                if job.attempts:  # what the copies have beyond what was shown
+                    self._catch_up(job, job.attempts[-1].number + 1)
                 return job
             if location is None:
                 self._report(f"{job.name} is {job.state}")
@@ -199,11 +190,6 @@ class _LogFollower:
         if job.outcome is None:
             self._report(f"The command of {job.name} is over. Its results come with the next cloudgpu reap or watch.")
         return job
-
-    def _print_rest(self, job: Job) -> None:
-        """Write what the copies have beyond what was shown."""
-        if job.attempts:
-            self._catch_up(job, job.attempts[-1].number + 1)
 
     def _report(self, sentence: str) -> None:
         if sentence != self._last_reported:

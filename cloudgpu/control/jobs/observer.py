@@ -20,15 +20,15 @@ from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
 from cloudgpu.control.jobs.buckets.results import job_bucket
 from cloudgpu.control.jobs.deadline.choice import choice_of, recording_saved_work
-from cloudgpu.control.jobs.slurm.events import foreign_job_events, read_record, slurm_state_event
+from cloudgpu.control.jobs.slurm.events import append_foreign_jobs, slurm_state_event
 from cloudgpu.control.jobs.slurm.gang import refresh_nodes, silent_node
 from cloudgpu.control.jobs.store import append, directory_of
-from cloudgpu.control.session.session import Session, all_jobs
+from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_files
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.jobs.deadline import Choice, stored_work
-from cloudgpu.core.jobs.job import Job, State
+from cloudgpu.core.jobs.job import Attempt, Job, State
 from cloudgpu.core.jobs.remote_state import RemoteState
 from cloudgpu.core.jobs.steps import Step
 from cloudgpu.core.jobs.stored import StoredResults
@@ -56,12 +56,10 @@ class JobObserver:
     ledger_completed: bool = False  # whether the ledger has all lines of the job that this computer has
     sold_out: bool = False
     has_files: bool = False  # whether this computer could begin the job on another machine
-    recorded_upload_at: float | None = (
-        None  # the last upload of which the ledger knows the work, by the machine's clock
-    )
-    removed_machine_ids: set[str] = field(
-        default_factory=set
-    )  # machines of which this process has seen that nothing is left
+    # The last upload of which the ledger knows the work, by the machine's clock.
+    recorded_upload_at: float | None = None
+    # Machines of which this process has seen that nothing is left.
+    removed_machine_ids: set[str] = field(default_factory=set)
     nodes_queried_at: datetime | None = None  # when the other nodes of a gang were asked about
     node_silent_since: datetime | None = None  # since when the command is over, and one of them does not answer
 
@@ -188,7 +186,7 @@ class JobObserver:
     def _record_upload(self, job: Job, state: RemoteState) -> None:
         """Note what an upload has brought that was not there at the last sync."""
         uploaded_at = None if state.storing is None else state.storing.at
-        if uploaded_at is not None and uploaded_at != self.recorded_upload_at:
+        if uploaded_at not in (None, self.recorded_upload_at):
             self._record_stored_work(job)
             self.recorded_upload_at = uploaded_at
 
@@ -202,36 +200,42 @@ class JobObserver:
         if line is not None:
             self._append(line)
 
-    def _record_progress(self, job: Job, remote: RemoteState) -> None:
-        """Write the progress that a command reports, if it is new and the last line of it is old enough."""
+    def _record_begin(self, attempt: Attempt, remote: RemoteState) -> None:
+        """Write when the command of an attempt began, where the ledger does not have it."""
+        if attempt.began_at is None and remote.started is not None:
+            began_at = self._local_time(remote, remote.started)
+            self._append(lines.job_began(self.id, attempt.number, remote.setup_s, began_at))
+
+    def _record_progress(self, job: Job, remote: RemoteState, *, is_last: bool = False) -> None:
+        """Write the progress that a command reports, if it is new, and the last or PROGRESS_EVERY after the one before.
+
+        `is_last`: its command is over.
+        """
         progress, now = remote.progress, self.session.clock()
         if progress is None or (job.progress is not None and job.progress[:2] == progress):
             return
-        if job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
-            self._append(lines.job_progressed(job.id, job.attempts[-1].number, *progress, now))
+        if is_last or job.progress is None or now - job.progress[2] >= PROGRESS_EVERY:
+            self._append(lines.job_progressed(job.id, len(job.attempts), *progress, now))
 
     def _end_event(self, job: Job, step: Step) -> Draft:
         """Return the line that a job is over, with the outcome of this step and the exit of its command."""
-        exit_seen, number = step.exit, len(job.attempts)
-        remote = self.remote
-        ended_at = (
-            self.session.clock() if exit_seen is None else remote_results.not_after_now(self.session, exit_seen.ended)
-        )
-        if exit_seen is not None and remote is not None:
-            ended_at = self._local_time(remote, exit_seen.ended)
+        exit_seen, ended_at = step.exit, self.session.clock()
+        status = signal = None
+        if exit_seen is not None:
+            status, signal = exit_seen.status, exit_seen.signal
+            ended_at = remote_results.not_after_now(self.session, exit_seen.ended)
+            if self.remote is not None:
+                ended_at = self._local_time(self.remote, exit_seen.ended)
         outcome = (step.outcome or State.FAILED).value
-        status, signal = (None, None) if exit_seen is None else (exit_seen.status, exit_seen.signal)
         exit_ = {"status": status, "signal": signal, "by_machine": exit_seen is not None}
-        return lines.job_ended(job.id, number, outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
+        return lines.job_ended(job.id, len(job.attempts), outcome, ended_at, **exit_, why=step.why)  # type: ignore[arg-type]
 
     def _record_foreign_jobs(self, job: Job) -> None:
         """Write what people gave to the cluster's Slurm themselves, by the record on node 0."""
-        nodes = [
-            one for one in map(self.session.ledger.machine, job.in_slurm["members"] if job.in_slurm else ()) if one
-        ]
+        members = job.in_slurm["members"] if job.in_slurm else ()
+        nodes = list(filter(None, map(self.session.ledger.machine, members)))
         if nodes and self.connection is not None:
-            drafts = foreign_job_events(*read_record(self.connection, nodes[0]), nodes, all_jobs(self.session).values())
-            self.session.ledger.append(list(drafts))
+            append_foreign_jobs(self.session, self.connection, nodes)
 
     def _dequeue_from_slurm(self, job: Job) -> None:
         """Take a job out of the queue that is given up while Slurm has it still."""

@@ -5,13 +5,11 @@ A job begins with the line of its intent: whoever watches carries it on from the
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from pathlib import Path
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.snapshot import take_snapshot
@@ -34,7 +32,7 @@ from cloudgpu.control.jobs.store import (
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.core.events.job_lines import JobSpec, SlurmRecord, job_requested
+from cloudgpu.core.events.job_lines import JobSpec, job_requested
 from cloudgpu.core.jobs.job import Job, living_named
 from cloudgpu.core.jobs.notice import SpotNoticeFit, fit_of
 from cloudgpu.core.jobs.snapshot import Snapshot
@@ -73,7 +71,7 @@ class PlannedRun:
     planned_max: Money | None
     data: tuple[BucketData, ...] = ()
     results_traffic: str = ""
-    fit: SpotNoticeFit | None = None  # what fits the notice of a spot machine
+    notice_fit: SpotNoticeFit | None = None  # what can be copied between a spot notice and the machine's end
     deadline: PlannedDeadline | None = None
     traffic: JobTraffic | None = None  # what its bytes cost, where its place charges for them
 
@@ -83,13 +81,13 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
 
     `environ` is where the values of its secrets are looked for.
 
-    Raises InvalidRequest for what cannot be meant, a busy machine, a directory that is too large, results that could
-    not be written; and as `up` does for its launch.
+    Raises InvalidRequest for what cannot be meant, a busy machine, a directory that is too large; and as `up` does for
+    its launch.
     """
-    _check_results(request)
     machine = None if request.on is None else session.find(request.on, running=True)
-    slurm = _slurm_record(session, request, machine)
+    slurm = gang_slurm_record(request) if machine is None and request.slurm.nodes > 1 else None
     if machine is not None:
+        slurm = slurm_record(session, machine, request)
         jobs = all_jobs(session).values()
         check_free(machine, jobs if slurm is None else (one for one in jobs if one.gang > 1))  # Slurm has a queue
         options = {"secret": request.secrets, "env_file": request.env_file}
@@ -122,18 +120,12 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
     location = _location(prepared, machine)
     data = bucket_data(session, request.data, spec["launch"], location)
     traffic = _results_traffic(session, spec, location)
-    fit, max_cost = _notice_fit(session, request, prepared), _money(spec["planned_max"])
+    max_cost = None if spec["planned_max"] is None else Money(spec["planned_max"])
     nodes = 1 if prepared is None else prepared.plan.nodes
     received = nodes * (snapshot.total_bytes + sum(one.bytes for one in data))
     costs = job_traffic(*_traffic_prices(prepared, machine, request), received, _last_results(session, request))
-    return PlannedRun(request, spec, snapshot, prepared, machine, max_cost, data, traffic, fit, deadline, costs)
-
-
-def _slurm_record(session: Session, request: RunRequest, machine: Machine | None) -> SlurmRecord | None:
-    """Return what is asked of the Slurm of a machine that is there, or of the machines that are launched as one."""
-    if machine is not None:
-        return slurm_record(session, machine, request)
-    return gang_slurm_record(request) if request.slurm.nodes > 1 else None
+    notice_fit = _notice_fit(session, request, prepared)
+    return PlannedRun(request, spec, snapshot, prepared, machine, max_cost, data, traffic, notice_fit, deadline, costs)
 
 
 def _location(prepared: Prepared | None, machine: Machine | None) -> tuple[str, str]:
@@ -201,10 +193,6 @@ def _ran_on(session: Session, job: Job, item: Available) -> bool:
     if machine is None:
         return False
     return (machine.provider, machine.region, machine.instance_type) == (item.provider, item.region, item.instance_type)
-
-
-def _money(nanos: int | None) -> Money | None:
-    return None if nanos is None else Money(nanos)
 
 
 def _launch_options(session: Session, request: RunRequest) -> UpOptions:
@@ -323,31 +311,13 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
         price = Money(machine.price.nanos_per_hour)
     if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
         return
+    nodes = 1 if prepared is None else prepared.plan.nodes
+    subject = "the machine" if nodes == 1 else f"{nodes} machines"
     raise InvalidRequest(
-        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {_hosts(prepared)} ({price.text(2)}).",
+        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {subject} ({price.text(2)}).",
         field="--max-cost",
         value=request.max_cost.text(2),
         next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
-    )
-
-
-def _hosts(prepared: Prepared | None) -> str:
-    nodes = 1 if prepared is None else prepared.plan.nodes
-    return "the machine" if nodes == 1 else f"{nodes} machines"
-
-
-def _check_results(request: RunRequest) -> None:
-    """Raise InvalidRequest where results could not be written to the directory that they are to come back to."""
-    target = request.workdir / request.results
-    existing = next((one for one in (target, *target.parents) if one.exists()), Path("/"))
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return
-    why = "it is not a directory" if not existing.is_dir() else f"{existing} is not writable"
-    raise InvalidRequest(
-        f"Results cannot be written to {target}: {why}.",
-        field="--results",
-        value=request.results,
-        next="Name a directory below the working directory that you may write to.",
     )
 
 
@@ -359,7 +329,14 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
     id_, request = f"{JOB_ID_PREFIX}{secrets.token_hex(5)}", planned.request
     with session.lock(LOCK, wait=60):
         jobs = list(all_jobs(session).values())
-        _check_name(jobs, request.name, request.key)
+        same_name = living_named(jobs, request.name) or (living_named(jobs, request.key) if request.key else None)
+        if same_name is not None:
+            raise InvalidRequest(
+                f"A job is called {same_name.name} and is not over.",
+                field="NAME",
+                value=request.name,
+                next=f"Follow it: cloudgpu logs -f {same_name.name}. For another job, choose another name.",
+            )
         if planned.machine is not None and "slurm" not in planned.spec:
             check_free(planned.machine, jobs)
         line = job_requested(id_, request.name, request.key, hostname(), planned.spec, session.clock())
@@ -367,15 +344,3 @@ def record_request(session: Session, planned: PlannedRun) -> Job:
     job = job_by_id(session, id_)
     directory_of(session, job).mkdir(mode=0o700, parents=True, exist_ok=True)
     return job
-
-
-def _check_name(jobs: Iterable[Job], name: str, key: str | None) -> None:
-    same_name = living_named(jobs, name) or (living_named(jobs, key) if key else None)
-    if same_name is None:
-        return
-    raise InvalidRequest(
-        f"A job is called {same_name.name} and is not over.",
-        field="NAME",
-        value=name,
-        next=f"Follow it: cloudgpu logs -f {same_name.name}. For another job, choose another name.",
-    )

@@ -73,13 +73,11 @@ def open_ports(target: Target, ports: Sequence[int], tunnels: ExitStack) -> list
     """
     from cloudgpu.access.tunnel.tunnel import Tunnel
 
-    opened = [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port))) for port in ports]
-    return [(port, tunnel.port) for port, tunnel in opened]
+    return [(port, tunnels.enter_context(Tunnel(lambda: target, port, first_port=port)).port) for port in ports]
 
 
 def _runs_on(session: Session, id_: str) -> str | None:
     """Return the id of the machine on which a job's command runs; None where it does not."""
     job = job_by_id(session, id_)
-    attempt = job.attempt
-    is_running = attempt is not None and attempt.began_at is not None and job.outcome is None
-    return attempt.machine if attempt is not None and is_running else None
+    attempt = job.attempt if job.outcome is None else None
+    return None if attempt is None or attempt.began_at is None else attempt.machine

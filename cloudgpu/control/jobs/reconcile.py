@@ -158,21 +158,10 @@ class JobReconciler(JobObserver):
         if job.attempt is not None:  # nothing was launched for it, and it is to run elsewhere by now
             self._append(replacement_event(job, job.attempt, step, self.session.clock()))
             return
-        number, last_attempt = len(job.attempts) + 1, job.attempts[-1] if job.attempts else None
-        machine = job.spec["machine"]
+        number, machine, last_machine = len(job.attempts) + 1, job.spec["machine"], self._machine(job)
         key = None if machine is not None else f"{job.id}-{number}"
-        last_machine = (
-            None
-            if last_attempt is None or last_attempt.machine is None
-            else self.session.ledger.machine(last_attempt.machine)
-        )
-        if (
-            last_attempt is not None
-            and last_machine is not None
-            and last_machine.terminated_at is None
-            and not _is_stopped(last_machine)
-        ):
-            machine, key = last_machine.id, last_attempt.key  # it is tried again where it was
+        if last_machine is not None and last_machine.terminated_at is None and not _is_stopped(last_machine):
+            machine, key = last_machine.id, job.attempts[-1].key  # it is tried again where it was
         elif last_machine is not None and key is not None:
             self._terminate_interrupted(job, last_machine)
         market = market_of(step) if machine is None else retry_market(job, last_machine)
@@ -269,9 +258,8 @@ class JobReconciler(JobObserver):
         remote, attempt = self.remote, job.attempts[-1]
         if remote is None:
             return None
-        if remote.phase in (Phase.RUNNING, Phase.ORPHANED) and attempt.began_at is None and remote.started is not None:
-            began_at = self._local_time(remote, remote.started)
-            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
+        if remote.phase in (Phase.RUNNING, Phase.ORPHANED):
+            self._record_begin(attempt, remote)
         self._record_slurm_state(job, remote)
         self._record_progress(job, remote)
         if job.spec["stall_s"] is not None:
@@ -289,7 +277,7 @@ class JobReconciler(JobObserver):
             self._record_upload(job, remote)
         return ReconcileResult(job_by_id(self.session, self.id), waiting_text(remote), REQUEUE_SOON, remote)
 
-    def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_cancel(self, job: Job, step: Step) -> ReconcileResult:
         outcome = job.cancel[0] if job.cancel else (step.outcome or State.CANCELLED).value
         if job.cancel is None:
             self._append(lines.job_cancel_requested(job.id, outcome, step.why, hostname(), self.session.clock()))  # type: ignore[arg-type]
@@ -302,9 +290,11 @@ class JobReconciler(JobObserver):
         """End the machine under the command: first the command, then a last copy, then the machine, proved."""
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
-            market = market_of(step)
-            line = lines.job_move_requested(job.id, attempt.number, market, step.why, now, interrupted=step.interrupted)
-            self._append(line)
+            self._append(
+                lines.job_move_requested(
+                    job.id, attempt.number, market_of(step), step.why, now, interrupted=step.interrupted
+                )
+            )
             return None
         if not attempt.move.interrupted:
             snapshot_of(self.session, job)  # who cannot begin it elsewhere does not end it here
@@ -338,29 +328,32 @@ class JobReconciler(JobObserver):
             if job.deadline is not None and machine.terminated_at is not None and attempt.key is not None:
                 self._terminate_interrupted(job, machine)  # it may be long before the job gets another one
         moved: lines.Also | None = "moved" if attempt.move is not None and not step.interrupted else None
-        end_kind, attempt_args = "nothing_made" if step.nothing_made else moved, (job.id, attempt.number, now)
         self._append(
-            lines.job_try_ended(*attempt_args, interrupted=step.interrupted, status=status, why=step.why, also=end_kind)
+            lines.job_try_ended(
+                job.id,
+                attempt.number,
+                now,
+                interrupted=step.interrupted,
+                status=status,
+                why=step.why,
+                also="nothing_made" if step.nothing_made else moved,
+            )
         )
         if step.nothing_made and len(job.attempts) > 1 and job.attempts[-2].nothing_made:
             update_machine_alert(self.session, job_by_id(self.session, job.id), f"{step.why[0].upper()}{step.why[1:]}.")
         self.remote = None
         return None
 
-    def _execute_end(self, job: Job, step: Step) -> ReconcileResult | None:
-        remote, attempt = self.remote, job.attempts[-1] if job.attempts else None
-        if remote is not None and remote.started is not None and attempt is not None and attempt.began_at is None:
-            began_at = self._local_time(remote, remote.started)
-            self._append(lines.job_began(job.id, attempt.number, remote.setup_s, began_at))
-        elif remote is None and self.results is not None:
-            self._append(*remote_results.started_events(self.session, job, self.results))
+    def _execute_end(self, job: Job, step: Step) -> None:
+        remote = self.remote
         if remote is not None:
+            if job.attempts:
+                self._record_begin(job.attempts[-1], remote)
             self._record_slurm_state(job, remote)
-        recorded_progress = None if job.progress is None else job.progress[:2]
-        if remote is not None and remote.progress is not None and remote.progress != recorded_progress:
-            self._append(lines.job_progressed(job.id, len(job.attempts), *remote.progress, self.session.clock()))
+            self._record_progress(job, remote, is_last=True)
+        elif self.results is not None:
+            self._append(*remote_results.started_events(self.session, job, self.results))
         self._append(self._end_event(job, step))
-        return None
 
     def _execute_fetch(self, job: Job, _step: Step) -> ReconcileResult | None:
         """Bring the results of the ended command here, or see to it that they reach their bucket."""
@@ -379,16 +372,15 @@ class JobReconciler(JobObserver):
                 raise
         return None
 
-    def _execute_record_stored(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_record_stored(self, job: Job, _step: Step) -> None:
         """Record that the results are whole in their bucket."""
         machine = self._machine(job)
         runs = machine is not None and machine.state == "running"
         remote = (lambda: self.remote_job(job, self._require_machine(job))) if runs else None
         if self.results is not None:
             self._append(*remote_results.bucket_results_fetched(self.session, job, self.results, remote))
-        return None
 
-    def _execute_resume(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_resume(self, job: Job, step: Step) -> None:
         """Start the stopped machine again, to fetch the results that are on it."""
         machine, now = self._require_machine(job), self.session.clock()
         line = lines.job_resumed(job.id, job.attempts[-1].number, job.resumes + 1, machine.id, step.why, now)
@@ -398,35 +390,30 @@ class JobReconciler(JobObserver):
             self.sold_out = True
             if next_step(job, self._observed_state(job), now).do is JobAction.RESUME:
                 raise
-            return None
+            return
         except CloudgpuError as error:  # refused here, nothing was asked of the cloud: to try again costs nothing
             if not isinstance(error, (LedgerUnavailable, BudgetRefused)) and error.field != NO_GUARD_OPTION:
                 self._append(line)
             raise
         self._append(line)
-        return None
 
-    def _execute_stop(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_stop(self, job: Job, step: Step) -> None:
         machine = self._require_machine(job)
         self.close()
         ending.stop(self.session, job, machine, step.why)
         self._append(ending.results_not_fetched_event(self.session, job, step.why))
-        return None
 
-    def _execute_terminate(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_terminate(self, job: Job, _step: Step) -> None:
         self.close()
         self._terminate_gang(job, self._require_machine(job))
-        return None
 
-    def _execute_close(self, job: Job, step: Step) -> ReconcileResult | None:
+    def _execute_close(self, job: Job, step: Step) -> None:
         """Clean up after the job and write its last line."""
         machine, is_launched = self._machine(job), job.spec["machine"] is None
         remote = None
         for one in self._own_machines(job):
-            if (
-                one.terminated_at is not None and one.id not in self.removed_machine_ids
-            ):  # its disk, or its timer, may be there
-                self._terminate_gang(job, one)
+            if one.terminated_at is not None and one.id not in self.removed_machine_ids:
+                self._terminate_gang(job, one)  # its disk, or its timer, may be there
         if machine is not None and not is_launched and machine.state == "running":
             with suppress(CloudgpuError):  # the next job there cleans up, too
                 remote = self.remote_job(job, machine)
@@ -434,9 +421,8 @@ class JobReconciler(JobObserver):
                 self._record_foreign_jobs(job)
         self._append(*ending.close_job(self.session, job, remote, step.why))
         show_end(self.session, job_by_id(self.session, self.id), self.environ)
-        return None
 
-    def _execute_observe(self, job: Job, _step: Step) -> ReconcileResult | None:
+    def _execute_observe(self, job: Job, _step: Step) -> ReconcileResult:
         return ReconcileResult(job, "Its machine has not been queried yet.", REQUEUE_SOON)
 
 

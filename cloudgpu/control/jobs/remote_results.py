@@ -13,7 +13,6 @@ from cloudgpu.control.jobs.buckets.results import (
     fetch_state,
     fetch_stored_output,
     job_bucket,
-    prune_replaced,
     send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
@@ -89,7 +88,8 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
         record_sync(directory, now)
         bucket = job_bucket(session, job)
         if bucket is not None:
-            prune_replaced(bucket, len(job.attempts))
+            with suppress(CloudgpuError):  # the next time does what cannot be done now
+                bucket.prune(len(job.attempts))
 
 
 def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> str | None:

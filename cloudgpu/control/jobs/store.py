@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 from cloudgpu.access.files import write_atomically
 from cloudgpu.access.jobs.journal import append_to_journal, read_journal
@@ -20,6 +21,7 @@ from cloudgpu.core.model.machine import Machine
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 
 JOB_ID_PREFIX = "job-"  # of the id of every job
+PRINT_CHUNK = 256 * 1024  # bytes
 
 
 def job_by_id(session: Session, job_id: str) -> Job:
@@ -82,6 +84,20 @@ def snapshots(session: Session) -> Path:
 def log_file(directory: Path, attempt: int, stream: str) -> Path:
     """Return where the output (`out` or `err`) of an attempt is copied to; it stays when the job is over."""
     return directory / f"{stream}-{attempt}"
+
+
+def print_output(
+    directory: Path, attempt: int, files: tuple[IO[bytes], IO[bytes]], starts: tuple[int, int]
+) -> tuple[int, int]:
+    """Write the copied stdout and stderr of an attempt to these files, from these bytes on; return their ends."""
+    ends = list(starts)
+    for index, stream in enumerate(("out", "err")):
+        with suppress(FileNotFoundError), log_file(directory, attempt, stream).open("rb") as source:
+            source.seek(starts[index])
+            shutil.copyfileobj(source, files[index], PRINT_CHUNK)
+            files[index].flush()
+            ends[index] = source.tell()
+    return ends[0], ends[1]
 
 
 def times_file(directory: Path, attempt: int) -> Path:

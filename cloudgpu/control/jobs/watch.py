@@ -36,12 +36,7 @@ def living_jobs(session: Session) -> list[Job]:
 
 def restore_unknown_jobs(session: Session) -> None:
     """Write the lines of all jobs that have a directory in this home, and that the ledger does not know at all."""
-    directory = session.home.jobs
-    ids = (
-        {path.name for path in directory.iterdir() if path.name.startswith(JOB_ID_PREFIX)}
-        if directory.is_dir()
-        else set()
-    )
+    ids = {path.name for path in session.home.jobs.glob(f"{JOB_ID_PREFIX}*")}
     for job_id in sorted(ids - set(all_jobs(session)) if ids else ids):
         restore_missing_events(session, job_id)
 
@@ -56,9 +51,8 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
     jobs = living_jobs(session)
     if not jobs:
         return []
-    from cloudgpu.control.jobs.reconcile import (
-        JobReconciler,
-    )  # a quarter of the CPU time of a run that has no job to carry on
+    # A quarter of the CPU time of a run that has no job to continue.
+    from cloudgpu.control.jobs.reconcile import JobReconciler
 
     def reconcile(job: Job) -> ReconcileResult:
         with session.for_thread() as thread_session, JobReconciler(thread_session, job.id, environ) as reconciler:

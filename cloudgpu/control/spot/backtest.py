@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.control.inputs.launch_request import duration
 from cloudgpu.control.spot.history import history
+from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay import backtest as replay
 from cloudgpu.core.spot.replay.traces import Trace, parse_trace, trace_of_changes
@@ -186,9 +187,7 @@ def _no_traces_error(message: str, value: str) -> InvalidRequest:
 
 
 def _duration(value: str | timedelta, field: str) -> timedelta:
-    parsed = duration(value, field)
-    assert parsed is not None  # noqa: S101  (only None gives None)
-    return parsed
+    return not_none(duration(value, field))  # only None gives None
 
 
 def _price(value: float | None, field: str, default: float) -> float:

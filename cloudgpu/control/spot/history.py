@@ -47,15 +47,8 @@ def spot_location(machine: Machine) -> SpotLocation:
 def was_interrupted(machine: Machine) -> bool:
     """Say whether a spot machine was interrupted: its provider reported that, or it vanished without a request."""
     is_gone = machine.terminated_at is not None or machine.state in ("stopped", "deallocated")
-    return (
-        machine.market == "spot"
-        and is_gone
-        and (machine.state_reason == "interrupted" or _vanished_unrequested(machine))
-    )
-
-
-def _vanished_unrequested(machine: Machine) -> bool:
-    return machine.unrequested_stop is not None and machine.terminated_at is not None and machine.decision is None
+    vanished = machine.unrequested_stop is not None and machine.terminated_at is not None and machine.decision is None
+    return machine.market == "spot" and is_gone and (machine.state_reason == "interrupted" or vanished)
 
 
 def ended_at(machine: Machine) -> str:
@@ -71,22 +64,19 @@ def better_location(session: Session, prepared: Prepared) -> SpotLocation | None
     offers = [offer for offer in prepared.offers if offer.available.market == "spot"]
     if len(offers) < 2:  # noqa: PLR2004  (there is no choice)
         return None
-    best = offer_location(first_offer(session, offers, history(session.ledger)))
+    best = offer_location(preferred_offer(session, offers, history(session.ledger)))
     return None if best == offer_location(prepared.plan.offer) else best
 
 
-def first_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
+def preferred_offer(session: Session, offers: Sequence[Offer], sightings: Sequence[Sighting]) -> Offer:
     """Return the spot offer that a launch tries first, by what was seen and by its provider's placement scores.
 
-    Raises ValueError where there is no offer.
+    There has to be at least one offer.
     """
-    if not offers:
-        raise ValueError("no offers")
     scores = _placement_scores(session, offers)
-    locations = [offer_location(offer) for offer in offers]
-    pairs = zip(locations, offers, strict=True)
     offered = [
-        PlaceOffer(location, offer.price.per_hour.nanos, score=scores.get(location)) for location, offer in pairs
+        PlaceOffer(offer_location(offer), offer.price.per_hour.nanos, score=scores.get(offer_location(offer)))
+        for offer in offers
     ]
     return offers[offered.index(order_places(offered, sightings, session.clock(), CHANGEOVER_H)[0])]
 
@@ -114,8 +104,8 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
 
 def offer_location(offer: Offer) -> SpotLocation:
     """Return where an offer would be launched."""
-    item = offer.available
-    return SpotLocation(item.account, item.region, item.zone or None, item.instance_type)
+    available = offer.available
+    return SpotLocation(available.account, available.region, available.zone or None, available.instance_type)
 
 
 def _sightings(machine: Machine) -> Iterator[Sighting]:

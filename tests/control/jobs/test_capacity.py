@@ -124,14 +124,14 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
     def planned(**more):
         return plan_run(lab.session, parse_run(**words, **more), {})
 
-    assert planned(name="fox-2").fit is None
-    assert (planned(spot=True).fit.measured_on, planned(spot=True).fit.last_bytes) == (None, None)
+    assert planned(name="fox-2").notice_fit is None
+    assert (planned(spot=True).notice_fit.measured_on, planned(spot=True).notice_fit.last_bytes) == (None, None)
     machine = lab.up(name="fox", policy="default").machine
     place = lines.job_placed(job.id, 1, lab.clock(), key="k", machine=machine.id)
     lab.session.ledger.append([place])
     record_measured(lab.home / "jobs" / job.id, Measured(20e6, 3_000_000_000, None))
     record_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
-    fit = planned(name="other", spot=True).fit
+    fit = planned(name="other", spot=True).notice_fit
     assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
     assert (fit.last_bytes, fit.last_of, fit.last_fits) == (3_000_000_000, "fox", False)
     text = plan_text(planned(spot=True), {**plan_of(lab), "market": "spot"}, lab.clock(), verbose=False)

@@ -18,7 +18,7 @@ from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.buckets import Bucket, open_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.events.job_lines import DataRecord
@@ -64,28 +64,32 @@ def bucket_data(
     AuthFailed, ProviderUnavailable.
     """
     planned = []
-    for one in data:
-        address = bucket_address(one["source"])
+    for record, address, bucket, listed in _list_sources(session, data, launch):
+        size, region = sum(item.size for _, item in listed), bucket.region()
+        traffic = traffic_text(address.cloud, region, size, location)
+        planned.append(BucketData(record["source"], record["target"], len(listed), size, region, traffic))
+    return tuple(planned)
+
+
+def _list_sources(
+    session: Session, data: Iterable[DataRecord], launch: Mapping[str, str | bool]
+) -> Iterator[tuple[DataRecord, BucketAddress, Bucket, ListedObjects]]:
+    """Yield each source that is in a bucket, with its address, the open bucket and the objects that it means."""
+    for record in data:
+        address = bucket_address(record["source"])
         if address is not None:
             bucket = open_bucket(address, settings_of(session, address, launch))
-            listed = list_objects(bucket, address)
-            size, region = sum(item.size for _, item in listed), bucket.region()
-            traffic = traffic_text(address.cloud, region, size, location)
-            planned.append(BucketData(one["source"], one["target"], len(listed), size, region, traffic))
-    return tuple(planned)
+            yield record, address, bucket, list_objects(bucket, address)
 
 
 def transfers(session: Session, job: Job) -> Transfers:
     """Return what an attempt fetches of its data, listed and signed now. Raises as `bucket_data`."""
     downloads, shown, expiries = list[Download](), list[ShownData](), list[datetime]()
-    for one in job.spec["data"]:
-        address = bucket_address(one["source"])
-        if address is not None:
-            bucket = open_bucket(address, settings_of(session, address, job.spec["launch"]))
-            listed = list_objects(bucket, address)
-            expiries.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
-            downloads += [_download(bucket, address, item) for _, item in listed]
-            shown.append(ShownData(one["target"], tuple((path, _content_name(address, item)) for path, item in listed)))
+    for record, address, bucket, listed in _list_sources(session, job.spec["data"], job.spec["launch"]):
+        expiries.append(bucket.url_expires_at(PRESIGNED_URL_TTL_S))
+        downloads += [_download(bucket, address, item) for _, item in listed]
+        contents = tuple((path, _content_name(address, item)) for path, item in listed)
+        shown.append(ShownData(record["target"], contents))
     return Transfers(tuple(downloads), tuple(shown), min(expiries, default=None))
 
 
@@ -95,14 +99,10 @@ def list_objects(bucket: Bucket, address: BucketAddress) -> ListedObjects:
     Those below `PREFIX/`; where there are none, the object PREFIX itself. Empty objects that stand for directories are
     left out.
     """
-    prefix, directory_prefix, exact_match = (
-        address.prefix,
-        f"{address.prefix}/" if address.prefix else "",
-        ListedObjects(),
-    )
-    found = ListedObjects()
-    for one in bucket.objects(prefix):
-        if one.key == prefix:
+    directory_prefix = f"{address.prefix}/" if address.prefix else ""
+    found, exact_match = ListedObjects(), ListedObjects()
+    for one in bucket.objects(address.prefix):
+        if one.key == address.prefix:
             exact_match = [("", one)]
         elif one.key.startswith(directory_prefix) and not (one.key.endswith("/") and one.size == 0):
             found.append((one.key.removeprefix(directory_prefix), one))

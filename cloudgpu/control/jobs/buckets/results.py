@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -77,12 +76,13 @@ class JobBucket:
         keys = [one.key for one in self.client.objects(self.prefix)]
         self.client.remove([key for key in keys if key.removeprefix(self.prefix) not in {*listed_keys, stored.LIST}])
 
-    def prune(self, state: StoredState) -> None:
-        """Remove what earlier copies have and the newest list does not name."""
-        newest = stored.newest_copy(state)
-        if newest is not None:
-            keys = self._sizes(stored.STATE)
-            self.client.remove([self.prefix + key for key in stored.unneeded_objects(state, newest, keys)])
+    def prune(self, attempts: int) -> None:
+        """Remove what earlier copies have and the newest list of the attempts up to this number does not name."""
+        stored_state = self.state(attempts)
+        newest = None if stored_state is None else stored.newest_copy(stored_state[0])
+        if stored_state is not None and newest is not None:
+            unneeded = stored.unneeded_objects(stored_state[0], newest, self._sizes(stored.STATE))
+            self.client.remove([self.prefix + key for key in unneeded])
 
     def _sizes(self, key_prefix: str) -> dict[str, int]:
         return {one.key.removeprefix(self.prefix): one.size for one in self.client.objects(self.prefix + key_prefix)}
@@ -177,11 +177,3 @@ def clear(bucket: JobBucket, results: StoredResults, report: Callable[[str], obj
         bucket.remove_others(results)
     except CloudgpuError as error:
         report(f"{bucket.address.text}/{stored.STATE} could not be removed: {error.message}")
-
-
-def prune_replaced(bucket: JobBucket, attempts: int) -> None:
-    """Remove copies that newer ones have replaced; the next time does what cannot be done now."""
-    with suppress(CloudgpuError):
-        newest = bucket.state(attempts)
-        if newest is not None:
-            bucket.prune(newest[0])

@@ -19,7 +19,7 @@ from cloudgpu.control.launch.candidates import candidate
 from cloudgpu.control.launch.offers import offers_unless_launched, with_constraint
 from cloudgpu.control.pricing.price_history import item_of_machine, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
-from cloudgpu.control.spot.history import first_offer, history, offer_location, spot_location
+from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
 from cloudgpu.core.jobs.alerts import late_finding, waits_key
 from cloudgpu.core.jobs.deadline import (
     END_S,
@@ -40,7 +40,7 @@ from cloudgpu.core.jobs.job import Attempt, Job, JobMove
 from cloudgpu.core.jobs.remote_state import Phase, RemoteState
 from cloudgpu.core.jobs.stored import bucket_of
 from cloudgpu.core.launch.traffic import move_traffic
-from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.spot.moves import LOOK_BACK, Priced, Running, saving
@@ -123,17 +123,13 @@ def choice_of(
         session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
     )
     choice = choose(job, policy_of(job), observed_spot_history(session, job), margins, now, job_position)
-    if machine is None or not may_move(job, margins, job_position, choice) or not _is_due(record, now):
+    are_prices_due = record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
+    if machine is None or not may_move(job, margins, job_position, choice) or not are_prices_due:
         return choice
     if not (_has_room(directory) and _write_record(directory, replace(record, priced=now.timestamp()))):
         return choice
     why = cheaper_location(session, job, machine, remote, job_position, margins, directory)
     return choice if why is None else replace(choice, why=why, moves=True)
-
-
-def _is_due(record: WatchRecord, now: datetime) -> bool:
-    """Say whether prices of other places are asked for again."""
-    return record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
 
 
 def _has_room(directory: Path) -> bool:
@@ -162,13 +158,9 @@ def current_position(
         progress = job.progress[:2]
     alive = None if record.alive is None else _from_epoch(record.alive)
     if attempt is None and progress is not None:  # what it says now is of work that may be lost
-        progress = None if job.progress is None or not _is_progress_saved(job) else progress
+        is_saved = job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
+        progress = progress if is_saved else None
     return position_of(job, now, attempt=attempt, running_at=alive, margins=margins, progress=progress)
-
-
-def _is_progress_saved(job: Job) -> bool:
-    """Say whether the newest checkpoint copy includes the last reported progress."""
-    return job.saved is not None and job.progress is not None and job.progress[2] <= job.saved.at
 
 
 def measured_margins(
@@ -178,21 +170,20 @@ def measured_margins(
 
     Measured with this provider, or with that of the job.
     """
-    machines = {attempt.id: attempt for attempt in session.ledger.machines()}
-    jobs = all_jobs(session)
+    machines = {machine.id: machine for machine in session.ledger.machines()}
+    jobs = all_jobs(session).values()
     provider_name = provider or _provider(job, machines)
-    starts = [seconds for attempt in jobs.values() for seconds in _start_durations(attempt, machines, provider_name)]
+    starts = [seconds for other in jobs for seconds in _start_durations(other, machines, provider_name)]
     ends = [
         (attempt.ended_at - attempt.move.at).total_seconds()
-        for other in jobs.values()
+        for other in jobs
         for attempt in other.attempts
         if attempt.move is not None and attempt.ended_at is not None and attempt.moved
     ]
     margins = margins_of(starts, ends, list(gaps))
-    uploads = job is not None and bucket_of(job.spec["results_to"]) is not None
-    return (
-        replace(margins, end_s=max(margins.end_s, END_S)) if uploads else margins
-    )  # as long as a last upload may take
+    if job is None or bucket_of(job.spec["results_to"]) is None:
+        return margins
+    return replace(margins, end_s=max(margins.end_s, END_S))  # as long as a last upload may take
 
 
 def _provider(job: Job | None, machines: dict[str, Machine]) -> str | None:
@@ -302,13 +293,13 @@ def cheaper_location(
         current_offer = next(
             (one for one in offers if offer_location(one) == offer_location(current_offer)), current_offer
         )
-        new_offer = first_offer(
+        new_offer = preferred_offer(
             session, [current_offer, *(one for one in offers if one != current_offer)], spot_history
         )
         if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
-        running = _running_state(job, machine, job_position, margins, now)
-        running = replace(running, left=_last_price_move(session, job, offer_location(new_offer)))
+        left_at = _last_price_move(session, job, offer_location(new_offer))
+        running = replace(_running_state(job, machine, job_position, margins, now), left=left_at)
         current_prices, new_prices = _price_histories(session, running.left, current_offer, new_offer)
     except LedgerUnavailable:
         raise
@@ -323,10 +314,8 @@ def cheaper_location(
 
 def _current_offer(session: Session, machine: Machine) -> Offer:
     """Return what a machine was launched from, at its last known price."""
-    item = replace(item_of_machine(machine), account=session.account_here(machine))
-    if machine.price is None:
-        raise ValueError(f"{machine.name} has no price")
-    return Offer(item, price_from_json(machine.price.record()))
+    available = replace(item_of_machine(machine), account=session.account_here(machine))
+    return Offer(available, price_from_json(not_none(machine.price).record()))
 
 
 def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> list[Offer]:
@@ -400,12 +389,7 @@ def _running_state(job: Job, machine: Machine, job_position: Position, margins: 
 def _price_moves(job: Job) -> Iterator[tuple[str, JobMove]]:
     """Yield the machines that a job has left for cheaper ones, and those moves, oldest first."""
     for attempt in job.attempts:
-        if (
-            attempt.moved
-            and attempt.machine is not None
-            and attempt.move is not None
-            and attempt.move.to == attempt.market == "spot"
-        ):
+        if attempt.moved and attempt.machine and attempt.move and attempt.move.to == attempt.market == "spot":
             yield attempt.machine, attempt.move
 
 
@@ -421,9 +405,6 @@ def _last_price_move(session: Session, job: Job, location: SpotLocation) -> date
 
 def _move_reason(new_offer: Offer, current_offer: Offer, nanos: float) -> str:
     current_price, new_price = current_offer.price.per_hour.text(2), new_offer.price.per_hour.text(2)
-    zones = (
-        new_offer.available.zone or new_offer.available.region,
-        current_offer.available.zone or current_offer.available.region,
-    )
+    zones = [offer.available.zone or offer.available.region for offer in (new_offer, current_offer)]
     saved = Money(int(nanos)).text(2)
     return f"spot costs {new_price} an hour in {zones[0]} and {current_price} in {zones[1]}: a move saves about {saved}"

@@ -19,8 +19,8 @@ from cloudgpu.core.billing.rates import intervals_cost
 from cloudgpu.core.billing.rules import parse_us, to_us
 from cloudgpu.core.budgets.commitments import commitments_of
 from cloudgpu.core.events.job_lines import DeadlineRecord
-from cloudgpu.core.jobs.deadline import TICK_S, Margins, lifetime_options
-from cloudgpu.core.launch.plan import budget_subject
+from cloudgpu.core.jobs.deadline import HOUR_S, TICK_S, Margins, lifetime_options
+from cloudgpu.core.launch.plan import HOUR, budget_subject
 from cloudgpu.core.model.machine import not_none
 from cloudgpu.core.spot.replay.quote import Quote, quote
 from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
@@ -88,6 +88,8 @@ def plan_deadline(
         spot = _price(prepare(session, parse_request(**spot_options)))
     if not deadline_request.is_policy_named and spot.nanos >= on_demand.nanos:
         policy = ON_DEMAND  # an interruption costs, and nothing is saved
+    net = SafetyNet(margins.start_s / HOUR_S, margins.round_s / HOUR_S)
+    time_left = deadline_at - now
     planned = PlannedDeadline(
         deadline_at,
         deadline_request.work,
@@ -95,8 +97,8 @@ def plan_deadline(
         spot,
         on_demand,
         margins,
-        now + timedelta(hours=latest_start(*_hours(deadline_at - now, deadline_request.work), _safety_net(margins))),
-        None if policy == ON_DEMAND else _quote(session, deadline_request, deadline_at - now, margins, spot, on_demand),
+        now + timedelta(hours=latest_start(time_left / HOUR, deadline_request.work / HOUR, net)),
+        None if policy == ON_DEMAND else _quote(session, deadline_request, time_left, margins, spot, on_demand),
         (available.provider, available.account),
         _budget_rate(session, prepared),
     )
@@ -126,19 +128,16 @@ def _budget_rate(session: Session, prepared: Prepared) -> int:
     return -(-money(total).nanos * prepared.plan.nodes * HOUR_MICROS // max(1, end - now))
 
 
-def _safety_net(margins: Margins) -> SafetyNet:
-    return SafetyNet(margins.start_s / 3600, margins.round_s / 3600)
-
-
-def _hours(*spans: timedelta) -> tuple[float, float]:
-    first, second = (one / timedelta(hours=1) for one in spans)
-    return first, second
-
-
 def _quote(
     session: Session, request: DeadlineRequest, time_left: timedelta, margins: Margins, spot: Money, on_demand: Money
 ) -> Quote:
     """Return what the job will probably cost, by what this ledger has seen of spot, else by the shipped model."""
-    deadline, work = _hours(time_left, request.work)
-    job = SpotJob(work, deadline, TICK_S / 3600, margins.start_s / 3600, spot.nanos / 1e9, on_demand.nanos / 1e9)
+    job = SpotJob(
+        request.work / HOUR,
+        time_left / HOUR,
+        TICK_S / HOUR_S,
+        margins.start_s / HOUR_S,
+        spot.nanos / 1e9,
+        on_demand.nanos / 1e9,
+    )
     return quote(job, observed_traces(session), policy=request.policy)

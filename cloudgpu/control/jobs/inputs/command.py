@@ -43,7 +43,7 @@ def check_command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str
     if not has_setup:
         _check_spelling(argv[0])
     word = argv[0] if "/" in argv[0] else _script(argv)
-    if word is None or (word is argv[0] and has_setup) or _is_below(word, runtime_dirs):
+    if word is None or (word is argv[0] and has_setup) or any(map(PurePosixPath(word).is_relative_to, runtime_dirs)):
         return
     path = _path_of(word, workdir)
     if path is None:
@@ -92,10 +92,6 @@ def _script(argv: Sequence[str]) -> str | None:
         if not word.startswith("-"):  # the value of an option, or a script without an ending
             return None
     return None
-
-
-def _is_below(word: str, directories: Sequence[str]) -> bool:
-    return any(PurePosixPath(word).is_relative_to(one) for one in directories)
 
 
 def _path_of(word: str, workdir: Path) -> Path | None:

@@ -12,7 +12,7 @@ from cloudgpu.core.jobs.deadline import Margins, least_time_s
 from cloudgpu.core.jobs.stored import volume_of
 from cloudgpu.core.spot import POLICIES
 from cloudgpu.core.values.money import Money
-from cloudgpu.core.values.naming import closest_match, did_you_mean
+from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.core.values.times import duration_text, from_iso, iso, parse_duration
 from cloudgpu.errors import InvalidRequest
 
@@ -116,13 +116,8 @@ def _policy(name: str | None, launch: Mapping[str, str | bool]) -> str:
     if name is None:
         return ON_DEMAND if launch.get("spot") is False else DEFAULT_POLICY
     if name not in POLICIES:
-        known = list(POLICIES)
-        raise InvalidRequest(
-            f"{shown(name)!r} is not a policy{did_you_mean(closest_match(name, known), '.')}",
-            field="--spot-policy",
-            value=shown(name),
-            next=f"The policies are: {', '.join(known)}",
-        )
+        remedy, message = f"The policies are: {', '.join(POLICIES)}", f"{shown(name)!r} is not a policy"
+        raise unknown_word(message, name, POLICIES, field="--spot-policy", value=shown(name), next=remedy)
     if launch.get("spot") is False and name != ON_DEMAND:
         message = f"--spot-policy {name} uses spot, and --on-demand rules that out."
         raise InvalidRequest(message, field="--spot-policy", value=name, next="Leave one of the two out.")

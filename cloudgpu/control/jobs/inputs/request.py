@@ -8,11 +8,11 @@ import secrets as random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Unpack
 
-from cloudgpu.config.files.user_files import shown
+from cloudgpu.config.files.user_files import parse_finite_number, shown
 from cloudgpu.control.inputs.launch_request import UpOptions, duration, parse_request, validate_request
 from cloudgpu.control.jobs.inputs.command import check_command
 from cloudgpu.control.jobs.inputs.data import parse_data, parse_results_to, volume_for, workdir_path
@@ -31,9 +31,8 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 DEFAULT_RESTARTS = 5
 DEFAULT_EVERY, DEFAULT_RESULTS_WAIT = timedelta(minutes=10), timedelta(hours=2)
 DEFAULT_RESULTS = "results"
-_OPTIONS_WITH_ON = frozenset(
-    {"owner", "project", "expose"}
-)  # options of `up` that mean something on a machine that is there, too
+# Options of `up` that mean something on a machine that is there, too.
+_OPTIONS_WITH_ON = frozenset({"owner", "project", "expose"})
 
 _HOST_VISIBLE_OPTIONS = {"--secret": "secret", "--env-file": "env_file"}  # a volume is a launch's, and refused with it
 
@@ -125,7 +124,8 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
     """
     check_keywords("run", options, RunOptions.__annotations__)
     name, workdir = _name(options.get("name")), _workdir(options.get("workdir"))
-    on, data = _machine_option(options.get("on")), parse_data(_check_list(options.get("data"), "--data"))
+    on = _check_not_empty(options.get("on"), "--on", "Name a machine of cloudgpu ls, or leave --on out.")
+    data = parse_data(_check_list(options.get("data"), "--data"))
     slurm = parse_slurm(options, on)
     launch = _launch_options(options) | (
         {"nodes": str(slurm.nodes), "engine": "slurm"} if on is None and slurm.nodes > 1 else {}
@@ -137,7 +137,8 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         launch["volume"] = volume
     check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
     results, checkpoint = _directories(options, workdir)
-    setup = _check_not_empty(options.get("setup"), "--setup", "pip install -r requirements.txt")
+    remedy = "For example --setup 'pip install -r requirements.txt'"
+    setup = _check_not_empty(options.get("setup"), "--setup", remedy)
     env_file = options.get("env_file")
     return RunRequest(
         name=name or generated_name(random.token_hex(8), ()),
@@ -212,24 +213,17 @@ def _workdir(directory: Path | str | None) -> Path:
     )
 
 
-def _machine_option(name: str | None) -> str | None:
-    if name is None or name.strip():
-        return name
-    message = "--on is empty."
-    raise InvalidRequest(message, field="--on", value=name, next="Name a machine of cloudgpu ls, or leave --on out.")
-
-
 def _launch_options(options: RunOptions) -> dict[str, str | bool]:
     """Return the options of `up` that were given, as text or a flag."""
     if options.get("new"):
         message = "--new is not needed: every run without NAME or --key is a new job."
         raise InvalidRequest(message, field="--new", value=None, next="Leave it out.")
     values = {name: options.get(name) for name in UpOptions.__annotations__ if name not in _NON_LAUNCH_OPTIONS}
-    return {name: _as_text(value) for name, value in values.items() if value is not None and _is_given(name, value)}
-
-
-def _is_given(name: str, value: object) -> bool:
-    return value is not False or name == "spot"  # not spot is a choice, any other flag that is not set is none
+    return {
+        name: _as_text(value)
+        for name, value in values.items()
+        if value is not None and (value is not False or name == "spot")  # no other flag means something when not set
+    }
 
 
 def _as_text(value: object) -> str | bool:
@@ -305,10 +299,10 @@ def _command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], se
     return words
 
 
-def _check_not_empty(text: str | None, option: str, example: str) -> str | None:
+def _check_not_empty(text: str | None, option: str, remedy: str) -> str | None:
     if text is None or text.strip():
         return text
-    raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=f"For example {option} '{example}'")
+    raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=remedy)
 
 
 def _variables(variables: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
@@ -357,7 +351,7 @@ def _secrets(names: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...
 
 def _ports(ports: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
     port_list = (ports,) if isinstance(ports, int | str) else ports or ()
-    return tuple(dict.fromkeys(_port(str(one)) for one in port_list))
+    return tuple(dict.fromkeys(_port(str(port)) for port in port_list))
 
 
 def _port(text: str) -> int:
@@ -381,12 +375,9 @@ def _globs(patterns: Sequence[str]) -> tuple[str, ...]:
 def _dollars(value: Decimal | str | float | None) -> Money | None:
     if value is None:
         return None
-    try:
-        amount = Decimal(str(value).removeprefix("$"))
-        if amount.is_finite() and 0 < amount <= MAX_USD_PER_HOUR:
-            return Money.usd(amount)
-    except InvalidOperation:
-        pass
+    amount = parse_finite_number(str(value).removeprefix("$"))
+    if amount is not None and 0 < amount <= MAX_USD_PER_HOUR:
+        return Money.usd(amount)
     raise InvalidRequest(
         f"{shown(str(value))!r} is not an amount in USD above zero.",
         field="--max-cost",

@@ -100,13 +100,10 @@ def foreign_job_events(
     `nodes` are those of the cluster, node 0 first; `jobs` are all of the ledger.
     """
     cluster = cluster_id(nodes[0])
-    known_runs = {
-        (entry.id, entry.begin) for job in jobs if job.in_slurm for entry in job.runs if _cluster_of(job) == cluster
-    }
-    known_ids = {entry.id for job in jobs if job.in_slurm and _cluster_of(job) == cluster for entry in job.runs}
-    ids_by_name = {entry.name: entry.id for entry in nodes}
+    known_ids = {run.id for job in jobs if job.in_slurm and job.in_slurm["cluster"] == cluster for run in job.runs}
+    ids_by_name = {node.name: node.id for node in nodes}
     for entry in read_records(text, utc_offset):
-        if entry.begin is None or (entry.id, entry.begin) in known_runs or entry.id in known_ids:
+        if entry.begin is None or entry.id in known_ids:
             continue
         task = _task(entry.id, entry.state, entry.nodes, (entry.begin.timestamp(), entry.end.timestamp()), ids_by_name)
         record: lines.SlurmJobRecorded = {
@@ -120,24 +117,28 @@ def foreign_job_events(
         yield lines.slurm_job_recorded(record, entry.end)
 
 
+def append_foreign_jobs(session: Session, connection: Connection, nodes: Sequence[Machine]) -> None:
+    """Write what Slurm's record says of people's own jobs, read over a connection to node 0, the first of `nodes`.
+
+    Raises Unreachable.
+    """
+    from cloudgpu.control.session.session import all_jobs
+
+    text, utc_offset = read_record(connection, nodes[0])
+    session.ledger.append(list(foreign_job_events(text, utc_offset, nodes, all_jobs(session).values())))
+
+
 def record_foreign_jobs(session: Session, nodes: Sequence[Machine]) -> None:
     """Write down what Slurm's record on node 0 says of people's own jobs: the record is lost with the cluster.
 
     `nodes` are those of the cluster, node 0 first. Raises nothing: the cluster ends even if node 0 does not answer.
     """
     from cloudgpu.access.ssh.connection import connect
-    from cloudgpu.control.session.session import all_jobs
     from cloudgpu.errors import CloudgpuError
 
-    if nodes[0].state != "running" or not nodes[0].address:
-        return
-    with suppress(CloudgpuError, OSError, ValueError):
-        with connect(session.target(nodes[0]), timeout=CONNECT_TIMEOUT_S) as connection:
-            text, utc_offset = read_record(connection, nodes[0])
-        drafts = list(foreign_job_events(text, utc_offset, nodes, all_jobs(session).values()))
-        if drafts:
-            session.ledger.append(drafts)
-
-
-def _cluster_of(job: Job) -> str | None:
-    return None if job.in_slurm is None else job.in_slurm["cluster"]
+    if nodes[0].state == "running" and nodes[0].address:
+        with (
+            suppress(CloudgpuError, OSError, ValueError),
+            connect(session.target(nodes[0]), timeout=CONNECT_TIMEOUT_S) as connection,
+        ):
+            append_foreign_jobs(session, connection, nodes)

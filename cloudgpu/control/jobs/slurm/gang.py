@@ -10,7 +10,7 @@ from cloudgpu.access.ssh.connection import connect
 from cloudgpu.control.clusters.engine import remove_engine_from_owned
 from cloudgpu.control.clusters.power import end_all, stop_all
 from cloudgpu.control.clusters.start import start_all
-from cloudgpu.control.clusters.together import errors_in, run_on_machines, worst_of
+from cloudgpu.control.clusters.together import raise_worst, run_on_machines
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs.slurm.events import record_foreign_jobs
 from cloudgpu.control.launch.restore import start_machine
@@ -41,21 +41,20 @@ def head_node_of(session: Session, key: str, nodes: int) -> Machine | None:
 
     An incomplete gang, which was ended again because the rest was refused, does not count.
     """
-    machines = [
-        machine for machine in session.ledger.machines() if machine.gang is not None and launch_key(machine) == key
-    ]
-    made = [machine for machine in machines if machine.launch_status not in NOTHING_MADE]
     gangs: dict[str, list[Machine]] = {}
-    for machine in made:
-        gangs.setdefault(machine.gang.id if machine.gang else "", []).append(machine)
-    complete_or_living = [
-        nodes_of_gang for nodes_of_gang in gangs.values() if len(nodes_of_gang) == nodes or _any_living(nodes_of_gang)
+    for gang_id, machine in _made_nodes(session, key):
+        gangs.setdefault(gang_id, []).append(machine)
+    candidates = [members for members in gangs.values() if len(members) == nodes or _any_living(members)]
+    return in_order(next(filter(_any_living, candidates), candidates[-1]))[0] if candidates else None
+
+
+def _made_nodes(session: Session, key: str) -> list[tuple[str, Machine]]:
+    """Return the machines that launches of gangs with this key made, or may have made, each after its gang's id."""
+    return [
+        (machine.gang.id, machine)
+        for machine in session.ledger.machines()
+        if machine.gang is not None and launch_key(machine) == key and machine.launch_status not in NOTHING_MADE
     ]
-    return (
-        in_order(next(filter(_any_living, complete_or_living), complete_or_living[-1]))[0]
-        if complete_or_living
-        else None
-    )
 
 
 def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> list[Draft]:
@@ -65,20 +64,9 @@ def ended_nodes(session: Session, job: Job, attempt: Attempt, now: datetime) -> 
     """
     if job.gang == 1 or attempt.key is None:
         return []
-    machines = [
-        machine
-        for machine in session.ledger.machines()
-        if machine.gang is not None and launch_key(machine) == attempt.key
-    ]
-    made = [machine for machine in machines if machine.launch_status not in NOTHING_MADE and machine.provider_id]
-    complete_ids = {
-        id_ for id_, count in Counter(machine.gang.id for machine in made if machine.gang).items() if count == job.gang
-    }
-    ended = [
-        machine
-        for machine in made
-        if machine.gang and machine.gang.id not in complete_ids and machine.terminated_at is not None
-    ]
+    made = [(gang_id, machine) for gang_id, machine in _made_nodes(session, attempt.key) if machine.provider_id]
+    sizes = Counter(gang_id for gang_id, _ in made)
+    ended = [machine for gang_id, machine in made if sizes[gang_id] != job.gang and machine.terminated_at is not None]
     unrecorded_ids = [machine.id for machine in in_order(ended) if machine.id not in attempt.refused]
     return [job_gang_refused(job.id, attempt.number, unrecorded_ids, now)] if unrecorded_ids else []
 
@@ -98,18 +86,17 @@ def machine_assigned_events(
     """Return the lines that name the machine of an attempt, all nodes of its gang, and nodes that were ended again."""
     nodes, refused_events = nodes_of(session, machine), ended_nodes(session, job, attempt, now)
     if len(nodes) == 1 or machine.gang is None:
-        return [job_machine(job.id, attempt.number, machine.id, now), *refused_events]
-    ids = [one.id for one in nodes]
-    return [
-        job_machine(job.id, attempt.number, nodes[0].id, now, cluster=machine.gang.id, members=ids),
-        *refused_events,
-    ]
+        assigned = job_machine(job.id, attempt.number, machine.id, now)
+    else:
+        ids = [one.id for one in nodes]
+        assigned = job_machine(job.id, attempt.number, ids[0], now, cluster=machine.gang.id, members=ids)
+    return [assigned, *refused_events]
 
 
 def terminate_gang(session: Session, machine: Machine, why: str) -> None:
-    """End a machine with all nodes of its gang, and what was made with them, proved.
+    """End a machine with all nodes of its gang and their resources, and wait until each end is confirmed.
 
-    All are tried; raises the gravest error, StopUnproved before others.
+    All are tried. Raises the worst of their errors, StopUnproved before others.
     """
     nodes = nodes_of(session, machine)
     if len(nodes) == 1:
@@ -118,20 +105,19 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     if _any_living(nodes):
         record_foreign_jobs(session, nodes)
         remove_engine_from_owned(session, nodes)
-    error = worst_of(errors_in(end_all(session, nodes, why=why)))
-    if error is not None:
-        raise error
+    raise_worst(end_all(session, nodes, why=why))
 
 
 def stop_gang(session: Session, machine: Machine, why: str) -> None:
-    """Stop a machine, or park it, with all nodes of its gang. Raises as `stop` does; a gang is never parked."""
+    """Stop a machine, or park it; of a gang, stop all nodes. Raises InvalidRequest for a gang that cannot be stopped.
+
+    Else raises as `stop` does.
+    """
     nodes = [one for one in nodes_of(session, machine) if one.terminated_at is None]
     if machine.gang is None:
         stop(session, machine, why=why)
     elif nodes:
-        error = stop_all(session, nodes, why=why).worst
-        if error is not None:
-            raise error
+        raise_worst(stop_all(session, nodes, why=why).errors)
 
 
 def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_guard: bool = False) -> None:
@@ -140,9 +126,8 @@ def start_gang(session: Session, machine: Machine, duration: timedelta, *, no_gu
     if machine.gang is None:
         start_machine(session, machine, duration, renewable_for=duration, no_guard=no_guard)
     else:
-        error = start_all(session, nodes, new_lease(session, machine, duration, duration), no_guard=no_guard).worst
-        if error is not None:
-            raise error
+        lease = new_lease(session, machine, duration, duration)
+        raise_worst(start_all(session, nodes, lease, no_guard=no_guard).errors)
 
 
 def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, ...]:
@@ -159,10 +144,9 @@ def refresh_nodes(session: Session, nodes: Sequence[Machine]) -> tuple[Machine, 
 def silent_node(session: Session, nodes: Sequence[Machine]) -> str | None:
     """Return the name of a node that runs by its provider, and does not answer; None where all of them do."""
     running = [one for one in nodes if one.state == "running"]
-    answers = zip(running, run_on_machines(session, running, _answers), strict=True)
-    return next((one.name for one, answered in answers if answered is not True), None)
+    outcomes = zip(running, run_on_machines(session, running, _check_answers), strict=True)
+    return next((node.name for node, outcome in outcomes if isinstance(outcome, CloudgpuError)), None)
 
 
-def _answers(session: Session, machine: Machine) -> bool:
+def _check_answers(session: Session, machine: Machine) -> None:
     connect(session.target(machine), timeout=ANSWER_TIMEOUT_S).close()
-    return True

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
-from typing import NamedTuple
 
 from cloudgpu.access.jobs.program import slurm_program
 from cloudgpu.control.access.reach import open_connection
 from cloudgpu.control.jobs.inputs.request import RunRequest
-from cloudgpu.control.session.session import Session, all_jobs
+from cloudgpu.control.session.session import Session, all_jobs, living_machines
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.forecast import burn_rate, open_usages
 from cloudgpu.core.clusters.layout import cluster_id, engine_files, engine_of_machine, in_order
@@ -79,10 +78,8 @@ def gang_slurm_record(request: RunRequest) -> SlurmRecord:
 
     Raises InvalidRequest for options that do not go with Slurm, or with a gang.
     """
-    keep_reason = "all machines of a job of its own end with it"
-    _check_refused(
-        [*_refused_options(request), RefusedOption("--keep", bool(request.keep), keep_reason, "Leave --keep out.")]
-    )
+    _check_supported(request)
+    _refuse_if_given(request.keep, "--keep", "all machines of a job of its own end with it", "Leave --keep out.")
     return _record(request, 0)
 
 
@@ -115,8 +112,8 @@ def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
 def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ...]:
     """Return the machines of the cluster that a machine is a node of, node 0 first."""
     wanted = cluster_id(machine)
-    machines = (one for one in session.ledger.machines() if one.terminated_at is None)
-    return in_order(one for one in machines if cluster_id(one) == wanted) or (machine,)
+    living = living_machines(session.ledger.machines())
+    return in_order(one for one in living if cluster_id(one) == wanted) or (machine,)
 
 
 def _has_slurm(session: Session, machine: Machine) -> bool:
@@ -140,47 +137,35 @@ def _check_options(request: RunRequest, nodes: Sequence[Machine]) -> None:
             value=str(options.nodes),
             next=f"Ask for {len(nodes)} at most, or launch a larger cluster (cloudgpu up --nodes).",
         )
-    _check_refused(_refused_options(request))
+    _check_supported(request)
 
 
-class RefusedOption(NamedTuple):
-    """An option that does not go with a job in Slurm: whether it was given, why it does not, and the remedy."""
-
-    option: str
-    is_given: bool
-    why: str
-    next: str
-
-
-def _refused_options(request: RunRequest) -> list[RefusedOption]:
-    """Return the options that do not go with a job in Slurm."""
-    return [
-        RefusedOption(
-            "--results-to",
-            request.results_to is not None,
-            "its results come to this computer",
-            f"Leave --results-to out. They come to {request.results}/{request.name}: copy them on from there.",
-        ),
-        RefusedOption(
-            "--data",
-            bool(request.data),
-            "data is fetched to one machine, and Slurm may run the job on others",
-            "Leave --data out, and have the command, or --setup, fetch it on each node: aws s3 cp, say.",
-        ),
-        RefusedOption(
-            "--port",
-            bool(request.ports),
-            "Slurm may run the job on a node that the port does not lead to",
-            "Leave --port out. For a page to look at, run the command on one machine, without --on and --nodes.",
-        ),
-    ]
+def _check_supported(request: RunRequest) -> None:
+    """Raise InvalidRequest for an option that does not go with a job in Slurm."""
+    _refuse_if_given(
+        request.results_to,
+        "--results-to",
+        "its results come to this computer",
+        f"Leave --results-to out. They come to {request.results}/{request.name}: copy them on from there.",
+    )
+    _refuse_if_given(
+        request.data,
+        "--data",
+        "data is fetched to one machine, and Slurm may run the job on others",
+        "Leave --data out, and have the command, or --setup, fetch it on each node: aws s3 cp, say.",
+    )
+    _refuse_if_given(
+        request.ports,
+        "--port",
+        "Slurm may run the job on a node that the port does not lead to",
+        "Leave --port out. For a page to look at, run the command on one machine, without --on and --nodes.",
+    )
 
 
-def _check_refused(refused: Iterable[RefusedOption]) -> None:
-    for one in refused:
-        if one.is_given:
-            message = f"{one.option} does not go with a job in Slurm: {one.why}."
-            raise InvalidRequest(message, field=one.option, value=None, next=one.next)
+def _refuse_if_given(value: object, option: str, why: str, remedy: str) -> None:
+    if value:
+        message = f"{option} does not go with a job in Slurm: {why}."
+        raise InvalidRequest(message, field=option, value=None, next=remedy)
 
 
 def _hourly_cost_of_nodes(session: Session, machine: Machine, nodes: Sequence[Machine], record: SlurmRecord) -> Money:
