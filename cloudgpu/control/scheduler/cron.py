@@ -70,10 +70,8 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
 
 def plan_remove(session: Session, environ: Mapping[str, str], *, kind: str | None) -> Change | None:
     """Return what would be taken out; None where nothing is installed. Changes nothing."""
-    tables = find_tables(environ)
-    searched_tables = [choose_table(tables, kind)] if kind else tables
-    job = job_of_home(session, environ)
-    for table in searched_tables:
+    tables, job = find_tables(environ), job_of_home(session, environ)
+    for table in [choose_table(tables, kind)] if kind else tables:
         before = table.installed(job.home)
         if before is not None:
             return Change(table, job, before, None)

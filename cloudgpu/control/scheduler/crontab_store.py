@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from cloudgpu.control.scheduler.crontab_text import (
     CronJob,
@@ -24,47 +23,21 @@ TIMEOUT_S = 30
 _NO_CRONTAB_MESSAGES = (b"no crontab for", b"No such file")  # Vixie cron, cronie and macOS; busybox
 
 
-class Table(Protocol):
-    """One place in which a job can be installed; `kind` is its name."""
-
-    kind: str
-
-    def installed(self, home: str) -> str | None:
-        """Return what is installed for this home, as text; None for nothing."""
-        ...
-
-    def text(self) -> str:
-        """Return everything that is there, others' jobs too. Raises InvalidRequest where it cannot be read."""
-        ...
-
-    def planned(self, job: CronJob) -> str:
-        """Return the text that would be installed; raise InvalidRequest for what cannot be written there."""
-        ...
-
-    def install(self, job: CronJob) -> None:
-        """Install the job, replacing this home's one, if any."""
-        ...
-
-    def remove(self, home: str) -> None:
-        """Take this home's job out, and nothing else."""
-        ...
-
-
 class Crontab:
     """The user's crontab, read and written by the `crontab` command only."""
 
     kind = "crontab"
 
     def installed(self, home: str) -> str | None:
-        """Return our block in the crontab."""
+        """Return the block of this home (a CLOUDGPU_HOME) in the crontab; None for none."""
         return find_block(self._read(), home)
 
     def text(self) -> str:
-        """Return the whole crontab."""
+        """Return the whole crontab, others' jobs too. Raises InvalidRequest where it cannot be read."""
         return self._read().decode(errors="replace")
 
     def planned(self, job: CronJob) -> str:
-        """Return the block that would be written."""
+        """Return the block that would be written; raise InvalidRequest for what a crontab cannot hold."""
         return crontab_block(job)
 
     def install(self, job: CronJob) -> None:
@@ -77,7 +50,7 @@ class Crontab:
         if rest:
             self._write(rest)
         else:
-            self._run("-r")
+            _run_or_raise(["crontab", "-r"])
 
     def _read(self) -> bytes:
         finished = _run(["crontab", "-l"])
@@ -85,22 +58,15 @@ class Crontab:
             return finished.stdout
         if any(message in finished.stderr for message in _NO_CRONTAB_MESSAGES):
             return b""
-        raise _failed_command(
-            "crontab -l", finished
-        )  # taking a failure for an empty table would delete the user's own jobs
+        # Taking a failure for an empty table would delete the user's own jobs.
+        raise _failed_command("crontab -l", finished)
 
     def _write(self, table: bytes) -> None:
-        self._run("-", given=table)
+        _run_or_raise(["crontab", "-"], given=table)
         if self._read() != table:
             raise CloudgpuError(
                 "The crontab does not contain what was written into it.", field="crontab", next="Look at: crontab -l"
             )
-
-    @staticmethod
-    def _run(word: str, given: bytes = b"") -> None:
-        done = _run(["crontab", word], given)
-        if done.returncode:
-            raise _failed_command(f"crontab {word}", done)
 
 
 class Timers:
@@ -115,7 +81,7 @@ class Timers:
         )
 
     def installed(self, home: str) -> str | None:
-        """Return both files one below the other."""
+        """Return both files of this home's timer one below the other; None for none."""
         try:
             return "".join((self.directory / name).read_text(encoding="utf-8") for name in _unit_file_names(home))
         except FileNotFoundError:
@@ -141,14 +107,14 @@ class Timers:
             (self.directory / name).write_text(text, encoding="utf-8")
         timer = f"{unit_name(job.home)}.timer"
         for arguments in (["daemon-reload"], ["enable", timer], ["restart", timer]):
-            self._systemctl(arguments)
+            _run_or_raise(["systemctl", "--user", *arguments])
 
     def remove(self, home: str) -> None:
         """Stop the timer and take both files away."""
-        self._systemctl(["disable", "--now", f"{unit_name(home)}.timer"])
+        _run_or_raise(["systemctl", "--user", "disable", "--now", f"{unit_name(home)}.timer"])
         for name in _unit_file_names(home):
             (self.directory / name).unlink(missing_ok=True)
-        self._systemctl(["daemon-reload"])
+        _run_or_raise(["systemctl", "--user", "daemon-reload"])
 
     @staticmethod
     def lingers() -> bool | None:
@@ -156,21 +122,14 @@ class Timers:
         finished = _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"])
         return None if finished.returncode else finished.stdout.strip() == b"Linger=yes"
 
-    @staticmethod
-    def _systemctl(arguments: list[str]) -> None:
-        finished = _run(["systemctl", "--user", *arguments])
-        if finished.returncode:
-            raise _failed_command(f"systemctl --user {' '.join(arguments)}", finished)
+
+Table = Crontab | Timers  # where a job can be installed; `kind` is its name, and of the option that chooses it
 
 
 def find_tables(environ: Mapping[str, str]) -> list[Table]:
     """Return the tables that this computer has, the crontab first."""
-    tables: list[Table] = []
-    if shutil.which("crontab"):
-        tables.append(Crontab())
-    if _systemd_answers():
-        tables.append(Timers(environ))
-    return tables
+    tables: list[Table] = [Crontab()] if shutil.which("crontab") else []
+    return [*tables, Timers(environ)] if _systemd_answers() else tables
 
 
 def choose_table(tables: Sequence[Table], kind: str | None) -> Table:
@@ -206,6 +165,12 @@ def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[byt
         return subprocess.CompletedProcess(argv, 127, b"", f"{argv[0]} is not installed".encode())
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(argv, 124, b"", b"it did not answer")
+
+
+def _run_or_raise(argv: list[str], given: bytes = b"") -> None:
+    finished = _run(argv, given)
+    if finished.returncode:
+        raise _failed_command(" ".join(argv), finished)
 
 
 def _failed_command(command: str, finished: subprocess.CompletedProcess[bytes]) -> CloudgpuError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -17,9 +17,8 @@ from cloudgpu.errors import InvalidRequest
 
 DEFAULT_INTERVAL = timedelta(minutes=10)
 REAP_ARGV, NIGHTLY_REAP_ARGV = ("reap", "--cron"), ("reap", "--cron", "--nightly")
-MAX_COMMAND_LENGTH = (
-    990  # characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it
-)
+# Characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it.
+MAX_COMMAND_LENGTH = 990
 _ALLOWED_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _ALLOWED_HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
 _NIGHT_HOUR = 3  # o'clock, of a daily run
@@ -80,12 +79,14 @@ def shell_command(job: CronJob, argv: Sequence[str] | None = None) -> str:
 
 def crontab_line(job: CronJob) -> str:
     """Return the line of a crontab; raise InvalidRequest for one that cron could not read."""
-    for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
-        if "\\" in text or _is_unwritable(text):
-            raise _unwritable(name, text)
+    _check_characters(job, forbidden=("\\",))
     command = shell_command(job).replace("%", r"\%")
     if len(command) > MAX_COMMAND_LENGTH:
-        raise _too_long(len(command))
+        message = f"The command would be {len(command)} characters long; cron takes {MAX_COMMAND_LENGTH}."
+        remedy = (
+            "Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install"
+        )
+        raise InvalidRequest(message, field="PATH", value=None, next=remedy)
     return f"{_crontab_schedule(job)} {command}"
 
 
@@ -163,9 +164,7 @@ def unit_name(home: str) -> str:
 
 def unit_files(job: CronJob) -> dict[str, str]:
     """Return the files of a systemd user timer, by name; raise InvalidRequest for what they cannot say."""
-    for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
-        if _is_unwritable(text):
-            raise _unwritable(name, text)
+    _check_characters(job)
     name = unit_name(job.home)
     settings = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())
     command = " ".join(_quote_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
@@ -230,24 +229,18 @@ def _quote_unit_word(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def _is_unwritable(text: str) -> bool:
-    """Say whether a text has control characters, or bytes that are no text."""
-    return any(ord(one) < 32 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in text)  # noqa: PLR2004
+def _check_characters(job: CronJob, forbidden: Collection[str] = ()) -> None:
+    """Raise InvalidRequest for a control character, a byte that is no text, or one of `forbidden`, in a command."""
+    for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
+        if any(character in forbidden or _is_unwritable(ord(character)) for character in text):
+            raise InvalidRequest(
+                f"{name} holds a character that cannot be written into a crontab: {text!r}.",
+                field=name,
+                value=text,
+                next="Use a path without backslashes and control characters.",
+            )
 
 
-def _unwritable(name: str, text: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{name} holds a character that cannot be written into a crontab: {text!r}.",
-        field=name,
-        value=text,
-        next="Use a path without backslashes and control characters.",
-    )
-
-
-def _too_long(length: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"The command would be {length} characters long; cron takes {MAX_COMMAND_LENGTH}.",
-        field="PATH",
-        value=None,
-        next="Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install",
-    )
+def _is_unwritable(code_point: int) -> bool:
+    """Say whether a character is a control character, or stands for a byte that is no text."""
+    return code_point < 32 or 0x7F <= code_point < 0xA0 or 0xD800 <= code_point < 0xE000  # noqa: PLR2004

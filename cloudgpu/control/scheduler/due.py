@@ -46,13 +46,9 @@ def own_run_due(last: LastRun, due: datetime, home: str, every: timedelta, now: 
 
 
 def _due_times(machine: Machine) -> Iterable[datetime]:
-    if machine.terminated_at is not None:
-        return
-    texts = [warning.due for warning in machine.warnings.values()]
-    texts.append(machine.decision.at if machine.decision else None)
-    for text in texts:
-        if text is not None:
-            yield from_iso(text)
+    if machine.terminated_at is None:
+        times = [*(warning.due for warning in machine.warnings.values()), machine.decision and machine.decision.at]
+        yield from map(from_iso, filter(None, times))
 
 
 def sweep_due(last: LastRun, zone: tzinfo, now: datetime) -> bool:

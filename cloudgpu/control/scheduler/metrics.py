@@ -6,9 +6,9 @@ known is left out, never zero.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
@@ -32,7 +32,7 @@ class Family:
     name: str
     kind: str
     help: str
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[Sample]
 
 
 def exposition(session: Session, run_counts: Mapping[str, int], fault_counts: Mapping[str, int]) -> str:
@@ -68,27 +68,25 @@ def _machine_metrics(machines: list[Machine], now: datetime) -> Iterator[Family]
         "Machines that live.",
         ((dict(zip(label_names, key, strict=True)), count) for key, count in states.items()),
     )
-    usd_per_hour: dict[tuple[str, str], Decimal] = {}
+    usd_per_hour: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for value in values:
         if value["billed"] and value["price"] is not None:
-            account = (value["provider"], value["account"])
-            usd_per_hour[account] = usd_per_hour.get(account, Decimal(0)) + Decimal(value["price"]["usd_per_hour"])
+            usd_per_hour[value["provider"], value["account"]] += Decimal(value["price"]["usd_per_hour"])
     burn_samples = ((dict(zip(label_names, key, strict=False)), usd) for key, usd in usd_per_hour.items())
     yield _gauge(
         "burn_usd_per_hour", "What billed machines cost an hour, without those of unknown price.", burn_samples
     )
     unpriced = sum(1 for value in values if value["billed"] and value["price"] is None)
     yield _gauge("unpriced_machines", "Billed machines of which no price is known.", [({}, unpriced)])
-    with_activity = [machine for machine in machines if may_be_billed(machine) and machine.last_active]
     idle_samples = (
-        ({"machine": machine.id, "name": machine.name}, _seconds_since(not_none(machine.last_active), now))
-        for machine in with_activity
+        (
+            {"machine": machine.id, "name": machine.name},
+            max(0.0, (now - from_iso(not_none(machine.last_active))).total_seconds()),
+        )
+        for machine in machines
+        if may_be_billed(machine) and machine.last_active
     )
     yield _gauge("idle_seconds", "Since a machine's last sign of life, where one is known.", idle_samples)
-
-
-def _seconds_since(text: str, now: datetime) -> float:
-    return max(0.0, (now - from_iso(text)).total_seconds())
 
 
 def _budget_metrics(session: Session) -> Iterator[Family]:

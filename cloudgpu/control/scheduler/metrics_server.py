@@ -24,11 +24,7 @@ def parse_address(text: str) -> tuple[str, int]:
     host = LOOPBACK if host == "localhost" else host
     if not port.isascii() or not port.isdigit() or int(port) > HIGHEST_PORT:
         raise _invalid_address(text, f"{text!r} names no port from 0 to {HIGHEST_PORT} (0: any that is free).")
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not _is_loopback(host):
         raise _invalid_address(
             text, f"{host} is not this computer's loopback: metrics name machines and money, unencrypted."
         )
@@ -93,13 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, "text/plain", "there is /metrics\n")
         else:
-            self._answer_metrics()
-
-    def _answer_metrics(self) -> None:
-        try:
-            self._answer(200, CONTENT_TYPE, self.metrics_text())
-        except CloudgpuError as error:
-            self._answer(503, "text/plain", f"{error.message}\n")
+            try:
+                self._answer(200, CONTENT_TYPE, self.metrics_text())
+            except CloudgpuError as error:
+                self._answer(503, "text/plain", f"{error.message}\n")
 
     def _answer(self, status: int, content_type: str, text: str) -> None:
         content = text.encode()
@@ -117,8 +110,12 @@ def _is_local(host: str) -> bool:
     """Say whether the Host that was asked for is loopback: a web page of another host may not read metrics."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.strip("[]")
+    return name == "localhost" or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
     try:
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
 

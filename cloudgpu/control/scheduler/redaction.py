@@ -27,7 +27,7 @@ LAMBDA_API_KEY LAMBDA_CLOUD_API_TOKEN RUNPOD_API_KEY VAST_API_KEY CLOUDGPU_ALERT
 """.split()
 REDACTED = "***"
 _WORD = re.compile(r"""\s+|(?:[^\s"'\\]|\\.|"(?:\\.|[^"\\])*"|'[^']*')+""")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _ASSIGNED_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _SECRET_NAME = re.compile("pass|_pwd|secret|token|key|credential", re.IGNORECASE)
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
@@ -56,7 +56,7 @@ def ledger_location(url: str) -> str | None:
 
 def _redacted_word(word: str) -> str:
     unquoted = "".join(shlex.split(word.replace(r"\%", "%").replace("%%", "%")))
-    assignment = _ASSIGNMENT.fullmatch(unquoted)
+    assignment = ASSIGNMENT.fullmatch(unquoted)
     if assignment and assignment[1] == _LEDGER_VARIABLE and not re.search(r"\s", unquoted):
         return f"{_LEDGER_VARIABLE}={ledger_location(assignment[2]) or REDACTED}"
     if assignment and _is_secret(assignment[1]):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.config.files.user_files import Home, find_home
 from cloudgpu.config.settings import load_settings
 from cloudgpu.control.scheduler.crontab_store import find_tables
-from cloudgpu.control.scheduler.redaction import ledger_location, redacted_line
+from cloudgpu.control.scheduler.redaction import ASSIGNMENT, ledger_location, redacted_line
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.open import open_ledger
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.views.documents.automation.cron import StaleLine
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _TABLE_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _BLOCK_BEGIN = re.compile(r"# cloudgpu begin: (.*) \(cloudgpu cron remove takes it out\)")
 _WORDS_BEFORE_PROGRAM = ("&&", "||", ";", "|", "env", "exec", "nice", "nohup", "chronic")
@@ -106,7 +105,7 @@ def _unit_entries(text: str) -> Iterator[Entry]:
             variables = {}
         elif line.startswith("Environment="):
             assignments = (
-                _ASSIGNMENT.fullmatch(word.replace("%%", "%")) for word in _split_words(line.partition("=")[2])
+                ASSIGNMENT.fullmatch(word.replace("%%", "%")) for word in _split_words(line.partition("=")[2])
             )
             variables |= {assignment[1]: assignment[2] for assignment in assignments if assignment}
         elif line.startswith("ExecStart="):
@@ -123,7 +122,7 @@ def _read_entry(
     program_index = next((index for index, word in enumerate(words) if _is_program(words, index)), None)
     if program_index is None:
         return
-    assignments = (_ASSIGNMENT.fullmatch(word) for word in words[:program_index])
+    assignments = (ASSIGNMENT.fullmatch(word) for word in words[:program_index])
     environment = {**outer_variables, **{assignment[1]: assignment[2] for assignment in assignments if assignment}}
     yield Entry(table, redacted_line(line, environment), environment, words[program_index], is_ours)
 
@@ -138,11 +137,11 @@ def _split_words(command: str) -> list[str]:
 def _is_program(words: list[str], index: int) -> bool:
     """Say whether this word is cloudgpu itself, or the Python that runs it. A name alone may be any program's word."""
     # A variable's value may end in /cloudgpu, as the default home does. What follows `sh -c` is a command.
-    if _ASSIGNMENT.fullmatch(words[index]) and not re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])):
+    if ASSIGNMENT.fullmatch(words[index]) and not re.fullmatch("-[a-z]*c", "".join(words[:index][-1:])):
         return False
     name = os.path.basename(words[index])  # noqa: PTH119  (a word of a shell, not a path yet)
     if words[index] == "cloudgpu":
-        word_before = next((word for word in reversed(words[:index]) if not _ASSIGNMENT.fullmatch(word)), "&&")
+        word_before = next((word for word in reversed(words[:index]) if not ASSIGNMENT.fullmatch(word)), "&&")
         return word_before in _WORDS_BEFORE_PROGRAM
     return name == "cloudgpu" or (name.startswith("python") and words[index + 1 : index + 3] == ["-m", "cloudgpu"])
 
@@ -151,11 +150,10 @@ def _find_fault(entry: Entry, clock: Any) -> tuple[str, str] | None:
     """Return what is wrong with a job, and the remedy; None for one that can run."""
     home = entry.home
     if home is not None and not home.is_dir():
-        return f"its home {home} is not there", _remove_remedy(entry, home)
+        return f"its home {home} is not there", _remedy(entry, home, "cron remove")
     if not _has_program(entry):
-        return f"its program {redacted_line(entry.program, entry.environment)} is not there", _reinstall_remedy(
-            entry, home
-        )
+        why = f"its program {redacted_line(entry.program, entry.environment)} is not there"
+        return why, _remedy(entry, home, "cron install (or cron remove)")
     ledger_fault = None if home is None else _ledger_fault(entry, home, clock)
     return None if ledger_fault is None else (ledger_fault, _new_ledger_remedy(entry, home))
 
@@ -179,11 +177,9 @@ def _ledger_fault(entry: Entry, home: Path, clock: Any) -> str | None:
         return None
     if is_lost:
         return f"there is no ledger at {ledger.location}"
-    return (
-        None
-        if move_mark is None or move_mark.came_from
-        else f"its ledger {ledger.location} has moved to {move_mark.to}"
-    )
+    if move_mark is None or move_mark.came_from:
+        return None
+    return f"its ledger {ledger.location} has moved to {move_mark.to}"
 
 
 def _other_home_fault(entry: Entry, home: Path) -> tuple[str, str] | None:
@@ -198,26 +194,17 @@ def _home_assignment(home: Path) -> str:
     return f"CLOUDGPU_HOME={shlex.quote(str(home))}"
 
 
-def _remove_remedy(entry: Entry, home: Path) -> str:
-    if entry.is_ours:
-        return f"Run: {_home_assignment(home)} cloudgpu cron remove"
-    return _by_hand_remedy(entry)
-
-
-def _reinstall_remedy(entry: Entry, home: Path | None) -> str:
+def _remedy(entry: Entry, home: Path | None, verb: str) -> str:
+    """Return the command that repairs a job of ours, or how to take any other out by hand."""
     if entry.is_ours and home is not None:
-        return f"Run: {_home_assignment(home)} cloudgpu cron install (or cron remove)"
-    return _by_hand_remedy(entry)
+        return f"Run: {_home_assignment(home)} cloudgpu {verb}"
+    return f"Take the line out: {_edit_command(entry)}"
 
 
 def _new_ledger_remedy(entry: Entry, home: Path | None) -> str:
     if "CLOUDGPU_LEDGER" in entry.environment or home is None:
         return f"Take CLOUDGPU_LEDGER out of the line, or name the new place in it: {_edit_command(entry)}"
     return f"Run: {_home_assignment(home)} cloudgpu ledger move --follow"
-
-
-def _by_hand_remedy(entry: Entry) -> str:
-    return f"Take the line out: {_edit_command(entry)}"
 
 
 def _edit_command(entry: Entry) -> str:

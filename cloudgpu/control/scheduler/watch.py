@@ -30,7 +30,6 @@ from cloudgpu.control.scheduler.jobs import REAPER_LOCK, WatchJob, watch_jobs
 from cloudgpu.control.session.base import Report, utc_now
 from cloudgpu.control.session.last_run import overdue_sentence, read_last_run
 from cloudgpu.control.session.session import Session
-from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.values.times import iso
 from cloudgpu.errors import CloudgpuError, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.log import files
@@ -156,21 +155,16 @@ class Watch:
 
     def _work(self, job: WatchJob, session: Session) -> None:
         self.run_counts[job.name] = self.run_counts.get(job.name, 0) + 1
-        with self._marked_at_work(job.name):
-            sentence = job.work(session)
+        self._jobs_at_work.add(job.name)
+        try:
+            with self._run_lock if job.name == "pass" else nullcontext():
+                sentence = job.work(session)
+        finally:
+            self._jobs_at_work.discard(job.name)
+            if job.name == "pass":
+                self._machine_ending.clear()
         if sentence:
             self._tell(sentence)
-
-    @contextmanager
-    def _marked_at_work(self, name: str) -> Iterator[None]:
-        self._jobs_at_work.add(name)
-        try:
-            with self._run_lock if name == "pass" else nullcontext():
-                yield
-        finally:
-            self._jobs_at_work.discard(name)
-            if name == "pass":
-                self._machine_ending.clear()
 
     def _record_fault(self, job: WatchJob, message: str, *, for_all: bool = False) -> None:
         self.fault_counts[job.name] = self.fault_counts.get(job.name, 0) + 1
@@ -319,7 +313,7 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
     """Return which processes watch here, whether a run is under way, when the last was, and when the next is due."""
     processes, now = find_watch_processes(session), session.clock()
     interval = min((timedelta(seconds=process.every_s) for process in processes), default=every)
-    machines = session.ledger.machines()
+    machines, last = session.ledger.machines(), read_last_run(session.ledger)
     return {
         "watching": [
             {"pid": process.pid, "since": process.since, "every_s": process.every_s, "metrics": process.metrics}
@@ -327,13 +321,9 @@ def status_value(session: Session, every: timedelta) -> WatchDocument:
         ],
         "running": session.is_locked(REAPER_LOCK),
         "last_run": last_run_value(session),
-        "next_at": iso(_next_run(session, machines, interval, now)) if processes else None,
+        "next_at": iso(max(now, run_due(last, machines, interval, now))) if processes else None,
         "overdue": overdue_sentence(session, machines),
     }
-
-
-def _next_run(session: Session, machines: list[Machine], every: timedelta, now: datetime) -> datetime:
-    return max(now, run_due(read_last_run(session.ledger), machines, every, now))
 
 
 def _process_files(directory: Path) -> list[Path]:
