@@ -87,12 +87,12 @@ def command(
 
 def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, list[Trial]]:
     """Plan machines, show them, ask, and try one after the other, until one has an error."""
-    from cloudgpu.control.setup.live_check import ceiling, document, planned, tried
+    from cloudgpu.control.setup.live_check import document, max_cost_of, plan_trials, run_trial
 
     session = open_session()
     session.check_launchable()
-    plans = planned(session, **selection)
-    max_cost, gaps = ceiling(plans)
+    plans = plan_trials(session, **selection)
+    max_cost, gaps = max_cost_of(plans)
     for prepared in plans:
         offer, price = prepared.plan.offer.available, prepared.plan.offer.price
         tell(f"{offer.instance_type} in {offer.zone}, on demand, {price.per_hour.text(4)} an hour ({price.source})")
@@ -104,7 +104,7 @@ def _run_live_checks(*, yes: bool, **selection: str | None) -> tuple[LiveCheck, 
     confirm("Launch, stop and end it?", yes=yes)
     trials: list[Trial] = []
     for prepared in plans:
-        trials.append(tried(session, prepared, progress.begin))
+        trials.append(run_trial(session, prepared, progress.begin))
         if not trials[-1].ok:
             break
     return document(trials, max_cost, whole=not gaps), trials

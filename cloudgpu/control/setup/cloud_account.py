@@ -49,19 +49,16 @@ class Preparation:
     role: MachineRole | None
     draft: Draft
     provider: Provider
-    role_document: str
     findings: tuple[Finding, ...] = ()
     budget: BudgetAlert | None = None
     existing_budget: BudgetAlert | None = None
     budget_error: str | None = None
     timer: MachineRole | None = None
-    timer_document: str = ""
     creates_marker: bool = False  # the marker that identifies the account is to be created
     ssh_from: tuple[str, ...] = ()  # the networks to which SSH is to be narrowed; none: it stays as it is
     current_ssh_from: tuple[str, ...] = ()
-    credit: PrepaidCredit | CloudgpuError | None = (
-        None  # the prepaid credit that is left, or why that is not known; None: not prepaid
-    )
+    # The prepaid credit that is left, or why that is not known; None: not prepaid.
+    credit: PrepaidCredit | CloudgpuError | None = None
 
     @property
     def changes_ssh(self) -> bool:
@@ -168,9 +165,9 @@ def apply_preparation(preparation: Preparation) -> None:
     if preparation.creates_marker and isinstance(preparation.provider, Registers):
         preparation.provider.register()
     if isinstance(preparation.provider, HasMachineRole):
-        preparation.provider.make_machine_role(preparation.role_document)
+        preparation.provider.make_machine_role(_role_document(preparation.kind, "machine"))
     if isinstance(preparation.provider, HasTimerRole):
-        preparation.provider.make_timer_role(preparation.timer_document)
+        preparation.provider.make_timer_role(_role_document(preparation.kind, "timer"))
     if preparation.budget is not None:
         _require_budget_alert(preparation.provider, preparation.kind).set_budget_alert(preparation.budget)
     if preparation.changes_ssh:
@@ -235,31 +232,15 @@ def _preparation(setup: ExistingSetup, kind: str, name: str, table: Mapping[str,
     current = value_at(setup.table, ("accounts", name)) or {}
     options = {key: value for key, value in {**current, **table}.items() if key != "provider"}
     provider = open_provider(kind, ProviderSettings(name, options, setup.home.provider(kind, name), utc_now))
-    role, timer, role_document, timer_document = None, None, "", ""
-    if isinstance(provider, HasMachineRole):
-        role_document = _role_document(kind, "machine")
-        role = provider.machine_role(role_document)
-    if isinstance(provider, HasTimerRole):
-        timer_document = _role_document(kind, "timer")
-        timer = provider.timer_role(timer_document)
+    role = provider.machine_role(_role_document(kind, "machine")) if isinstance(provider, HasMachineRole) else None
+    timer = provider.timer_role(_role_document(kind, "timer")) if isinstance(provider, HasTimerRole) else None
     findings = tuple(provider.findings()) if isinstance(provider, Examines) else ()
     if table.get("provider"):
         options = {key: value for each_role in (role, timer) if each_role for key, value in each_role.options.items()}
         draft = with_account(setup, name, {**table, **options})
     account_in_cloud = role.account if role else findings[0].says if findings else kind
-    preparation = Preparation(
-        kind,
-        name,
-        account_in_cloud,
-        role,
-        draft,
-        provider,
-        role_document,
-        findings,
-        timer=timer,
-        timer_document=timer_document,
-    )
-    return replace(preparation, credit=read_credit(provider))
+    credit = read_credit(provider)
+    return Preparation(kind, name, account_in_cloud, role, draft, provider, findings, timer=timer, credit=credit)
 
 
 def _role_document(kind: str, role: str) -> str:
@@ -269,7 +250,13 @@ def _role_document(kind: str, role: str) -> str:
 def _account_name(setup: ExistingSetup, kind: str, account: str | None) -> str:
     """Return the account's name; raise InvalidRequest for one of another provider or a cloud that is not known."""
     if kind not in CLOUDS:
-        raise _unknown_cloud(kind)
+        raise unknown_word(
+            f"init prepares no cloud called {kind!r}",
+            kind,
+            CLOUDS,
+            field="CLOUD",
+            next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
+        )
     name = account or account_of(setup.settings, kind, "Name it: --account NAME.")
     existing = setup.settings.accounts.get(name)
     if existing is not None and existing.provider != kind:
@@ -280,13 +267,3 @@ def _account_name(setup: ExistingSetup, kind: str, account: str | None) -> str:
             next="Choose another --account.",
         )
     return name
-
-
-def _unknown_cloud(kind: str) -> InvalidRequest:
-    return unknown_word(
-        f"init prepares no cloud called {kind!r}",
-        kind,
-        CLOUDS,
-        field="CLOUD",
-        next=f"Use one of: {', '.join(CLOUDS)}; or cloudgpu init alone, for config.toml.",
-    )

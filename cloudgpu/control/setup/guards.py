@@ -10,7 +10,7 @@ from cloudgpu.control.session.session import Session
 from cloudgpu.core.model.checks import Check, Verdict, failed
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.policies.guards import Agent, Timer, ends_itself, guards_of, has_no_agent
-from cloudgpu.core.values.times import duration_text, from_iso
+from cloudgpu.core.values.times import duration_text, from_iso, minute_text
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.parallel import Pool
@@ -75,7 +75,7 @@ def _agent_clause(session: Session, machine: Machine) -> str:
     if guards is not None and guards.agent is Agent.TELLS:
         return "its agent can only shut it down, which does not end what it costs"
     at = guards_value(machine)["agent"]
-    end_clause = f"the agent ends it at {_minute_text(at)}" if at else "the agent knows no end"
+    end_clause = f"the agent ends it at {minute_text(at)}" if at else "the agent knows no end"
     marked_at = from_iso(machine.last_active).timestamp() if machine.last_active else 0.0
     heard_at = max(marked_at, SampleStore(session.home.samples, machine.id).last())
     if not heard_at:
@@ -120,7 +120,3 @@ def _table_with_job(session: Session, environ: Mapping[str, str]) -> str | None:
         return next((table.kind for table in find_tables(environ) if table.installed(home) is not None), None)
     except CloudgpuError:
         return None
-
-
-def _minute_text(text: str) -> str:
-    return f"{from_iso(text):%Y-%m-%d %H:%M} UTC"

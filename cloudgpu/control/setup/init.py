@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from cloudgpu.access.files import locked, write_atomically
 from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.access.ssh.user_hosts import login_key
 from cloudgpu.config.edit import remove_value, set_value, value_at
-from cloudgpu.config.files.user_files import Home, find_home, read_text, shown
+from cloudgpu.config.files.user_files import Home, find_home, parse_finite_number, read_text, shown
 from cloudgpu.config.policies.find import load_policy, policy_paths
 from cloudgpu.config.settings import ANY_PROVIDER, Account, Settings, login_name, read_setting, settings_from_text
 from cloudgpu.control.policies.resolve import lifetime_of
@@ -110,12 +111,9 @@ def check_setup(name: str, text: str) -> str | Decimal:
 
 
 def _figure(option: str, text: str) -> Decimal:
-    try:
-        value = Decimal(text.strip().removeprefix("$"))
-        if value.is_finite() and 0 <= value <= 1_000_000:  # noqa: PLR2004  (as the local provider's own limit)
-            return value
-    except InvalidOperation:
-        pass
+    value = parse_finite_number(text.strip().removeprefix("$"))
+    if value is not None and 0 <= value <= 1_000_000:  # noqa: PLR2004  (as the local provider's own limit)
+        return value
     raise InvalidRequest(
         f"{option} is {shown(text)!r}, which is not a number from 0 to 1000000.",
         field=option,
@@ -127,12 +125,9 @@ def _figure(option: str, text: str) -> Decimal:
 def _check_kind(kind: str) -> None:
     from cloudgpu.providers.registry import load
 
-    if kind == ANY_PROVIDER:
-        return
-    try:
-        load(kind)
-    except MissingExtra:
-        return  # may be installed later; said at the end
+    if kind != ANY_PROVIDER:
+        with suppress(MissingExtra):  # may be installed later; said at the end
+            load(kind)
 
 
 def read_host(text: str) -> Host:
@@ -180,21 +175,18 @@ def login_of(text: str, hosts: Sequence[Host]) -> str:
 
 def known_key(setup: ExistingSetup, host: Host) -> str | None:
     """Return the host key that the file has for this host, or None."""
-    for entry in _hosts(setup):
-        if entry.get("name") == host.name:
-            return entry.get("host_key")
-    return None
+    return next((entry.get("host_key") for entry in _hosts(setup) if entry.get("name") == host.name), None)
 
 
 def confirmed(key: str, fingerprints: Sequence[str], host: Host) -> bool:
     """Say whether one of the given fingerprints is this key's; raise WrongHostKey when some are given and none is."""
     if not fingerprints:
         return False
-    is_ = fingerprint(key)
-    if is_ in fingerprints:
+    actual = fingerprint(key)
+    if actual in fingerprints:
         return True
     raise WrongHostKey(
-        f"{host.name} at {host.host}:{host.port} shows a host key with another fingerprint, {is_}.",
+        f"{host.name} at {host.host}:{host.port} shows a host key with another fingerprint, {actual}.",
         field="--fingerprint",
         value=fingerprints[0] if len(fingerprints) == 1 else ", ".join(fingerprints),
         next="Nothing was written. Compare on the machine itself: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
@@ -215,13 +207,10 @@ def draft(
     Raises InvalidRequest where the whole would have a fault, such as a lease longer than `renew_until`.
     """
     text = setup.text or ""
-    for name in TOP:
-        if name in values:
-            text = set_value(text, (name,), values[name])
     local = account_of(setup.settings, "local")
-    for name in FIGURES:
+    for name in (*TOP, *FIGURES):
         if name in values:
-            text = set_value(text, ("accounts", local, name), values[name])
+            text = set_value(text, ("accounts", local, name) if name in FIGURES else (name,), values[name])
     if hosts:
         text = _with_hosts(setup, text, hosts, login)
     return drafted(setup, text)
@@ -242,18 +231,6 @@ def drafted(setup: ExistingSetup, text: str) -> Draft:
     before = (setup.text or "").splitlines()
     lines = difflib.unified_diff(before, text.splitlines(), NAMED, NAMED, lineterm="", n=0)
     return Draft(setup, text, tuple(lines))
-
-
-def table_of(draft: Draft) -> dict[str, Any]:
-    """Return the table of the drafted file."""
-    import tomllib
-
-    return tomllib.loads(draft.after)
-
-
-def settings_of(draft: Draft) -> Settings:
-    """Return the settings of the drafted file."""
-    return settings_from_text(draft.after, login=draft.found.settings.owner)
 
 
 def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
@@ -280,14 +257,14 @@ def _hosts(setup: ExistingSetup) -> list[dict[str, Any]]:
 
 
 def _with_hosts(setup: ExistingSetup, text: str, hosts: Sequence[tuple[Host, str]], login: str | None) -> str:
-    entries = {str(entry.get("name")): entry for entry in _hosts(setup)}
+    entries = {str(existing.get("name")): existing for existing in _hosts(setup)}
     for host, key in hosts:
         new = {"name": host.name, "host": host.host, "port": host.port, "user": host.user, "host_key": key}
-        kept = dict(entries.get(host.name, {}))
+        entry = dict(entries.get(host.name, {}))
         if login is not None:
-            kept.pop("key", None)
+            entry.pop("key", None)
             new["key"] = login
-        entries[host.name] = kept | {name: value for name, value in new.items() if value != ""}
+        entries[host.name] = entry | {name: value for name, value in new.items() if value != ""}
     account = account_of(setup.settings, "ssh")
     text = set_value(text, ("accounts", account, "provider"), "ssh") if account == "ssh" else text
     return set_value(text, ("accounts", account, "hosts"), list(entries.values()))
@@ -306,13 +283,10 @@ def _check_account(home: Home, account: Account) -> None:
     from cloudgpu.providers.base import ProviderSettings
     from cloudgpu.providers.registry import kinds, open_provider
 
-    if account.provider not in kinds():
-        return
-    directory = home.provider(account.provider, account.name)
-    try:
-        open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
-    except MissingExtra:
-        return
+    if account.provider in kinds():
+        directory = home.provider(account.provider, account.name)
+        with suppress(MissingExtra):
+            open_provider(account.provider, ProviderSettings(account.name, dict(account.options), directory, utc_now))
 
 
 def write(draft: Draft) -> None:

@@ -75,14 +75,6 @@ def _path(file: str) -> Path:
     return Path(file).expanduser().absolute()
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """The sync that repaired the ledger; `unknown` are accounts that this home knows and that were not queried."""
-
-    look: SyncResult
-    unknown: tuple[Unanswered, ...]
-
-
 def verify_document(session: Session, *, agree: Callable[[str], None]) -> VerifyDocument:
     """Check the ledger, repair it where it may be incomplete, and return the answer of `cost --verify`.
 
@@ -115,8 +107,8 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "unanswered": [],
         }
     agree(doubt)
-    settled = settle_ledger(session, doubt)
-    for sentence in settled.look.sentences:
+    synced, unknown = settle_ledger(session, doubt)
+    for sentence in synced.sentences:
         session.report(sentence)
     session.report(
         "Budgets that were set or changed in a part that was missing are not known any more: cloudgpu budget ls"
@@ -126,58 +118,58 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "Accounts that only a colleague has are known after a look from there: have each of them run "
             "cloudgpu ls --refresh"
         )
-    who = queried_accounts_value(settled.look.queried, settled.look.not_queried)
+    accounts = queried_accounts_value(synced.queried, synced.not_queried)
     return {
         "lines": lines,
         "head_hash": head_hash,
         "errors": list(faults),
         "settled": True,
         "integrity_problem": doubt,
-        "queried": who["queried"],
-        "not_queried": who["not_queried"],
-        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in settled.unknown],
+        "queried": accounts["queried"],
+        "not_queried": accounts["not_queried"],
+        "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unknown],
     }
 
 
-def settle_ledger(session: Session, problem: str) -> Resolution:
+def settle_ledger(session: Session, problem: str) -> tuple[SyncResult, list[Unanswered]]:
     """Sync every account, adopt what is there, and accept the ledger's present end.
 
+    Returns the sync, and the accounts that this home knows and that were not queried.
     Raises LedgerUnavailable when an account did not answer. A colleague's account has to be synced from there, after
     the problem was recorded.
     """
     known = known_here(session)
-    look = _resolve(session, problem)
-    return Resolution(look, tuple(accounts_not_queried(session, known, look.queried)))
+    synced = _sync_and_settle(session, problem)
+    return synced, accounts_not_queried(session, known, synced.queried)
 
 
-def _resolve(session: Session, doubt: str) -> SyncResult:
+def _sync_and_settle(session: Session, problem: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
         _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
-        session.ledger.settle(doubt)
+        session.ledger.settle(problem)
         return sync_all(session)
-    since = _written(session, doubt)
-    look = sync_all(session)
-    _check_complete(session, [gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)])
+    since = _record_problem(session, problem)
+    synced = sync_all(session)
+    _check_complete(session, [gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere)])
     _check_synced(session, since)
-    session.ledger.settle(doubt)
-    return look
+    session.ledger.settle(problem)
+    return synced
 
 
-def _written(session: Session, doubt: str) -> int:
+def _record_problem(session: Session, problem: str) -> int:
     """Return the number of the line that the ledger may be incomplete; record it where only this computer knew."""
     last = session.ledger.last("ledger")
     if last is None or last.kind != "ledger_doubted":
-        now = session.clock()
-        (last,) = session.ledger.append([ledger_doubted(doubt, 0, now)])
+        (last,) = session.ledger.append([ledger_doubted(problem, 0, session.clock())])
     return last.seq
 
 
 def _check_synced(session: Session, since: int) -> None:
     """Raise LedgerUnavailable for an account elsewhere that nobody has synced since this line."""
-    _, faults = by_account(session, recent_machines(session))
-    away = [machine for machine in recent_machines(session) if isinstance(faults.get(machine.id), NotReachableHere)]
-    for machine in away:
+    machines = recent_machines(session)
+    _, errors = by_account(session, machines)
+    for machine in (one for one in machines if isinstance(errors.get(one.id), NotReachableHere)):
         last = session.ledger.last(scope_of_machine(machine))
         if last is None or last.seq <= since:
             whom = machine.owner or "whoever has that account"

@@ -37,7 +37,7 @@ from cloudgpu.providers.abilities import HasResources, Pausable, SetsTimer
 from cloudgpu.providers.account_abilities import ChecksPermissions
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.setup.doctor import LiveCheck, LiveStage, LiveTrial
+    from cloudgpu.views.documents.setup.doctor import LiveCheck, LiveTrial
 
 LEASE = timedelta(minutes=30)
 LISTING_DELAY = timedelta(minutes=2)  # how long a cloud may take until a listing shows what has just changed
@@ -48,7 +48,7 @@ class Stage:
     """One stage: its message and duration; after an error, `next` is the remedy and `exit_code` that of the error."""
 
     name: str
-    said: str
+    message: str
     seconds: float
     ok: bool = True
     next: str | None = None
@@ -59,22 +59,22 @@ class Stage:
 class Trial:
     """The trial of one machine. `cost` is by the ledger, with disks; None: nothing was launched.
 
-    `left` is what is still there, each with the command that ends it.
+    `remaining` is what is still there, each with the command that ends it.
     """
 
     prepared: Prepared
     name: str | None
     stages: tuple[Stage, ...]
     cost: Money | None
-    left: tuple[str, ...]
+    remaining: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
         """Whether every stage went well and nothing is left."""
-        return not self.left and all(stage.ok for stage in self.stages)
+        return not self.remaining and all(stage.ok for stage in self.stages)
 
 
-def tried(session: Session, prepared: Prepared, begin: Callable[[str], None] = report_nothing) -> Trial:
+def run_trial(session: Session, prepared: Prepared, begin: Callable[[str], None] = report_nothing) -> Trial:
     """Take one machine through its whole life, and end it whatever happens; return how each stage ended.
 
     `begin` is given each stage as it begins, in words.
@@ -100,7 +100,7 @@ class _Trial:
     prepared: Prepared
     begin: Callable[[str], None]
     stages: list[Stage] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    remaining: list[str] = field(default_factory=list)
 
     def live(self) -> None:
         """Launch, see it, ask what is allowed now that it is there, see its timer, reach, stop, start, reach again.
@@ -108,13 +108,13 @@ class _Trial:
         A stage that fails is the last.
         """
         try:
-            row = self._step("launch", self._launch)
+            row = self._step("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
             self._step("listed", lambda: self._listed(row))
             self._step("permitted", lambda: self._permitted(row))
             if self._is_timed(row):
                 self._step("timer", lambda: self._timed(row))
             row = self._step("ssh", lambda: wait_until_ready(self.session, row), "answers with the pinned host key")
-            if not self._can_stop(row):
+            if row.stoppable is False or not isinstance(self.session.provider_of(row), Pausable):
                 return
             self._step("stop", lambda: stop(self.session, row, why="the live check"), "proved not to be billed")
             row = self._step("start", lambda: start(self.session, row, new_lease(self.session, row, LEASE)))
@@ -135,7 +135,7 @@ class _Trial:
                 )
             self._step("leftovers", lambda: self._nothing_left(machine))
         except _FailedStage:
-            self.left.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
+            self.remaining.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
         except BaseException:
             self.session.report(f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}")
             raise
@@ -144,10 +144,7 @@ class _Trial:
         """Return what the machine went through, and its cost."""
         machine = self._machine()
         cost = None if machine is None or machine.unpriced else spent_until_now(machine, self.session.clock())
-        return Trial(self.prepared, machine.name if machine else None, tuple(self.stages), cost, tuple(self.left))
-
-    def _launch(self) -> Machine:
-        return launch(self.session, self.prepared, wait=False).machine
+        return Trial(self.prepared, machine.name if machine else None, tuple(self.stages), cost, tuple(self.remaining))
 
     def _listed(self, machine: Machine) -> str:
         """See the machine, with its tag, in the listing that every other command goes by."""
@@ -156,7 +153,7 @@ class _Trial:
         def found() -> bool:
             return any(one.tags.get(TAG_ID) == machine.id for one in provider.list().instances)
 
-        self._until(found, f"{machine.name} is missing from the provider's listing.")
+        self._until(found, lambda: f"{machine.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
     def _permitted(self, machine: Machine) -> str:
@@ -203,17 +200,14 @@ class _Trial:
         self._until(gone, lambda: f"{machine.name} has left behind: {', '.join(seen)}.")
         return "none"
 
-    def _until(self, done: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
+    def _until(self, done: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+        """Wait until this is done; raise StopUnproved with the message of `otherwise` where it is not in time."""
         deadline, pause = self.session.clock() + LISTING_DELAY, 0.1
         while not done():
             if self.session.clock() >= deadline:
-                message = otherwise if isinstance(otherwise, str) else otherwise()
-                raise StopUnproved(message, field="name", next="Run: cloudgpu ls --refresh")
+                raise StopUnproved(otherwise(), field="name", next="Run: cloudgpu ls --refresh")
             self.session.pause(pause)
             pause = min(5.0, pause * 1.5)
-
-    def _can_stop(self, machine: Machine) -> bool:
-        return machine.stoppable is not False and isinstance(self.session.provider_of(machine), Pausable)
 
     def _machine(self) -> Machine | None:
         machines = (machine for machine in self.session.ledger.machines() if machine.key == self.prepared.key)
@@ -231,12 +225,12 @@ class _Trial:
                 Stage(name, error.message, seconds, ok=False, next=error.next, exit_code=error.exit_code)
             )
             raise _FailedStage from error
-        detail = answer if isinstance(answer, str) else message or _where(answer)
+        detail = answer if isinstance(answer, str) else message or _machine_text(answer)
         self.stages.append(Stage(name, detail, _seconds(began, self.session.clock())))
         return answer
 
 
-def _where(machine: Machine) -> str:
+def _machine_text(machine: Machine) -> str:
     return f"{machine.name}: {machine.instance_type} in {machine.zone}, {machine.state}"
 
 
@@ -261,21 +255,20 @@ def _value(trial: Trial) -> LiveTrial:
         "instance_type": item.instance_type,
         "region": item.region,
         "zone": item.zone,
-        "stages": [_stage(stage) for stage in trial.stages],
+        "stages": [
+            {
+                "name": stage.name,
+                "message": stage.message,
+                "seconds": stage.seconds,
+                "ok": stage.ok,
+                "next": stage.next,
+                "exit_code": stage.exit_code,
+            }
+            for stage in trial.stages
+        ],
         "cost_usd": None if trial.cost is None else usd(trial.cost),
-        "remaining": list(trial.left),
+        "remaining": list(trial.remaining),
         "ok": trial.ok,
-    }
-
-
-def _stage(stage: Stage) -> LiveStage:
-    return {
-        "name": stage.name,
-        "message": stage.said,
-        "seconds": stage.seconds,
-        "ok": stage.ok,
-        "next": stage.next,
-        "exit_code": stage.exit_code,
     }
 
 
@@ -286,16 +279,11 @@ SMALL: Mapping[str, Sequence[str]] = {
     "gcp": ("e2-small", "e2-medium"),
     "lambda": ("cpu_4x_general",),
 }
-_ELSE_ANY = (
-    "azure",
-    "gcp",
-    "lambda",
-    "runpod",
-    "vast",
-)  # a small one may have no known price: then the cheapest of all, too
+# A small one may have no known price there: then the cheapest of all, too.
+_ELSE_ANY = ("azure", "gcp", "lambda", "runpod", "vast")
 
 
-def planned(
+def plan_trials(
     session: Session,
     *,
     provider: str | None = None,
@@ -355,7 +343,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
     )
 
 
-def ceiling(plans: Sequence[Prepared]) -> tuple[Money, bool]:
+def max_cost_of(plans: Sequence[Prepared]) -> tuple[Money, bool]:
     """Return the most that these machines can cost, disks and addresses included; and whether a price is not known.
 
     Each machine for both its leases (of the launch, and of the start) at the most expensive offer, attached costs too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -153,35 +154,36 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
                 next=f"Add {there.text} to config.toml, or put {target.text} back.",
             )
         _check_same(session, there, rows)
-        draft = _rename_default(found, target, new)
+        text = _with_new_default(found.text or "", found, target, new)
+        draft = init.drafted(found, text) if text != found.text else None
     return Renaming(target, new, rows, machines, draft, tuple(_notes(session, found, draft, target)))
 
 
-def rename(session: Session, renaming_: Renaming) -> None:
+def rename(session: Session, renaming: Renaming) -> None:
     """Write the new name into the ledger, then into config.toml.
 
     In this order: what is written down finds its machines under either name. Raises InvalidRequest where the file was
     changed meanwhile.
     """
-    target = renaming_.place
-    line = account_renamed(target.account, target.host, renaming_.new, renaming_.rows, platform.node(), session.clock())
+    target = renaming.place
+    line = account_renamed(target.account, target.host, renaming.new, renaming.rows, platform.node(), session.clock())
     session.ledger.append([line])
     session.forget_names()
-    if renaming_.draft is not None:
-        init.write(renaming_.draft)
+    if renaming.draft is not None:
+        init.write(renaming.draft)
 
 
-def document(renaming_: Renaming) -> RenameDocument:
+def document(renaming: Renaming) -> RenameDocument:
     """Return the answer of `init --rename`."""
-    made = renaming_.draft
+    made = renaming.draft
     return {
-        "account": renaming_.place.account,
-        "host": renaming_.place.host,
-        "new": renaming_.new,
-        "machines": [machine.name for machine in renaming_.machines],
+        "account": renaming.place.account,
+        "host": renaming.place.host,
+        "new": renaming.new,
+        "machines": [machine.name for machine in renaming.machines],
         "file": str(made.found.home.config_file) if made else None,
         "diff": list(made.diff) if made else [],
-        "notes": list(renaming_.notes),
+        "notes": list(renaming.notes),
     }
 
 
@@ -208,12 +210,6 @@ def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init
     entries = value_at(setup.table, path)
     hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
     return init.drafted(setup, set_value(text, path, hosts))
-
-
-def _rename_default(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init.Draft | None:
-    """Return the file where `account = ...` has the new name; None where it needs no change."""
-    text = _with_new_default(setup.text or "", setup, target, new)
-    return init.drafted(setup, text) if text != setup.text else None
 
 
 def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
@@ -253,8 +249,7 @@ def _notes(
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
-    table = setup.table if draft is None else init.table_of(draft)
-    for key in _naming(table, target.account):
+    for key in _naming(setup.table if draft is None else tomllib.loads(draft.after), target.account):
         yield f"config.toml: {key} names {target.account}"
 
 

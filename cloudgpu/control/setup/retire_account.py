@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.config.edit import remove_table, set_value, value_at
+from cloudgpu.config.settings import settings_from_text
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.lifecycle.lost import check_lost, record_as_lost
 from cloudgpu.control.session.accounts import detected_accounts
@@ -28,7 +29,7 @@ from cloudgpu.providers.abilities import HasOrphans
 if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.init import ForgetDocument
 
-NAMED = 4  # in a sentence
+MAX_NAMED = 4  # reasons in a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +188,11 @@ def document(farewell: Retirement, at: str | None) -> ForgetDocument:
 
 def _without(setup: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
-    text = remove_table(setup.text or "", ("accounts", account))
-    made = init.drafted(setup, text)
-    after = init.settings_of(made)
-    if account in after.accounts:
-        raise _cannot_retire(account, after.accounts[account].provider)
-    return made
+    draft = init.drafted(setup, remove_table(setup.text or "", ("accounts", account)))
+    accounts = settings_from_text(draft.after, login=setup.settings.owner).accounts
+    if account in accounts:
+        raise _cannot_retire(account, accounts[account].provider)
+    return draft
 
 
 def _what_costs(session: Session, account: str, *, configured: bool) -> list[str]:
@@ -201,9 +201,7 @@ def _what_costs(session: Session, account: str, *, configured: bool) -> list[str
     for sentence in look.sentences:
         session.report(sentence)
     beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
-    here = (
-        gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere)
-    )  # a colleague's account of that name
+    here = (gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere))  # that is a colleague's account
     for gap in (*here, *beside.unanswered):
         raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
     ours = (one for one in (*look.resources, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
@@ -226,10 +224,9 @@ def _check_costs_nothing(account: str, machines: list[Machine], beside: Sequence
     reasons = [*(words for machine in machines if (words := may_cost(machine))), *beside]
     if not reasons:
         return
-    more = f", and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
-    message = (
-        f"Account {account} cannot be forgotten while something there may cost: {'; '.join(reasons[:NAMED])}{more}."
-    )
+    more = f", and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
+    first_reasons = "; ".join(reasons[:MAX_NAMED])
+    message = f"Account {account} cannot be forgotten while something there may cost: {first_reasons}{more}."
     if any(map(is_unknown, machines)):
         remedy = f"Resolve it first: with [accounts.{account}] in config.toml, run: cloudgpu ls --refresh"
         raise StopUnproved(message, field="--forget", value=account, next=remedy)

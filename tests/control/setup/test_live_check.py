@@ -7,7 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.control.setup.live_check import _Trial, ceiling, planned, tried
+from cloudgpu.control.launch.launch import launch
+from cloudgpu.control.setup.live_check import _Trial, max_cost_of, plan_trials, run_trial
 from cloudgpu.core.billing.charges import spent_until_now
 from cloudgpu.core.model.checks import exit_code_of_checks
 from cloudgpu.core.model.instances import Address
@@ -39,7 +40,7 @@ def names(trial):
 
 
 def small(lab):
-    (prepared,) = planned(lab.session)
+    (prepared,) = plan_trials(lab.session)
     return prepared
 
 
@@ -60,7 +61,7 @@ def test_a_whole_life_goes_well_and_leaves_nothing(reachable):
     for call in ("stop", "start"):
         reachable.cloud.fail_next(call, takes(reachable, 20))
     begun = []
-    trial = tried(reachable.session, small(reachable), begun.append)
+    trial = run_trial(reachable.session, small(reachable), begun.append)
     order = ["launch", "listed", "permitted", "ssh", "stop", "start", "ssh again", "down", "leftovers"]
     assert names(trial) == [(name, True) for name in order]
     assert [one.rpartition(": ")[2] for one in begun] == order
@@ -76,19 +77,19 @@ def test_its_timer_in_the_cloud_is_read_back_where_there_is_one(make_lab, server
     lab.cloud.address = Address("127.0.0.1", server.port, USER)
     lab.cloud.fail_next("stop", takes(lab, 20))
     lab.cloud.fail_next("start", takes(lab, 20))
-    trial = tried(lab.session, small(lab))
+    trial = run_trial(lab.session, small(lab))
     (stage,) = (stage for stage in trial.stages if stage.name == "timer")
     assert stage.ok
     assert trial.ok, [one for one in trial.stages if not one.ok]
-    assert "fires at" in stage.said
+    assert "fires at" in stage.message
     lab.cloud.fail_next("set_timer", silence())
-    trial = tried(lab.session, small(lab))
+    trial = run_trial(lab.session, small(lab))
     assert names(trial)[-3:] == [("timer", False), ("down", True), ("leftovers", True)]
 
 
 def test_what_it_cost_is_the_ledgers_word(reachable):
     reachable.cloud.fail_next("stop", takes(reachable, 360))
-    trial = tried(reachable.session, small(reachable))
+    trial = run_trial(reachable.session, small(reachable))
     (row,) = reachable.session.ledger.machines()
     assert (
         trial.cost.nanos == spent_until_now(row, reachable.session.clock()).nanos >= Money.usd(Decimal("0.01")).nanos
@@ -101,7 +102,7 @@ def test_the_small_machine_is_on_demand_and_without_a_gpu(lab):
 
 
 def test_a_gpu_is_tried_beside_the_small_machine_where_it_is_asked_for(lab):
-    first, second = planned(lab.session, gpu="v100", region="south")
+    first, second = plan_trials(lab.session, gpu="v100", region="south")
     assert (first.plan.offer.available.instance_type, second.plan.offer.available.instance_type) == (
         "fake.cpu",
         "fake.v100.1",
@@ -110,12 +111,12 @@ def test_a_gpu_is_tried_beside_the_small_machine_where_it_is_asked_for(lab):
 
 
 def test_the_ceiling_covers_the_lease_of_the_launch_and_that_of_the_start(lab):
-    at_most, gaps = ceiling(planned(lab.session, gpu="v100"))
+    at_most, gaps = max_cost_of(plan_trials(lab.session, gpu="v100"))
     assert (at_most, gaps) == (Money.usd(Decimal("3.10")), False)
 
 
 def test_planning_launches_and_writes_nothing(lab):
-    planned(lab.session, gpu="v100")
+    plan_trials(lab.session, gpu="v100")
     assert lab.cloud.calls["launch"] == 0
     assert lab.session.ledger.machines() == []
 
@@ -123,7 +124,7 @@ def test_planning_launches_and_writes_nothing(lab):
 @pytest.mark.soak
 def test_an_unreachable_machine_is_ended_all_the_same(lab):
     """The fake's machines have no address."""
-    trial = tried(lab.session, small(lab))
+    trial = run_trial(lab.session, small(lab))
     assert names(trial) == [
         ("launch", True),
         ("listed", True),
@@ -132,23 +133,23 @@ def test_an_unreachable_machine_is_ended_all_the_same(lab):
         ("down", True),
         ("leftovers", True),
     ]
-    assert (code(trial), trial.left) == (10, ())
+    assert (code(trial), trial.remaining) == (10, ())
     assert lab.machines() == []
 
 
 def test_a_refused_launch_leaves_nothing_to_end(lab):
     prepared = small(lab)
     lab.cloud.fail_next("launch", QuotaExceeded("the quota is 0", next="raise it"))
-    trial = tried(lab.session, prepared)
+    trial = run_trial(lab.session, prepared)
     assert names(trial) == [("launch", False)]
-    assert (trial.name, trial.cost, trial.left, code(trial)) == (None, None, (), 5)
+    assert (trial.name, trial.cost, trial.remaining, code(trial)) == (None, None, (), 5)
     assert trial.stages[0].next == "raise it"
 
 
 def test_a_launch_whose_reply_was_lost_is_found_and_ended(lab):
     prepared = small(lab)
     lab.cloud.lose_reply("launch", times=1)
-    trial = tried(lab.session, prepared)
+    trial = run_trial(lab.session, prepared)
     assert names(trial) == [("launch", False), ("down", True), ("leftovers", True)]
     assert code(trial) == 8
     assert lab.machines() == []
@@ -159,12 +160,12 @@ def test_no_capacity_is_said_before_anything_is_launched(lab):
     for zone in ("north-a", "north-b", "south-a", "south-b"):
         lab.cloud.exhaust(zone)
     with pytest.raises(NoCapacity):
-        planned(lab.session)
+        plan_trials(lab.session)
 
 
 def test_a_stop_that_is_not_proved_is_the_gravest_and_the_machine_is_ended(reachable):
     reachable.cloud.fail_next("stop", silence, times=1_000)
-    trial = tried(reachable.session, small(reachable))
+    trial = run_trial(reachable.session, small(reachable))
     assert names(trial)[4:] == [("stop", False), ("down", True), ("leftovers", True)]
     assert code(trial) == 9
     assert reachable.machines() == []
@@ -173,9 +174,9 @@ def test_a_stop_that_is_not_proved_is_the_gravest_and_the_machine_is_ended(reach
 @pytest.mark.soak
 def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
     lab.cloud.fail_next("terminate", silence, times=1_000)
-    trial = tried(lab.session, small(lab))
+    trial = run_trial(lab.session, small(lab))
     assert code(trial) == 9
-    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert trial.remaining == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
     assert not trial.ok
     assert len(lab.machines()) == 1  # it says so because it is true
 
@@ -183,7 +184,7 @@ def test_an_end_that_is_not_proved_names_the_machine_and_the_command(lab):
 def ended(lab, *faults):
     """Launch and end a machine with these faults of the cloud at its end; return what came of it."""
     trial = _Trial(lab.session, small(lab), lambda _: None)
-    trial._launch()
+    launch(trial.session, trial.prepared, wait=False)
     for call, fault, times in faults:
         lab.cloud.fail_next(call, fault, times=times)
     trial.clean()
@@ -193,7 +194,7 @@ def ended(lab, *faults):
 def test_an_end_that_is_refused_names_the_machine_and_the_command(lab):
     trial = ended(lab, ("terminate", AuthFailed("no"), 9))
     assert (names(trial), len(lab.machines())) == ([("down", False)], 1)
-    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert trial.remaining == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
 
 
 def test_a_cloud_that_does_not_say_what_is_left_has_not_said_that_nothing_is(lab):
@@ -211,7 +212,7 @@ def test_an_interruption_at_any_stage_ends_the_machine_first(reachable, call):
     prepared = small(reachable)
     reachable.cloud.fail_next(call, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        tried(reachable.session, prepared)
+        run_trial(reachable.session, prepared)
     assert reachable.machines() == []
     assert reachable.rows() == []
 
@@ -219,14 +220,14 @@ def test_an_interruption_at_any_stage_ends_the_machine_first(reachable, call):
 def test_a_second_interruption_says_what_may_still_be_billed(lab):
     lab.cloud.fail_next("terminate", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        tried(lab.session, small(lab))
+        run_trial(lab.session, small(lab))
     (machine,) = lab.rows()
     assert lab.said[-1] == f"{machine.name} may still be billed. Run: cloudgpu down {machine.name}"
 
 
 def test_a_gpu_that_cannot_be_read_is_refused(lab):
     with pytest.raises(InvalidRequest, match="names no GPU"):
-        planned(lab.session, gpu="v100:0")
+        plan_trials(lab.session, gpu="v100:0")
 
 
 @pytest.mark.parametrize(("codes", "counts"), [((), 0), ((0, 4), 4), ((10, 8), 8), ((8, 9, 10), 9), ((2, 6), 6)])
@@ -236,7 +237,7 @@ def test_nine_counts_before_eight_before_the_rest(codes, counts):
 
 def test_what_is_denied_is_found_once_there_is_a_machine(reachable):
     reachable.cloud.deny("save_image")
-    trial = tried(reachable.session, small(reachable))
+    trial = run_trial(reachable.session, small(reachable))
     assert names(trial) == [
         ("launch", True),
         ("listed", True),
@@ -244,7 +245,7 @@ def test_what_is_denied_is_found_once_there_is_a_machine(reachable):
         ("down", True),
         ("leftovers", True),
     ]
-    assert "fake:save_image is denied: it is needed to make images." in trial.stages[2].said
+    assert "fake:save_image is denied: it is needed to make images." in trial.stages[2].message
     assert code(trial) == 6
 
 
@@ -253,7 +254,7 @@ def test_silence_about_what_is_left_is_not_taken_for_nothing(lab):
     prepared = small(lab)
     lab.cloud.fail_next("resources", lambda: None)  # that of `down`
     lab.cloud.fail_next("resources", silence, times=100)
-    trial = tried(lab.session, prepared)
+    trial = run_trial(lab.session, prepared)
     assert names(trial)[-2:] == [("down", True), ("leftovers", False)]
-    assert trial.left == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
+    assert trial.remaining == (f"{trial.name} may still be billed: cloudgpu down {trial.name}",)
     assert code(trial) == 8

@@ -13,7 +13,7 @@ import pytest
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.control.setup.live_check import ceiling, planned, tried
+from cloudgpu.control.setup.live_check import max_cost_of, plan_trials, run_trial
 from cloudgpu.errors import InvalidRequest
 from tests.clouds.lambdalabs.fixtures import lambdalabs, lambdalabs_process
 from tests.control.conftest import OPENED
@@ -51,25 +51,25 @@ def names(trial):
 
 @pytest.mark.soak
 def test_a_machine_lives_its_whole_life_and_nothing_is_left(lambdalabs, session):
-    (prepared,) = planned(guarded(session))
-    trial = tried(session, prepared)
+    (prepared,) = plan_trials(guarded(session))
+    trial = run_trial(session, prepared)
     assert names(trial) == [(name, True) for name in LIFE], [one for one in trial.stages if not one.ok]
     assert lambdalabs.billable() == []
-    at_most, gaps = ceiling([prepared])
+    at_most, gaps = max_cost_of([prepared])
     assert not gaps
     assert trial.cost <= at_most
     assert len(lambdalabs.called("launch")) == 1
 
 
 def test_a_launch_whose_answer_was_lost_is_sent_once_and_ended(lambdalabs, session):
-    (prepared,) = planned(guarded(session))
+    (prepared,) = plan_trials(guarded(session))
     lambdalabs.faults.lose_reply("launch")
-    assert tried(session, prepared).left == ()
+    assert run_trial(session, prepared).remaining == ()
     assert lambdalabs.billable() == []
     assert len(lambdalabs.called("launch")) == 1
 
 
 def test_without_a_scheduled_run_nothing_is_launched(lambdalabs, session):
     with pytest.raises(InvalidRequest, match="nothing on a machine can end its bill"):
-        planned(session)
+        plan_trials(session)
     assert lambdalabs.called("launch") == []

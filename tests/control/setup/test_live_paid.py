@@ -14,7 +14,7 @@ import pytest
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.session import guarding
-from cloudgpu.control.setup.live_check import ceiling, planned, tried
+from cloudgpu.control.setup.live_check import max_cost_of, plan_trials, run_trial
 from cloudgpu.control.setup.permissions import finding_checks
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.machine.container_start import HOST_KEY_LINE
@@ -66,9 +66,9 @@ class Lab:
         reap(self.session, ReapOptions(cron=True, interval=timedelta(minutes=10)))
         return self
 
-    def tried(self):
-        (prepared,) = planned(self.session)
-        return prepared, tried(self.session, prepared)
+    def run_trial(self):
+        (prepared,) = plan_trials(self.session)
+        return prepared, run_trial(self.session, prepared)
 
     def living(self):
         return self.cloud.living() if self.kind == "vast" else self.cloud.pods()
@@ -99,11 +99,11 @@ def names(trial):
 
 
 def test_a_container_lives_its_whole_life_and_nothing_is_left(lab):
-    prepared, trial = lab.guarded().tried()
+    prepared, trial = lab.guarded().run_trial()
     assert names(trial) == [(name, True) for name in LIFE], [one for one in trial.stages if not one.ok]
     assert trial.ok
     assert lab.living() == []
-    at_most, gaps = ceiling([prepared])
+    at_most, gaps = max_cost_of([prepared])
     assert not gaps
     assert trial.cost <= at_most
     assert len(lab.cloud.called(RENTS[lab.kind])) == 1
@@ -111,8 +111,8 @@ def test_a_container_lives_its_whole_life_and_nothing_is_left(lab):
 
 def test_a_launch_whose_answer_was_lost_is_sent_once_and_ended(lab):
     lab.guarded().cloud.faults.lose_reply(RENTS[lab.kind])
-    _, trial = lab.tried()
-    assert trial.left == ()
+    _, trial = lab.run_trial()
+    assert trial.remaining == ()
     assert lab.living() == []
     assert len(lab.cloud.called(RENTS[lab.kind])) == 1
 
@@ -123,16 +123,16 @@ def test_a_container_that_never_says_its_host_key_is_ended(lab):
         lab.cloud.model.boot = lambda pod: None
     else:
         lab.cloud.boot = lambda contract: None
-    _, trial = lab.guarded().tried()
+    _, trial = lab.guarded().run_trial()
     assert names(trial)[-3:] == [("ssh", False), ("down", True), ("leftovers", True)]
     assert lab.living() == []
 
 
 def test_a_stop_that_is_refused_is_said_and_the_machine_is_ended(lab):
     lab.guarded().cloud.faults.deny("pods.action" if lab.kind == "runpod" else "change", times=FOREVER)
-    _, trial = lab.tried()
+    _, trial = lab.run_trial()
     assert names(trial)[-3:] == [("stop", False), ("down", True), ("leftovers", True)]
-    assert (trial.left, lab.living()) == ((), [])
+    assert (trial.remaining, lab.living()) == ((), [])
 
 
 def test_a_start_without_a_free_gpu_is_said_and_the_pod_is_ended(at_runpod):
@@ -143,17 +143,17 @@ def test_a_start_without_a_free_gpu_is_said_and_the_pod_is_ended(at_runpod):
         model.held.add(pod.id)
 
     model.halt = halted
-    _, trial = at_runpod.tried()
+    _, trial = at_runpod.run_trial()
     (failed,) = [one for one in trial.stages if not one.ok]
     assert (failed.name, failed.exit_code) == ("start", 4)
-    assert (trial.left, at_runpod.living()) == ((), [])
+    assert (trial.remaining, at_runpod.living()) == ((), [])
 
 
 @pytest.mark.parametrize(("listed", "verdict"), [(403, "ok"), (200, "warn")])
 def test_doctor_knows_afterwards_whether_the_pods_own_key_reads_others(at_runpod, listed, verdict):
     lab = at_runpod.guarded()
     lab.log.append(f"cloudgpu-pod-key: own=200 list={listed} others={int(listed == 200)} account=403")
-    _, trial = lab.tried()
+    _, trial = lab.run_trial()
     assert trial.ok
     checks = {one.name: one for one in finding_checks(lab.session, "runpod", None)}
     assert str(checks[f"{OWN} runpod"].verdict) == verdict
@@ -161,7 +161,7 @@ def test_doctor_knows_afterwards_whether_the_pods_own_key_reads_others(at_runpod
 
 def test_without_a_scheduled_run_it_names_a_way_out_that_it_has(lab):
     with pytest.raises(InvalidRequest) as refused:
-        planned(lab.session)
+        plan_trials(lab.session)
     assert "cloudgpu cron install" in refused.value.next
     assert "--no-guard" not in refused.value.next
     assert not lab.cloud.called(RENTS[lab.kind])
