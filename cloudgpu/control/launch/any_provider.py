@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from cloudgpu.control.launch.candidates import Candidate, Candidates, OffersFound, SkippedAccount, skip_failing_accounts
 from cloudgpu.control.launch.offers import offers_in, with_constraint
@@ -30,34 +31,29 @@ def offers_of_any_provider(session: Session, candidates: Candidates, existing: M
     """
     constrained = constrain_candidates(session, candidates) if existing is None else candidates
     needs = {target.account: target.request.want for target in candidates.items}
+    existing_account = None if existing is None else session.account_here(existing)
     offers_by_account: dict[str, Sequence[Offer]] = {}
     untrusted_offers: list[Offer] = []
 
-    def query_account(account: str) -> tuple[SkippedAccount, ...]:
+    def find_offers(account: str) -> None:
         target = constrained.for_account(account)
-        machine = existing if existing and session.account_here(existing) == account else None
-
-        def find_offers(_account: str) -> None:
-            untrusted: list[Offer] = []  # one list for each thread
-            try:
-                offers_by_account[account] = offers_in(
-                    session, target.provider, target.request, needs[account], machine, untrusted
-                )
-            finally:
-                untrusted_offers.extend(untrusted)
-
-        return skip_failing_accounts([account], find_offers)
+        machine = existing if account == existing_account else None
+        untrusted: list[Offer] = []  # one list for each thread
+        try:
+            offers_by_account[account] = offers_in(
+                session, target.provider, target.request, needs[account], machine, untrusted
+            )
+        finally:
+            untrusted_offers.extend(untrusted)
 
     names = [target.account for target in constrained.items]
     with Pool(len(names), "accounts") as pool:
-        failed = [account for accounts in pool.map(query_account, names) for account in accounts]
-    skipped = (*constrained.skipped, *failed)
+        failed = list(pool.map(lambda name: skip_failing_accounts([name], find_offers), names))
+    skipped = (*constrained.skipped, *chain.from_iterable(failed))
     if not offers_by_account:
         raise _no_offers_error(skipped)
     with_offers = tuple(target for target in constrained.items if target.account in offers_by_account)
-    offers = by_preference(
-        (offer for offers in offers_by_account.values() for offer in offers), with_offers[0].request.want.market
-    )
+    offers = by_preference(chain.from_iterable(offers_by_account.values()), with_offers[0].request.want.market)
     return OffersFound(tuple(offers), replace(constrained, items=with_offers, skipped=skipped), tuple(untrusted_offers))
 
 
@@ -124,11 +120,9 @@ def volume_accounts(session: Session, name: str) -> set[str]:
 
 def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
     """Return the worst of these errors, with the messages of all accounts."""
-    for kind in _ERROR_PRIORITY:
-        same_kind = [one for one in skipped if isinstance(one.fault, kind)]
-        if same_kind:
-            break
-    else:
+    by_kind = ([one for one in skipped if isinstance(one.fault, kind)] for kind in _ERROR_PRIORITY)
+    same_kind = next(filter(None, by_kind), None)
+    if same_kind is None:
         return skipped[0].fault
     fault = same_kind[0].fault
     by_message = {one.fault.message: one.account for one in reversed(skipped)}

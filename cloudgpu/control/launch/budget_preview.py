@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.budgets.admission import AdmissionRequest, BudgetVerdict
     from cloudgpu.views.documents.machines.machines import PlannedUpDocument, RequestDifference
-    from cloudgpu.views.documents.machines.plans import BudgetFit, Plan
+    from cloudgpu.views.documents.machines.plans import BudgetFit
 
 
 def sync_for_budgets(session: Session, prepared: Prepared) -> None:
@@ -96,13 +96,13 @@ def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     existing_machine = prepared.existing
     existing = None if existing_machine is None else machine(session, existing_machine)
     differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
-    return {"plan": _plan_value(session, prepared), "existing": existing, "differences": differs}
-
-
-def _plan_value(session: Session, prepared: Prepared) -> Plan:
-    plan, offer = prepared.plan, prepared.plan.offer
-    notes = credit_notes(credit_of_plan(session, prepared), offer.available.account)
-    return plan_value(replace(plan, remarks=(*plan.remarks, *notes)), budgets_value(session, prepared))
+    notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.available.account)
+    plan = replace(prepared.plan, remarks=(*prepared.plan.remarks, *notes))
+    return {
+        "plan": plan_value(plan, budgets_value(session, prepared)),
+        "existing": existing,
+        "differences": differs,
+    }
 
 
 def budgets_value(session: Session, prepared: Prepared) -> list[BudgetFit]:

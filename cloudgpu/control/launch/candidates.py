@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from cloudgpu.config.settings import ANY_PROVIDER
 from cloudgpu.config.templates.find import Template
@@ -125,25 +126,13 @@ def candidates_of(session: Session, request: UpRequest, template: Template) -> C
     candidates: list[Candidate] = []
     _check_valid_for_any_account(request)
     names = cloud_accounts(session)
-    quiet_session = replace(session, report=_report_once(session.report))
+    quiet_session = replace(session, report=cache(session.report))  # each sentence once: accounts mostly say the same
     skipped = skip_failing_accounts(
         names, lambda name: candidates.append(candidate(quiet_session, request, template, name))
     )
     if not candidates:
         raise skipped[0].fault
     return Candidates(tuple(candidates), skipped, any_account=True)
-
-
-def _report_once(forward: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that reports each sentence once, since those of several accounts are mostly equal."""
-    reported: set[str] = set()
-
-    def report(sentence: str) -> None:
-        if sentence not in reported:
-            reported.add(sentence)
-            forward(sentence)
-
-    return report
 
 
 def _check_valid_for_any_account(request: UpRequest) -> None:

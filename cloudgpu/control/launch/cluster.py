@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.inventory.settle import settle_by_listing
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.launch.attempt import end_nodes, send_all
-from cloudgpu.core.model.machine import Machine, has_retained_resources, not_none
+from cloudgpu.core.model.machine import Machine, has_retained_resources, node_of, not_none
 from cloudgpu.core.values.naming import lock_name
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import NoCapacity
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from cloudgpu.control.launch.plan import Prepared
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.model.launch import Attempt
-    from cloudgpu.providers.base import Provider
 
 
 def living_nodes(session: Session, machine: Machine) -> list[Machine]:
     """Return the living nodes of a machine's cluster, in order; the machine itself where none lives."""
     cluster = not_none(machine.cluster).id
     machines = [node for node in session.ledger.machines() if node.cluster is not None and node.cluster.id == cluster]
-    return sorted((node for node in machines if node.terminated_at is None), key=_node_number) or [machine]
+    return sorted((node for node in machines if node.terminated_at is None), key=node_of) or [machine]
 
 
 def find_or_settle_node(
@@ -44,9 +43,8 @@ def find_or_settle_node(
     An interrupted launch is completed where the same calls can be sent again, and the plan covers it (`covered`). Else
     its machines are ended: a cluster is all of its machines or none.
     """
-    machines = [] if prepared.new else _latest_nodes(session, prepared, "made", "open", "refused", "void")
-    if prepared.new:
-        machines = _latest_nodes(session, prepared, "open")
+    outcomes = ("open",) if prepared.new else ("made", "open", "refused", "void")
+    machines = _latest_nodes(session, prepared, outcomes)
     existing = [
         machine
         for machine in machines
@@ -69,15 +67,12 @@ def find_or_settle_node(
     return (existing[0], True) if is_parked else (None, False)
 
 
-def _latest_nodes(session: Session, prepared: Prepared, *outcomes: str) -> list[Machine]:
+def _latest_nodes(session: Session, prepared: Prepared, outcomes: Sequence[str]) -> list[Machine]:
     """Return the nodes of this request's latest cluster that has some left, with these outcomes, in order."""
-    machines = [
-        machine for machine in session.ledger.machines() if machine.cluster is not None and machine.cluster.nodes > 1
-    ]
     ours = [
         machine
-        for machine in machines
-        if lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
+        for machine in session.ledger.machines()
+        if machine.gang and lock_name(machine.key) == prepared.lock and machine.request == prepared.fingerprint
     ]
     existing = [machine for machine in ours if machine.terminated_at is None or has_retained_resources(machine)]
     if not existing:
@@ -86,11 +81,7 @@ def _latest_nodes(session: Session, prepared: Prepared, *outcomes: str) -> list[
     nodes = [
         machine for machine in ours if not_none(machine.cluster).id == latest and machine.launch_status in outcomes
     ]
-    return sorted(nodes, key=_node_number)
-
-
-def _node_number(machine: Machine) -> int:
-    return not_none(machine.cluster).node
+    return sorted(nodes, key=node_of)
 
 
 def _complete_or_end(
@@ -106,7 +97,8 @@ def _complete_or_end(
         session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"
         )
-        provider = _provider_of_nodes(session, [machine for machine in machines if machine.launch_status == "open"])
+        not_sent = [machine for machine in machines if machine.launch_status == "open"]
+        *_, provider = [session.provider_of(machine) for machine in not_sent]  # checks each one's account or host
         try:
             send_all(session, provider, attempts, deadline=deadline, closing_errors=(NoCapacity,))
         except NoCapacity as error:  # surely not launched: the next offer is tried
@@ -123,15 +115,6 @@ def _complete_or_end(
         return made[0]
     _end_machines(session, made, "its launch was interrupted, and not all of its cluster was made")
     return None
-
-
-def _provider_of_nodes(session: Session, machines: Sequence[Machine]) -> Provider:
-    """Return the provider of these nodes, after checking the identity of each one's account or host.
-
-    Raises as `Session.provider_of` does.
-    """
-    *_, provider = [session.provider_of(machine) for machine in machines]
-    return provider
 
 
 def _attempts_to_send(session: Session, machines: Sequence[Machine]) -> list[Attempt]:

@@ -137,24 +137,17 @@ def launch_document(
     }
 
 
-def _sync_if_old(session: Session, prepared: Prepared) -> None:
+def _sync_if_old(session: Session, prepared: Prepared, offer: Offer | None = None) -> None:
     """Sync the account, and those of the budgets, where the last sync is old: the ledger may prove to be incomplete.
 
-    The accounts of budgets are synced only where something may be launched.
+    `offer` is what will be launched, None for the first one of the plan. The accounts of budgets are synced only where
+    something may be launched.
     """
-    machine = budget_subject(prepared.plan, prepared.name)
-    sync_before_admission(
-        session,
-        {machine.account: machine.region},
-        lambda budget: prepared.existing is None and budget.scope.covers(machine),
-    )
-    session.check_launchable()
-
-
-def _sync_account(session: Session, prepared: Prepared, offer: Offer) -> None:
-    """Sync another account before anything is sent there."""
     machine = budget_subject(prepared.plan, prepared.name, offer)
-    sync_before_admission(session, {machine.account: machine.region}, lambda budget: budget.scope.covers(machine))
+    may_launch = offer is not None or prepared.existing is None
+    sync_before_admission(
+        session, {machine.account: machine.region}, lambda budget: may_launch and budget.scope.covers(machine)
+    )
     session.check_launchable()
 
 
@@ -174,9 +167,8 @@ def _find_or_resolve(session: Session, prepared: Prepared, confirm: Callable[[],
     if machine is not None and can_be_restored(machine) and not prepared.is_restore:
         return machine, True
     if machine is not None and not can_be_restored(machine):
-        living_of(
-            session.ledger.machines(), prepared.key, prepared.fingerprint
-        )  # raises where its key cannot be used again
+        # Raises where its key cannot be used again.
+        living_of(session.ledger.machines(), prepared.key, prepared.fingerprint)
     machine = unsettled_of(session.ledger.machines(), prepared.lock)
     if machine is None:
         return None, False
@@ -208,11 +200,9 @@ def _find_cluster(session: Session, prepared: Prepared, confirm: Callable[[], No
 
 def _is_in_plan(session: Session, prepared: Prepared, machine: Machine) -> bool:
     """Say whether an interrupted launch is guarded, trusted as requested now, and no more expensive than the plan."""
-    if not (prepared.no_guard or is_guarded(session, machine)):
-        return False
-    if not prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD)):
-        return False
-    return machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
+    is_trusted = prepared.plan.request.want.trust.accepts(Trust(machine.trust or Trust.CLOUD))
+    fits_price = machine.price is None or machine.price.nanos_per_hour <= prepared.plan.highest_price.nanos
+    return is_trusted and fits_price and (prepared.no_guard or is_guarded(session, machine))
 
 
 def _set_planned_lease(session: Session, prepared: Prepared, machine: Machine) -> Machine:
@@ -274,7 +264,7 @@ def _launch_new(session: Session, prepared: Prepared) -> Machine:
             continue
         if offer.available.account not in synced:
             synced.add(offer.available.account)
-            _sync_account(session, prepared, offer)
+            _sync_if_old(session, prepared, offer)  # before anything is sent to another account
         try:
             offers_by_node = node_offers(prepared.plan.nodes, offer, prepared.offers)
             resolved = [(one, _resolve_offer(session, prepared, one)) for one in offers_by_node]

@@ -133,16 +133,19 @@ def explain_no_match(
     if unpriced:
         return _unpriced_error(provider, needs)
     if provider.kind in PROVIDERS:
-        why = _contradiction_error(provider, needs, items) or _other_market_error(provider, needs)
         return (
-            why
+            _contradiction_error(provider, needs, items)
+            or _other_market_error(provider, needs)
             or _other_location_error(provider, needs)
             or explain_discontinued(provider, needs)
             or _no_offer_error(provider, needs, ())
         )
     available = all_available(provider, needs)
-    error = find_misspelling(provider, needs, available) or _other_market_error(provider, needs)
-    return error or _no_offer_error(provider, needs, available)
+    return (
+        find_misspelling(provider, needs, available)
+        or _other_market_error(provider, needs)
+        or _no_offer_error(provider, needs, available)
+    )
 
 
 def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
@@ -151,16 +154,16 @@ def _unpriced_error(provider: Provider, needs: Requirements) -> CloudgpuError:
     A provider with a history of spot prices but no current one sells no spot machine there. That is an assumption about
     AWS: nobody has seen such an answer for a type that the account could launch on spot.
     """
-    if needs.market is Market.SPOT and not needs.or_on_demand and isinstance(provider, HasPriceHistory):
+    is_spot = needs.market is Market.SPOT
+    if is_spot and not needs.or_on_demand and isinstance(provider, HasPriceHistory):
         return _wrong_market_error(
             provider, needs, Market.ON_DEMAND, f"{provider.kind} sells no {needs_text(needs)} as a spot machine"
         )
-    on_demand = "; or drop --spot" if needs.market is Market.SPOT else ""
     return NoCapacity(
-        f"No price is known for {needs_text(needs)}{_market_suffix(needs)}, "
+        f"No price is known for {needs_text(needs)}{' as a spot machine' if is_spot else ''}, "
         "and cloudgpu launches nothing without a known price.",
         field="price",
-        next=f"{_price_remedy(provider)}{on_demand}",
+        next=f"{_price_remedy(provider)}{'; or drop --spot' if is_spot else ''}",
     )
 
 
@@ -186,10 +189,6 @@ def _wrong_market_error(provider: Provider, needs: Requirements, other: Market, 
         value=str(needs.market),
         next=f"{remedy} Or choose another machine: cloudgpu gpus --provider {provider.kind}{on_spot}",
     )
-
-
-def _market_suffix(needs: Requirements) -> str:
-    return " as a spot machine" if needs.market is Market.SPOT else ""
 
 
 def _price_remedy(provider: Provider) -> str:

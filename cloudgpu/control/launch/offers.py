@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.control.network.reachability import client_cidr
 from cloudgpu.control.session.guarding import check_launch_guarded
 from cloudgpu.core.catalog.matching import fits, matching_offers, price_offers
-from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.launch import LaunchRequest
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import (
     Accelerator,
@@ -56,9 +56,8 @@ class Refusals:
 
     any_account: bool
     items: list[tuple[Offer, CloudgpuError]] = field(default_factory=list)
-    _exhausted_quotas: set[tuple[str, str, str]] = field(
-        default_factory=set
-    )  # account, region and market whose quota is used up
+    # Account, region and market whose quota is used up.
+    _exhausted_quotas: set[tuple[str, str, str]] = field(default_factory=set)
 
     @property
     def errors_before_sending(self) -> ErrorTypes:
@@ -158,13 +157,10 @@ def open_to_client(session: Session, candidates: Candidates) -> Candidates:
     Asks an address service at most once. Call it when there is an offer: a missing SDK, credential or offer is the more
     important error. Raises InvalidRequest where the address is needed and not known.
     """
-    accounts_to_open = {
-        one.account for one in candidates.items if _needs_client_address(one.provider, one.request.setup)
-    }
-    if not accounts_to_open:
+    if not any(map(_needs_client_address, candidates.items)):
         return candidates
     cidr = client_cidr(session)  # the same for all accounts
-    opened = (_open_candidate(one, cidr) if one.account in accounts_to_open else one for one in candidates.items)
+    opened = (_open_candidate(one, cidr) if _needs_client_address(one) else one for one in candidates.items)
     return replace(candidates, items=tuple(opened))
 
 
@@ -174,18 +170,14 @@ def _open_candidate(candidate: Candidate, cidr: str) -> Candidate:
     return replace(candidate, request=replace(candidate.request, setup=replace(setup, network=network)))
 
 
-def _needs_client_address(provider: Provider, setup: Setup) -> bool:
-    """Say whether only this client's address may open SSH, so that it has to be known."""
-    return isinstance(provider, Reachable) and not _is_open_already(setup)
-
-
-def _is_open_already(setup: Setup) -> bool:
-    """Say whether this client's address is not needed, since networks, a security group or a jump host are given.
+def _needs_client_address(candidate: Candidate) -> bool:
+    """Say whether SSH is to be opened for this client's address alone: no networks, group or jump host are given.
 
     A machine without a public address is reached from inside its network: the provider opens that.
     """
-    network = setup.network
-    return bool(network.ssh_from or network.security_group or network.jump or not network.public_ip)
+    network = candidate.request.setup.network
+    is_open = network.ssh_from or network.security_group or network.jump or not network.public_ip
+    return isinstance(candidate.provider, Reachable) and not is_open
 
 
 def first_launchable(
@@ -265,10 +257,8 @@ def offers_in(
             options = {"--image": setup.image, "--volume": volume, "--subnet": setup.network.subnet}
             message = " and ".join(f"{option} {value}" for option, value in options.items() if value)
             why = f"The place is that of {message}: name another, or leave it out."
-            is_about_place = error.field in (
-                "--region",
-                "--zone",
-            )  # its remedy is about an option that the user did not type
+            # The remedy of an error about the place is about an option that the user did not type.
+            is_about_place = error.field in ("--region", "--zone")
             error.next = why if is_about_place or not error.next else f"{why} {error.next}"
         raise
 

@@ -72,9 +72,8 @@ class Prepared:
     name: str | None = None
     new: bool = False
     is_restore: bool = False  # it restores a parked machine from its image
-    resolved_offer: ResolvedOffer | None = (
-        None  # what was resolved for the plan's offer; None: requests are not constrained yet, either
-    )
+    # What was resolved for the plan's offer; None: requests are not constrained yet, either.
+    resolved_offer: ResolvedOffer | None = None
     override: str | None = None  # the reason for overriding a budget
     no_guard: bool = False  # launched though nothing would end it
     credit: list[CreditFit | CloudgpuError | None] = field(default_factory=list, compare=False)  # read once, if at all
@@ -237,18 +236,13 @@ def _plan(
     no_guard: bool,
 ) -> LaunchPlan:
     """Return the plan whose first offer is `first`, followed by those after it; `unfit_remarks` name skipped GPUs."""
-    target, resolved, now = (
-        found.candidates.for_offer(first.offer),
-        first.resolved,
-        session.clock().replace(microsecond=0),
-    )
+    target, resolved = found.candidates.for_offer(first.offer), first.resolved
     request, provider = target.request, target.provider
     if request.cluster is not None:
         check_engine_installed(provider.kind, request.cluster)
     guarded = launch_safeguards(provider, resolved)
-    parts = parts_for_offer(
-        template, request, first.offer
-    )  # raises for an error in the template before anything is done
+    # Raises for an error in the template before anything is done.
+    parts = parts_for_offer(template, request, first.offer)
     relies_on_runs = needs_reaper_run(provider, first.offer, resolved)  # but for runs of the reaper
     run = guarding_run_of_launch(session, first.offer) if relies_on_runs else None
     left_out = {part.kind for part in parts} - provider.supported_parts
@@ -278,7 +272,7 @@ def _plan(
         guarded=guarded,
         run=run,
         waived=no_guard and relies_on_runs,
-        now=now,
+        now=session.clock().replace(microsecond=0),
         extras=added_costs(first.offer, resolved),
         remarks=remarks,
         said_by=(target.lifetime.lease_from, target.lifetime.renew_from),

@@ -279,11 +279,8 @@ def offer_to_move(session: Session, machine: Machine, error: NoCapacity) -> NoCa
 
 def check_restorable(session: Session, machine: Machine) -> None:
     """Raise InvalidRequest for a machine whose launch is not known well enough to be repeated."""
-    if machine.instance_type and machine.template and machine.key:
-        is_repeatable = machine_id(session.ledger.id, machine.key) == machine.id
-    else:
-        is_repeatable = False
-    if not is_repeatable:
+    is_known = machine.instance_type and machine.template and machine.key
+    if not is_known or machine_id(session.ledger.id, machine.key) != machine.id:
         raise InvalidRequest(
             f"{machine.name} was found without a launch record, so cloudgpu does not know how to launch it again.",
             field="name",
@@ -301,7 +298,6 @@ def _image_of(machine: Machine) -> str | None:
 def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Requirements) -> LaunchRequest:
     now = session.clock().replace(microsecond=0)
     setup = setup_from_json(machine.setup.record()) if machine.setup else _DEFAULT_SETUP
-    image = _image_of(machine)
     return LaunchRequest(
         key=machine.key,
         name=machine.name,
@@ -314,7 +310,7 @@ def _launch_request(session: Session, machine: Machine, lease: Lease, needs: Req
         policy=machine.policy,
         lease_s=int((lease.expires - now).total_seconds()),
         renew_s=int((lease.renew_until - now).total_seconds()),
-        setup=replace(setup, image=image),
+        setup=replace(setup, image=_image_of(machine)),
         policy_by=machine.policy_by or "",
         terms=machine.terms and machine.terms.record(),
     )
@@ -340,13 +336,9 @@ def _lifetime(session: Session, lease: Lease) -> Lifetime:
 
 
 def _image_price(session: Session, machine: Machine) -> AddedCost:
-    disks = [
-        one
-        for one in retention_records.resources_in_region(session, machine).items
-        if one.attached_to == machine.provider_id
-    ]
-    size = sum(one.size_gb for one in disks if one.kind is Kind.DISK)
-    return image_cost(machine.provider, machine.region, size)
+    resources = retention_records.resources_in_region(session, machine).items
+    disks = (one for one in resources if one.kind is Kind.DISK and one.attached_to == machine.provider_id)
+    return image_cost(machine.provider, machine.region, sum(disk.size_gb for disk in disks))
 
 
 def _still_retained_error(machine: Machine, error: NoCapacity, *, any_type: bool) -> NoCapacity:
