@@ -89,8 +89,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the suites, and pytest with them, only when one is asked for."""
     if name not in __all__:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cloudgpu.testing.contract import abilities, provider as contract
 
     return getattr(contract if name == "ProviderContract" else abilities, name)

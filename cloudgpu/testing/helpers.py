@@ -154,8 +154,7 @@ def pick(available: Sequence[Available], market: Market = Market.ON_DEMAND) -> A
     """Return the first available offer in this market; raise LookupError when there is none."""
     offer = next((item for item in available if item.market is market), None)
     if offer is None:
-        message = f"nothing is available in the market {market}"
-        raise LookupError(message)
+        raise LookupError(f"nothing is available in the market {market}")
     return offer
 
 

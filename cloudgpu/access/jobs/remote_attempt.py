@@ -217,8 +217,7 @@ class Attempt:
         """Write a request to stop; the first reason counts, and the shortest grace in seconds."""
         stop = self.stop_request()
         if not stop or grace < stop["grace"]:
-            value = {"reason": reason, "mono": monotonic(), **stop, "grace": grace}
-            self.write("stop", value)
+            self.write("stop", {"reason": reason, "mono": monotonic(), **stop, "grace": grace})
 
     def is_running(self, process: dict[str, Any]) -> bool:
         """Tell whether the command, or another process of its group, runs."""

@@ -362,11 +362,10 @@ class TreeListing:
             status = status_after
         if not changed and abs(time.time_ns() - status.st_mtime_ns) > RACY_NS:
             hashes[name] = [*key, digest]
-        mode = stat.S_IMODE(status.st_mode)
         return {
             "path": name,
             "size": status.st_size,
-            "mode": mode,
+            "mode": stat.S_IMODE(status.st_mode),
             "sha256": digest,
             "mtime": status.st_mtime,
             "changed": changed,

@@ -98,8 +98,7 @@ class _JupyterApi:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), self.headers)
             answer = connection.getresponse()
-            text = answer.read()
-            return self._checked(answer.status, text)
+            return self._checked(answer.status, answer.read())
         except (OSError, HTTPException, ValueError) as error:
             raise self.unreachable(str(error) or type(error).__name__) from error
         finally:

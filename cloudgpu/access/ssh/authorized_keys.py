@@ -44,8 +44,9 @@ def read_guest_key(path: Path) -> GuestKey:
             path, f"holds {len(lines)} lines, and one key is let in at a time", "Give each its own file."
         )
     if not lines or not is_public_key(lines[0]):
-        remedy = "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
-        raise _key_file_error(path, "holds no OpenSSH public key", remedy)
+        raise _key_file_error(
+            path, "holds no OpenSSH public key", "Ask for the line of ~/.ssh/id_ed25519.pub: ssh-ed25519 AAAA..."
+        )
     key = guest_key(lines[0])
     names_owner = key.comment not in ("", KEY_COMMENT) or path.stem.startswith("id_")
     return key if names_owner else replace(key, comment=path.stem)

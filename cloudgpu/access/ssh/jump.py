@@ -78,8 +78,7 @@ def open_through(target: Target) -> ProxySocket:
     Raises InvalidRequest without the system's ssh, Unreachable when it cannot be started.
     """
     if target.jump is None:
-        message = "there is no jump host"
-        raise AssertionError(message)
+        raise AssertionError("there is no jump host")
     host, port = target.address.host, target.address.port
     argv = [ssh_client(), "-W", f"[{host}]:{port}", *target.jump.options()]
     ours, theirs = socket.socketpair()

@@ -35,8 +35,9 @@ HIGHEST_PORT = 65535
 def check_port(port: int) -> None:
     """Raise InvalidRequest for a number that is not a port."""
     if not 0 < port <= HIGHEST_PORT:
-        remedy = f"Name one from 1 to {HIGHEST_PORT}."
-        raise InvalidRequest(f"{port} is not a port.", field="--port", value=str(port), next=remedy)
+        raise InvalidRequest(
+            f"{port} is not a port.", field="--port", value=str(port), next=f"Name one from 1 to {HIGHEST_PORT}."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,10 @@ def _firewall_finding(lam: Lambda) -> Finding:
     if not any(_opens_ssh(one) for one in rules):
         says = f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
         return Finding(what, good=True, says=says)
-    says = "the account's global firewall rules open port 22 of every machine to the whole internet"
     return Finding(
         what,
         good=False,
-        says=says,
+        says="the account's global firewall rules open port 22 of every machine to the whole internet",
         next=f"Run: cloudgpu init {KIND} --ssh-from ADDRESS/32 (it changes the rules for all)",
     )
 

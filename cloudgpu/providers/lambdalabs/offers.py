@@ -90,8 +90,7 @@ def regions(lam: Lambda) -> list[Region]:
 def accelerators(shape: Mapping[str, Any]) -> tuple[Accelerator, ...]:
     """Return the GPUs of a type as the catalogue calls them, by Lambda's description; none where it has none."""
     count = (shape.get("specs") or {}).get("gpus")
-    words = str(shape.get("gpu_description") or shape.get("description") or "")
-    found = _GPU.search(words)
+    found = _GPU.search(str(shape.get("gpu_description") or shape.get("description") or ""))
     if not isinstance(count, int) or count < 1 or found is None:
         return ()
     details = found["more"] or ""

@@ -52,8 +52,9 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
 
 def _unknown(account: str, key: str) -> InvalidRequest:
     listed = f"Its settings are {', '.join(_KEYS)}."
-    says = f"A local account has no setting {key!r}"
-    return unknown_word(says, key, _KEYS, field=f"accounts.{account}.{key}", next=listed)
+    return unknown_word(
+        f"A local account has no setting {key!r}", key, _KEYS, field=f"accounts.{account}.{key}", next=listed
+    )
 
 
 def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> Figure:

@@ -335,8 +335,7 @@ class LocalProvider:
     def _known(self, id_: str) -> Layout:
         layout = self._layout(id_)
         if layout is None or find(layout) is None:
-            message = f"There is no local machine {id_!r}."
-            raise InstanceNotFound(message, field="instance", value=id_)
+            raise InstanceNotFound(f"There is no local machine {id_!r}.", field="instance", value=id_)
         if not self._is_here(layout):
             message = (
                 f"The machine {id_} is not at this place: {layout.root} is a copy of its files, or shared with it."
@@ -347,8 +346,9 @@ class LocalProvider:
     def _instance(self, layout: Layout) -> Instance:
         found = find(layout)
         if found is None:
-            message = f"There is no local machine {layout.root.name!r}."
-            raise InstanceNotFound(message, field="instance", value=layout.root.name)
+            raise InstanceNotFound(
+                f"There is no local machine {layout.root.name!r}.", field="instance", value=layout.root.name
+            )
         instance = translate.instance(found, self.account, REGION, INSTANCE_TYPE)
         return translate.to_caller_time(instance, self._clock_ahead())
 

@@ -292,8 +292,7 @@ def identity(home: Path) -> AccountIdentity:
             with cloud_lock(home):
                 number = _directory_number(home)
     root = home.parents[2] if home.parent.parent.name == "providers" else home
-    words = f"{hostname()} (user {login_name()}, home {root})"
-    return AccountIdentity("computer", _place_id(number), words)
+    return AccountIdentity("computer", _place_id(number), f"{hostname()} (user {login_name()}, home {root})")
 
 
 def _place_id(number: str) -> str:

@@ -97,8 +97,7 @@ def _config(attempt: Attempt, options: BootOptions) -> str:
     wanted = packages(attempt)
     if wanted:
         config |= {"package_update": True, "packages": wanted}
-    text = json.dumps(config, ensure_ascii=False)
-    return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, text)
+    return "#cloud-config\n" + re.sub(r"[^ -~]", _escaped, json.dumps(config, ensure_ascii=False))
 
 
 def _escaped(found: re.Match[str]) -> str:

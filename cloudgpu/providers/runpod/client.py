@@ -140,8 +140,9 @@ class Runpod(CloudAccount):
         try:
             remaining, mode = Money.usd(str(Decimal(str(balance["balanceAmount"])))), balance["billingMode"]
         except (KeyError, TypeError, ArithmeticError, ValueError) as error:
-            message = "RunPod's answer has no balance."
-            raise ProviderUnavailable(message, field="provider", value=KIND, next=f"See {errors.BILLING}") from error
+            raise ProviderUnavailable(
+                "RunPod's answer has no balance.", field="provider", value=KIND, next=f"See {errors.BILLING}"
+            ) from error
         return PrepaidCredit(remaining, as_of, None, errors.BILLING) if mode == "PREPAID" else None
 
     def _get(self, path: str, action: str, *, query: Mapping[str, str] | None = None, value: str | None = None) -> Any:

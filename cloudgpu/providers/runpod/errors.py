@@ -59,8 +59,9 @@ def meaning(error: ApiError, action: str, value: str | None, text: str) -> Cloud
     if status < SERVER_ERROR and not error.is_from_runpod:
         return _proxy_error(action, reason)
     if status == PAYMENT:
-        message = f"RunPod refuses for want of credit: {reason}."
-        return QuotaExceeded(message, field="balance", value=value, next=f"Add credit: {BILLING}")
+        return QuotaExceeded(
+            f"RunPod refuses for want of credit: {reason}.", field="balance", value=value, next=f"Add credit: {BILLING}"
+        )
     if (action in (CREATE, START) and status in (BAD_REQUEST, FORBIDDEN)) or (action, status) == (CREATE, NOT_FOUND):
         return _no_capacity_error(action, reason, value)
     if status == FORBIDDEN:

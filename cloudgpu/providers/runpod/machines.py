@@ -53,8 +53,9 @@ def read_pod(runpod: Runpod, id_: str) -> Pod:
     Raises InstanceNotFound only if both the call for the pod and the listing say so.
     """
     if not ID.fullmatch(id_):
-        message = f"{id_!r} is not the id of a pod."
-        raise InvalidRequest(message, field="id", value=id_, next="Name the machine: cloudgpu ls shows them.")
+        raise InvalidRequest(
+            f"{id_!r} is not the id of a pod.", field="id", value=id_, next="Name the machine: cloudgpu ls shows them."
+        )
     try:
         return runpod.pod(id_)
     except InstanceNotFound as error:

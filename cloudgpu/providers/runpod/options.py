@@ -92,8 +92,9 @@ def _key_in_file() -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        message = f"{_key_file()} cannot be read: {type(error).__name__}."
-        raise AuthFailed(message, field=str(_key_file()), next=KEYS) from None
+        raise AuthFailed(
+            f"{_key_file()} cannot be read: {type(error).__name__}.", field=str(_key_file()), next=KEYS
+        ) from None
     default_table = table.get("default")
     sdk_key = default_table.get("api_key") if isinstance(default_table, dict) else None
     key = table.get("apikey") or table.get("apiKey") or sdk_key

@@ -105,9 +105,8 @@ def _cluster_remarks(request: LaunchRequest) -> tuple[str, ...]:
     if cluster is None or cluster.nodes == 1:
         return ()
     if cluster.engine != "none":
-        message = f"Pods reach each other by their SSH alone, and {cluster.engine} needs other ports."
         raise InvalidRequest(
-            message,
+            f"Pods reach each other by their SSH alone, and {cluster.engine} needs other ports.",
             field="--engine",
             value=cluster.engine,
             next="Launch with --engine none, or choose another --provider.",

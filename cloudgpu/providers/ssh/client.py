@@ -66,8 +66,7 @@ def address(host: Host) -> Address:
 
 def host_key(host: Host) -> str:
     """Return the host's key, from the settings or the user's known_hosts; raise InvalidRequest when neither has it."""
-    file = Path.home() / ".ssh" / "known_hosts"
-    found = host.host_key or confirmed_key(file, host.host, host.port)
+    found = host.host_key or confirmed_key(Path.home() / ".ssh" / "known_hosts", host.host, host.port)
     if found is not None:
         return found
     where = f"-p {host.port} {address(host).user}@{host.host}"

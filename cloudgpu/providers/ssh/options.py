@@ -92,8 +92,9 @@ def _host(field: str, table: object) -> Host:
 
 def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest:
     shown = None if value is None else str(value)[:80]
-    message = f"config.toml: {field} {says}" + "." * (not says.endswith("?"))
-    return InvalidRequest(message, field=field, value=shown, next=way_out)
+    return InvalidRequest(
+        f"config.toml: {field} {says}" + "." * (not says.endswith("?")), field=field, value=shown, next=way_out
+    )
 
 
 def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:

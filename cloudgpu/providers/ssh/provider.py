@@ -400,8 +400,9 @@ def _with_host_name(host: Host, answer: Answer | CloudgpuError) -> Answer | Clou
     """Return the answer, or for a silent host an error that names it."""
     if not isinstance(answer, Silent):
         return answer
-    message = f"{host.name} does not answer: {answer.message}"
-    return Silent(message, field=answer.field, value=host.name, next=answer.next)
+    return Silent(
+        f"{host.name} does not answer: {answer.message}", field=answer.field, value=host.name, next=answer.next
+    )
 
 
 def _why(error: CloudgpuError) -> str:

@@ -40,8 +40,9 @@ def instance_id(host: str, token: str) -> str:
 def identity(host: Host, user: str, known_key: str, facts: Mapping[str, Any]) -> AccountIdentity:
     """Return which computer, user and home answered; without a machine id its host key and name stand for that."""
     computer = facts["computer"] or f"{key_digest(known_key)}:{facts['name']}"
-    words = f"{facts['name']} (user {user}, at {host.host})"
-    return AccountIdentity("ssh host", f"{computer}/{facts['uid']}{quote(facts['home'])}", words)
+    return AccountIdentity(
+        "ssh host", f"{computer}/{facts['uid']}{quote(facts['home'])}", f"{facts['name']} (user {user}, at {host.host})"
+    )
 
 
 def key_digest(public: str) -> str:

@@ -40,8 +40,9 @@ def credit(vast: Vast) -> PrepaidCredit:
     user = _user(vast)
     amount = user.get("credit", user.get("balance"))
     if isinstance(amount, bool) or not isinstance(amount, int | float):
-        message = f"{CLOUD} does not say what is left of the credit."
-        raise ProviderUnavailable(message, field="provider", value=KIND, next=f"Look at {BILLING}")
+        raise ProviderUnavailable(
+            f"{CLOUD} does not say what is left of the credit.", field="provider", value=KIND, next=f"Look at {BILLING}"
+        )
     return PrepaidCredit(Money.usd(Decimal(str(amount))), vast.clock(), None, BILLING)
 
 

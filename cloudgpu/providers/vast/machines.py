@@ -73,8 +73,9 @@ def pages(vast: Vast, filters: Mapping[str, Any] | None = None) -> Iterator[Raw]
         if token is None:
             return
         if str(token) in seen_tokens or len(seen_tokens) >= MAX_PAGES:
-            message = f"{CLOUD}'s listing does not end."
-            raise ProviderUnavailable(message, field="provider", value=KIND, next="Try again in a minute.")
+            raise ProviderUnavailable(
+                f"{CLOUD}'s listing does not end.", field="provider", value=KIND, next="Try again in a minute."
+            )
         seen_tokens.add(str(token))
         query["after_token"] = str(token)
 

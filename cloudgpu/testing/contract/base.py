@@ -104,8 +104,7 @@ class ContractBase:
             self.wait_until(is_there)
         except AssertionError as error:
             last_states = [str(instance.state) for instance in seen[-1:]]
-            message = f"{id} came to {last_states}, not to {[str(state) for state in states]}"
-            raise AssertionError(message) from error
+            raise AssertionError(f"{id} came to {last_states}, not to {[str(state) for state in states]}") from error
         return seen[-1]
 
     def wait_until_gone(self, provider: Provider, id: str) -> None:  # noqa: A002

@@ -234,8 +234,7 @@ class ImageableContract(RetentionBase):
         self, emptied_provider: Provider, make_attempt: MakeAttempt
     ) -> None:
         """Nothing that is billed stays behind it, and removing it again is no error."""
-        attempt = make_attempt()
-        disk = self.retained_disk(emptied_provider, attempt)
+        disk = self.retained_disk(emptied_provider, make_attempt())
         image = self.save_until_ready(emptied_provider, disk.id, disk.tags)
         for resource in (disk, image, image):
             cast("HasResources", emptied_provider).remove(resource)

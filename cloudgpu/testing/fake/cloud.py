@@ -188,15 +188,13 @@ class FaultyCloud:
     def _find_machine(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
         machine = cloud.machines.get(id)
         if machine is None or self._is_forgotten(machine):
-            message = f"the fake cloud has no machine {id}"
-            raise InstanceNotFound(message, field="id", value=id)
+            raise InstanceNotFound(f"the fake cloud has no machine {id}", field="id", value=id)
         return machine
 
     def _find_living_machine(self, cloud: Cloud, id: str) -> FakeMachine:  # noqa: A002
         machine = self._find_machine(cloud, id)
         if self._state(machine) is State.TERMINATED or machine.requested is State.TERMINATED:
-            message = f"the machine {id} was terminated"
-            raise InstanceNotFound(message, field="id", value=id)
+            raise InstanceNotFound(f"the machine {id} was terminated", field="id", value=id)
         return machine
 
     def _is_forgotten(self, machine: FakeMachine) -> bool:

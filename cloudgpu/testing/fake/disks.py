@@ -70,8 +70,9 @@ def remove_resource(cloud: Cloud, resource: ProviderResource) -> None:
     if found is None:
         return
     if found.attached_to is not None:
-        message = f"the {found.kind} {found.id} is in use by {found.attached_to}"
-        raise invalid_request("id", found.id, message, "end that machine first")
+        raise invalid_request(
+            "id", found.id, f"the {found.kind} {found.id} is in use by {found.attached_to}", "end that machine first"
+        )
     del cloud.resources[found.id]
 
 
@@ -153,8 +154,7 @@ def image_source(cloud: Cloud, source: str, state: State | None) -> FakeMachine 
     if resource is not None or state in (State.PENDING, State.STOPPING):
         message = f"no image can be made of {source}: it has to be a machine that runs or is stopped, or a free disk"
         raise invalid_request("id", source, message, "try again when it is")
-    message = f"the fake cloud has no machine and no disk {source}"
-    raise InstanceNotFound(message, field="id", value=source)
+    raise InstanceNotFound(f"the fake cloud has no machine and no disk {source}", field="id", value=source)
 
 
 def find_image(cloud: Cloud, name_or_id: str) -> FakeResource | None:

@@ -50,8 +50,9 @@ def resolve(cloud: Cloud, request: LaunchRequest, item: Available, now: datetime
         item.account, Requirements(instance_type=item.instance_type, zone=item.zone, market=item.market)
     )
     if not sold:
-        message = f"{item.instance_type} is not sold in {item.zone}"
-        raise NoCapacity(message, field="zone", value=item.zone, next="leave --zone out")
+        raise NoCapacity(
+            f"{item.instance_type} is not sold in {item.zone}", field="zone", value=item.zone, next="leave --zone out"
+        )
     setup = request.setup
     image = _find_image_or_refuse(cloud, setup.image) if setup.image else None
     if image is not None and now < image.ready_at:

@@ -142,8 +142,9 @@ class FakeProvider(TogetherFakeProvider):
         regions = {region} if region else set(REGIONS)
         hidden = regions & self._hidden_regions(cloud)
         if hidden:
-            message = f"{min(hidden)} did not answer: it was hidden by the test"
-            raise ProviderUnavailable(message, field="provider", value=min(hidden))
+            raise ProviderUnavailable(
+                f"{min(hidden)} did not answer: it was hidden by the test", field="provider", value=min(hidden)
+            )
         wanted_ids = cloud.timers if ids is None else ids
         found_ids = {id_ for id_ in cloud.timers if id_ in wanted_ids and cloud.machines[id_].region in regions}
         return {id_: from_iso(cloud.timers[id_][0]) for id_ in found_ids}

@@ -80,30 +80,28 @@ def _read(settings: ProviderSettings, key: str, value: Any) -> Any:
     try:
         return reader(value)
     except (ValueError, TypeError, InvalidOperation, AttributeError) as error:
-        message = f"{field} cannot be {value!r}: {error}"
-        raise InvalidRequest(message, field=field, value=str(value), next="correct it in config.toml") from error
+        raise InvalidRequest(
+            f"{field} cannot be {value!r}: {error}", field=field, value=str(value), next="correct it in config.toml"
+        ) from error
 
 
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        message = "it takes a number of seconds from 0"
-        raise ValueError(message)
+        raise ValueError("it takes a number of seconds from 0")
     return float(value)
 
 
 def _prices(value: Any) -> Mapping[str, Decimal]:
     prices = {name: Decimal(str(usd)) for name, usd in value.items()}
     if any(not usd.is_finite() or usd < 0 for usd in prices.values()):
-        message = "a price is a number of dollars from 0"
-        raise ValueError(message)
+        raise ValueError("a price is a number of dollars from 0")
     return prices
 
 
 def _dollars(value: Any) -> Decimal:
     amount = Decimal(str(value))
     if not amount.is_finite():
-        message = "it takes a number of dollars"
-        raise ValueError(message)
+        raise ValueError("it takes a number of dollars")
     return amount
 
 
@@ -114,38 +112,33 @@ def _trust(value: Any) -> Mapping[str, Trust]:
 def _traffic(value: Any) -> TrafficPrices:
     prices = _prices(value)
     if prices.keys() != {"out", "into"}:
-        message = "it takes the two prices out and into"
-        raise ValueError(message)
+        raise ValueError("it takes the two prices out and into")
     return TrafficPrices(Money.usd(prices["out"]), Money.usd(prices["into"]))
 
 
 def _port(value: Any) -> int:
     if type(value) is not int or value not in range(1, 65536):
-        message = "a port is a whole number from 1 to 65535"
-        raise ValueError(message)
+        raise ValueError("a port is a whole number from 1 to 65535")
     return value
 
 
 def _endpoint(value: Any) -> str:
     host, colon, port = str(value).rpartition(":")
     if not (host and colon and port.isdecimal()):
-        message = "an endpoint is HOST:PORT"
-        raise ValueError(message)
+        raise ValueError("an endpoint is HOST:PORT")
     _port(int(port))
     return str(value)
 
 
 def _yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
-        message = "it takes true or false"
-        raise TypeError(message)
+        raise TypeError("it takes true or false")
     return value
 
 
 def _timer(value: Any) -> str:
     if value not in TIMER_KINDS:
-        message = f"it takes one of {', '.join(TIMER_KINDS)}"
-        raise ValueError(message)
+        raise ValueError(f"it takes one of {', '.join(TIMER_KINDS)}")
     return str(value)
 
 
@@ -155,8 +148,7 @@ def _agent(value: Any) -> str:
 
 def _lacks(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not set(value) <= OMITTABLE_ABILITIES.keys():
-        message = f"it takes a list of {', '.join(OMITTABLE_ABILITIES)}"
-        raise ValueError(message)
+        raise ValueError(f"it takes a list of {', '.join(OMITTABLE_ABILITIES)}")
     return tuple(value)
 
 
