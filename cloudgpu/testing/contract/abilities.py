@@ -47,12 +47,14 @@ from cloudgpu.providers.account_abilities import (
 from cloudgpu.providers.cluster_abilities import BulkStop, ClearsShared, LaunchesTogether
 from cloudgpu.testing.contract.accounts import (
     ChecksPermissionsContract,
+    ExaminesContract,
     HasBudgetAlertContract,
     HasLoginContract,
     HasMachineRoleContract,
     HasQuotaContract,
     HasRegionsContract,
     HasTimerRoleContract,
+    NarrowsSshContract,
     RaisesQuotaContract,
     ReadsCreditContract,
     RegistersContract,
@@ -66,12 +68,6 @@ from cloudgpu.testing.contract.pricing import (
     HasPriceHistoryContract,
     SharesComputerContract,
 )
-from cloudgpu.testing.contract.reports import (
-    ExaminesContract,
-    NarrowsSshContract,
-    ReadsHostKeysContract,
-    ReportsActivityContract,
-)
 from cloudgpu.testing.contract.retention import HasResourcesContract, HasVolumesContract, ImageableContract
 from cloudgpu.testing.contract.running import (
     CanRehearseInterruptionContract,
@@ -81,6 +77,8 @@ from cloudgpu.testing.contract.running import (
     KnowsHostKeysContract,
     LeavesFilesContract,
     PausableContract,
+    ReadsHostKeysContract,
+    ReportsActivityContract,
     ReportsProcessesContract,
     TaggableContract,
     WritesAtHomeContract,

@@ -16,12 +16,14 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.account_abilities import (
     ChecksPermissions,
+    Examines,
     HasBudgetAlert,
     HasLogin,
     HasMachineRole,
     HasQuota,
     HasRegions,
     HasTimerRole,
+    NarrowsSsh,
     RaisesQuota,
     ReadsCredit,
     Registers,
@@ -265,3 +267,38 @@ class RegistersContract(ContractBase):
         assert able.is_registered()
         elsewhere = factory(replace(settings, home=settings.home.with_name("elsewhere")))
         assert {(one.kind, one.id) for one in (before, *found, elsewhere.identity())} == {(before.kind, before.id)}
+
+
+class NarrowsSshContract(ContractBase):
+    """SSH is open to whom a person has named, and to nobody else, on all machines of the account."""
+
+    def test_only_the_networks_that_were_named_last_get_in(self, provider: Provider) -> None:
+        """Those named before do not stay; asking twice is fine."""
+        door = cast("NarrowsSsh", provider)
+        for wanted in (["203.0.113.7/32"], ["203.0.113.7/32"], ["192.0.2.0/24", "198.51.100.9/32"]):
+            door.narrow_ssh(wanted)
+            assert sorted(door.ssh_sources()) == wanted
+
+
+class ExaminesContract(ContractBase):
+    """What an account lacks is told with the way out, and looking changes nothing."""
+
+    def test_every_finding_says_what_it_found(self, provider: Provider) -> None:
+        """And what to do, where it is not good."""
+        found = list(cast("Examines", provider).findings())
+        assert found
+        assert len({one.what for one in found}) == len(found)
+        for one in found:
+            assert one.what
+            assert one.says
+            assert one.good or one.next
+
+    def test_looking_twice_finds_the_same(self, provider: Provider) -> None:
+        """It repairs nothing."""
+        examiner = cast("Examines", provider)
+        assert list(examiner.findings()) == list(examiner.findings())
+
+    def test_looking_makes_nothing(self, provider: Provider) -> None:
+        """No machine to try something out."""
+        list(cast("Examines", provider).findings())
+        assert self.list_living(provider) == []

@@ -136,6 +136,12 @@ class ContractBase:
             warnings.warn(f"{type(self).__name__}: no test of {fault}, since {why}", NotApplicable, stacklevel=2)
         return why is None
 
+    def check_not_found(self, provider: Provider, attempt: Attempt, call: Callable[[str], object]) -> None:
+        """Check that `call` raises InstanceNotFound for the id of no machine; `attempt` is launched for a valid id."""
+        unknown = self.launch(provider, attempt).id[:-4] + "0000"
+        with pytest.raises(InstanceNotFound):
+            call(unknown)
+
     def is_gone(self, provider: Provider, id: str) -> bool:  # noqa: A002
         """Say whether the machine is proved gone."""
         try:

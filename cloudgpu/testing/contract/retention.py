@@ -14,7 +14,7 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER, TAG_OWN
 from cloudgpu.core.model.launch import Attempt, Setup, Volume
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.model.resources import Kind, ProviderResource
-from cloudgpu.errors import InstanceNotFound, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import HasResources, HasVolumes, Imageable, Resolves
 from cloudgpu.providers.base import Provider
 from cloudgpu.testing.contract.base import ContractBase, MakeAttempt
@@ -242,9 +242,8 @@ class ImageableContract(RetentionBase):
 
     def test_what_is_unknown_cannot_be_saved(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
         """An image of nothing is none."""
-        unknown = self.launch(emptied_provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("Imageable", emptied_provider).save_image(unknown, IMAGE, {})
+        imageable = cast("Imageable", emptied_provider)
+        self.check_not_found(emptied_provider, make_attempt(), lambda unknown: imageable.save_image(unknown, IMAGE, {}))
         assert self.list_images(emptied_provider) == []
 
 
@@ -351,9 +350,8 @@ class HasVolumesContract(RetentionBase):
     ) -> None:
         """And none is made for it."""
         attempt = make_attempt()
-        unknown = self.launch(emptied_provider, attempt).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("HasVolumes", emptied_provider).attach(unknown, self.volume, self.volume_tags(attempt))
+        able, tags = cast("HasVolumes", emptied_provider), self.volume_tags(attempt)
+        self.check_not_found(emptied_provider, attempt, lambda unknown: able.attach(unknown, self.volume, tags))
         assert self.list_volumes(emptied_provider) == []
 
     def test_a_volume_ties_the_next_launch_to_its_zone(

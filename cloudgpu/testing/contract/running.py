@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -23,6 +23,8 @@ from cloudgpu.providers.abilities import (
     KnowsHostKeys,
     LeavesFiles,
     Pausable,
+    ReadsHostKeys,
+    ReportsActivity,
     ReportsProcesses,
     SetsTimer,
     Taggable,
@@ -129,9 +131,9 @@ class TaggableContract(ContractBase):
 
     def test_what_is_unknown_cannot_be_tagged(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A hold on nothing protects nothing."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
+        self.check_not_found(
+            provider, make_attempt(), lambda unknown: cast("Taggable", provider).tag(unknown, {TAG_HOLD_UNTIL: "1"})
+        )
 
 
 def comparable_price(price: Price | None) -> tuple[Basis, Money | None] | None:
@@ -214,9 +216,7 @@ class HasTimerContract(ContractBase):
 
     def test_what_is_unknown_has_no_timer(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """No timer is not the same as no machine."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("HasTimer", provider).timer(unknown)
+        self.check_not_found(provider, make_attempt(), cast("HasTimer", provider).timer)
 
 
 class CanRehearseInterruptionContract(ContractBase):
@@ -237,9 +237,9 @@ class CanRehearseInterruptionContract(ContractBase):
 
     def test_what_is_unknown_cannot_be_interrupted(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """A rehearsal needs a machine."""
-        unknown = self.launch(provider, make_attempt(market=Market.SPOT)).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("CanRehearseInterruption", provider).interrupt(unknown)
+        self.check_not_found(
+            provider, make_attempt(market=Market.SPOT), cast("CanRehearseInterruption", provider).interrupt
+        )
 
 
 class WritesAtHomeContract(ContractBase):
@@ -274,9 +274,7 @@ class ReportsProcessesContract(ContractBase):
 
     def test_what_is_unknown_runs_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Of another machine nothing is told."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("ReportsProcesses", provider).processes(unknown)
+        self.check_not_found(provider, make_attempt(), cast("ReportsProcesses", provider).processes)
 
 
 class KnowsHostKeysContract(ContractBase):
@@ -286,7 +284,7 @@ class KnowsHostKeysContract(ContractBase):
         """Algorithm and key, as known_hosts holds them; None where the launch gives the key."""
         for item in provider.available(Requirements()).items:
             line = cast("KnowsHostKeys", provider).host_key(item)
-            assert line is None or self.algorithm(line) == line.split(" ")[0]
+            assert line is None or algorithm_in(line) == line.split(" ")[0]
 
     def test_a_host_key_stays_when_the_machine_is_launched(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """What was pinned before the launch is what the machine shows after it."""
@@ -294,11 +292,6 @@ class KnowsHostKeysContract(ContractBase):
         before = cast("KnowsHostKeys", provider).host_key(attempt.offer.available)
         self.launch_and_wait(provider, attempt)
         assert cast("KnowsHostKeys", provider).host_key(attempt.offer.available) == before
-
-    def algorithm(self, line: str) -> str:
-        """Return the name that the key itself carries: a length and a name lead the blob (RFC 4253, 6.6)."""
-        blob = base64.b64decode(line.split(" ")[1], validate=True)
-        return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()
 
 
 class HostLeavesContract(ContractBase):
@@ -320,9 +313,7 @@ class HostLeavesContract(ContractBase):
 
     def test_the_host_of_what_is_unknown_leaves_at_no_time(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is said to be unknown, instead."""
-        unknown = self.launch(provider, make_attempt()).id[:-4] + "0000"
-        with pytest.raises(InstanceNotFound):
-            cast("HostLeaves", provider).leaves_at(unknown)
+        self.check_not_found(provider, make_attempt(), cast("HostLeaves", provider).leaves_at)
 
 
 class LeavesFilesContract(ContractBase):
@@ -334,3 +325,83 @@ class LeavesFilesContract(ContractBase):
         assert message == message.strip()
         assert message[:1].isupper()
         assert message.endswith(".")
+
+
+class ReportsActivityContract(ContractBase):
+    """A machine's own word of its use is its own: never another's, and nothing where it has said nothing."""
+
+    def report_use(self, provider: Provider, id: str, at: datetime) -> None:  # noqa: A002
+        """Make the machine report that it was in use at `at`; every test class has to override this."""
+        raise NotImplementedError
+
+    def test_a_machine_tells_when_it_was_in_use(
+        self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
+    ) -> None:
+        """To the second; one that has said nothing is not idle, and not in use."""
+        busy, silent = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("busy", "silent"))
+        at = (busy.launched_at or settings.clock()).replace(microsecond=0) + timedelta(seconds=1)
+        self.report_use(provider, busy.id, at)
+        found = cast("ReportsActivity", provider).activity([busy.id, silent.id])
+        assert dict(found) == {busy.id: at, silent.id: None}
+
+    def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """One that is gone keeps no other one from being heard."""
+        made = self.launch_and_wait(provider, make_attempt())
+        unknown = made.id[:-4] + "0000"
+        found = cast("ReportsActivity", provider).activity([unknown, made.id])
+        assert isinstance(found[unknown], InstanceNotFound)
+        assert found[made.id] is None
+
+    def test_no_ids_need_no_call(self, provider: Provider) -> None:
+        """No machine is not all machines."""
+        assert dict(cast("ReportsActivity", provider).activity([])) == {}
+
+
+class ReadsHostKeysContract(ContractBase):
+    """A machine's own host keys are read where nobody in between can change them."""
+
+    def report_host_keys(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Make the machine report its host keys, as at the first boot; every test class has to override this."""
+        raise NotImplementedError
+
+    def test_a_machine_tells_its_host_keys_once_it_has_some(
+        self, provider: Provider, make_attempt: MakeAttempt
+    ) -> None:
+        """None before; then OpenSSH lines, the same at each look, which no other machine shows."""
+        reader = cast("ReadsHostKeys", provider)
+        first, second = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("first", "second"))
+        assert list(reader.host_keys(first.id)) == []
+        self.report_host_keys(provider, first.id)
+        self.wait_until(lambda: bool(reader.host_keys(first.id)))
+        lines = list(reader.host_keys(first.id))
+        assert [algorithm_in(line) for line in lines] == [line.split(" ")[0] for line in lines]
+        assert list(reader.host_keys(first.id)) == lines
+        assert list(reader.host_keys(second.id)) == []
+
+    def test_a_key_that_is_new_after_a_start_is_shown(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """So that whoever pinned the one before can say that it has changed; what never stops keeps the one it has."""
+        reader = cast("ReadsHostKeys", provider)
+        made = self.launch_and_wait(provider, make_attempt())
+        self.report_host_keys(provider, made.id)
+        self.wait_until(lambda: bool(reader.host_keys(made.id)))
+        before = list(reader.host_keys(made.id))
+        if not isinstance(provider, Pausable):
+            self.let_time_pass(provider, made.launched_at or datetime.now(UTC))
+            assert list(reader.host_keys(made.id)) == before
+            return
+        provider.stop(made.id)
+        self.wait_for_state(provider, made.id, State.STOPPED)
+        provider.start(made.id)
+        self.wait_for_state(provider, made.id, State.RUNNING)
+        self.report_host_keys(provider, made.id)
+        self.wait_until(lambda: bool(set(reader.host_keys(made.id)) - set(before)))
+
+    def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+        """No key yet is not the same as no machine."""
+        self.check_not_found(provider, make_attempt(), cast("ReadsHostKeys", provider).host_keys)
+
+
+def algorithm_in(line: str) -> str:
+    """Return the algorithm that a public key itself names: a length and a name begin its blob (RFC 4253, 6.6)."""
+    blob = base64.b64decode(line.split(" ")[1], validate=True)
+    return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode()

@@ -23,10 +23,18 @@ from cloudgpu.errors import (
     ProviderUnavailable,
 )
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.fake.machines import SHUT_DOWN_INSIDE, FakeMachine, phase
 from cloudgpu.testing.fake.market import REGIONS
 from cloudgpu.testing.fake.settings import read_options
-from cloudgpu.testing.fake.store import Cloud, Fault, FileStore, MemoryStore, Store
+from cloudgpu.testing.fake.store import (
+    SHUT_DOWN_INSIDE,
+    Cloud,
+    FakeMachine,
+    Fault,
+    FileStore,
+    MemoryStore,
+    Store,
+    phase,
+)
 
 ErrorOrHook = CloudgpuError | Callable[[], CloudgpuError | None]
 Params = ParamSpec("Params")

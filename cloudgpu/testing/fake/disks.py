@@ -12,9 +12,7 @@ from cloudgpu.core.model.resources import Kind, ProviderResource
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.testing.fake.cloud import invalid_request
-from cloudgpu.testing.fake.machines import FakeMachine
-from cloudgpu.testing.fake.resources import FakeResource
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine, FakeResource
 
 DEFAULT_GB = 64
 

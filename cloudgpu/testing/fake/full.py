@@ -21,11 +21,10 @@ from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.testing.fake import limits
 from cloudgpu.testing.fake.cloud import counted_call
-from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import matching_offers
 from cloudgpu.testing.fake.provider import FakeProvider, ReachableFakeProvider
 from cloudgpu.testing.fake.settings import OMITTABLE_ABILITIES, read_options
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine
 
 BILLING_PAGE = "https://fake.example/billing"  # where credit is bought
 
@@ -148,7 +147,9 @@ class PrepaidFakeProvider(FakeProvider):
             cloud.credit = Money.usd(usd).nanos
 
     def _running_cost_per_hour(self, cloud: Cloud) -> Money:
-        offers = {(item.instance_type, item.zone, item.market): item for item in _all_offers(self.account)}
+        offers = {
+            (item.instance_type, item.zone, item.market): item for item in matching_offers(self.account, Requirements())
+        }
         running = [
             machine for machine in cloud.machines.values() if self._state(machine) in (State.PENDING, State.RUNNING)
         ]
@@ -156,10 +157,6 @@ class PrepaidFakeProvider(FakeProvider):
             self._price_of(cloud, offers[machine.instance_type, machine.zone, machine.market]) for machine in running
         ]
         return Money(sum(price.per_hour.nanos for price in prices if price is not None))
-
-
-def _all_offers(account: str) -> list[Available]:
-    return list(matching_offers(account, Requirements()))
 
 
 def _denials_finding(cloud: Cloud) -> Finding:
@@ -174,10 +171,9 @@ def make(settings: ProviderSettings) -> FakeProvider:
     cls: type[FakeProvider] = ReachableFakeProvider if settings.options.get("reachable") is True else FakeProvider
     cls = FullFakeProvider if settings.options.get("tells") is True else cls
     options = read_options(settings)
-    lacks = options.lacks
     if options.credit is not None:
         cls = type(cls.__name__, (PrepaidFakeProvider, cls), {}) if cls is not FakeProvider else PrepaidFakeProvider
-    return _without_abilities(cls, lacks)(settings) if lacks else cls(settings)
+    return _without_abilities(cls, options.lacks)(settings) if options.lacks else cls(settings)
 
 
 def _without_abilities(cls: type[FakeProvider], lacks: tuple[str, ...]) -> type[FakeProvider]:

@@ -16,9 +16,8 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import QuotaExceeded
 from cloudgpu.testing.fake.cloud import invalid_request
-from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine
 
 QUOTA_CODES: Mapping[Market, str] = {Market.ON_DEMAND: "fake-gpus-on-demand", Market.SPOT: "fake-gpus-spot"}
 DEFAULT_QUOTA = 10_000.0  # GPUs

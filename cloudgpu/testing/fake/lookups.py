@@ -18,10 +18,8 @@ from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.testing.fake.cloud import invalid_request
 from cloudgpu.testing.fake.disks import add_resource, find_image, volumes_named
-from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.market import matching_offers
-from cloudgpu.testing.fake.resources import FakeResource
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine, FakeResource
 
 
 def placement_constraint(cloud: Cloud, setup: Setup, requirements: Requirements, ledger: str) -> PlacementConstraint:

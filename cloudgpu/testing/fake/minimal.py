@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,9 +17,8 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.testing.fake.cloud import FaultyCloud, check_tags, counted_call, invalid_request, no_capacity
-from cloudgpu.testing.fake.machines import SHUT_DOWN_INSIDE, FakeMachine, phase
 from cloudgpu.testing.fake.market import matching_offers
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import SHUT_DOWN_INSIDE, Cloud, FakeMachine, phase
 
 _TOKEN_LENGTH = 64
 
@@ -60,11 +60,11 @@ class MinimalFakeProvider(FaultyCloud):
     @counted_call
     def launch(self, cloud: Cloud, attempt: Attempt, *, deadline: datetime) -> Instance:  # noqa: ARG002  (it answers at once)
         """Make the machine, or return the one that was made with this token."""
-        machine = self._machine_of_token(cloud, attempt)
-        if machine is None:
+        launched = self._machines_of_token(cloud, attempt.token, fingerprint(attempt))
+        if not launched:
             self._check_launch(cloud, attempt)
-            machine = self._make_machine(cloud, attempt)
-        return self._as_instance(machine)
+            launched = [self._make_machine(cloud, attempt)]
+        return self._as_instance(launched[0])
 
     @counted_call
     def get(self, cloud: Cloud, id: str) -> Instance:  # noqa: A002
@@ -90,13 +90,14 @@ class MinimalFakeProvider(FaultyCloud):
         is_too_new = self.clock() < machine.made_at + lag
         return not is_too_new and machine.region not in hidden and not self._is_forgotten(machine)
 
-    def _machine_of_token(self, cloud: Cloud, attempt: Attempt) -> FakeMachine | None:
+    def _machines_of_token(self, cloud: Cloud, token: str, call: str) -> Sequence[FakeMachine]:
+        """Return the machines that were made with a token; raise InvalidRequest if that was by another call."""
         oldest = self.clock() - self.token_rule.lifetime
-        made = [item for item in cloud.machines.values() if item.token == attempt.token and item.made_at > oldest]
-        if made and made[0].call != fingerprint(attempt):
-            message = f"the token {attempt.token} was used for another call"
-            raise InvalidRequest(message, field="token", value=attempt.token, next="send the saved call unchanged")
-        return made[0] if made else None
+        machines = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest]
+        if machines and machines[0].call != call:
+            message = f"the token {token} was used for another call"
+            raise InvalidRequest(message, field="token", value=token, next="send the saved call unchanged")
+        return machines
 
     def _check_launch(self, cloud: Cloud, attempt: Attempt) -> None:
         item = attempt.offer.available

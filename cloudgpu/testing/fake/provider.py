@@ -20,10 +20,15 @@ from cloudgpu.providers.abilities import PlacementConstraint, Resolved, TimerAct
 from cloudgpu.providers.account_abilities import Login
 from cloudgpu.testing.fake import disks, limits, lookups, timers
 from cloudgpu.testing.fake.cloud import check_tags, counted_call, invalid_request, no_capacity
-from cloudgpu.testing.fake.machines import SHUT_DOWN_INSIDE, FakeMachine, tag_timer
 from cloudgpu.testing.fake.market import REGIONS, usd_per_hour
-from cloudgpu.testing.fake.resources import FakeResource, as_provider_resource
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import (
+    SHUT_DOWN_INSIDE,
+    Cloud,
+    FakeMachine,
+    FakeResource,
+    as_provider_resource,
+    tag_timer,
+)
 from cloudgpu.testing.fake.together import TogetherFakeProvider
 
 Result = TypeVar("Result")

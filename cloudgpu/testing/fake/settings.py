@@ -14,7 +14,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.testing.fake.machines import Pace
+from cloudgpu.testing.fake.store import Pace
 
 TIMER_KINDS = ("tag", "moves", "fixed")
 OMITTABLE_ABILITIES: Mapping[str, tuple[str, ...]] = {  # ability that an account can do without -> its methods

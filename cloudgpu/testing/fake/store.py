@@ -1,4 +1,9 @@
-"""Where the fake cloud keeps its state: in memory, or in one JSON file that several processes share."""
+"""The state of the fake cloud: its machines, its other resources, and where they are kept.
+
+A machine stores which state was requested; `phase` says in which state it is, given the time since then. The other
+resources are disks, volumes, snapshots, images and orphans. The state is kept in memory, or in one JSON file that
+several processes share.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,185 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from cloudgpu import errors
+from cloudgpu.core.model.instances import TAG_IMAGE, TAG_RENEW_UNTIL, TAG_VOLUME, State
+from cloudgpu.core.model.offers import Accelerator, Market
+from cloudgpu.core.model.resources import Kind, ProviderResource
+from cloudgpu.core.values.times import from_epoch, from_iso, iso
 from cloudgpu.errors import CloudgpuError, ErrorRecord, ProviderUnavailable, RateLimited
-from cloudgpu.testing.fake.machines import FakeMachine, from_json, to_json
-from cloudgpu.testing.fake.resources import FakeResource, resource_from_json, resource_to_json
+
+SHUT_DOWN_INSIDE = "shut_down"  # why a machine is stopped that was shut down from inside, and is billed on
+_TIME_FIELDS = ("made_at", "asked_at", "taken_at", "last_active")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the fake cloud takes, in seconds: to boot, to stop, and how long it still lists what has ended."""
+
+    boot_s: float = 0.0
+    stop_s: float = 0.0
+    keep_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FakeMachine:
+    """A machine as the fake cloud stores it.
+
+    `requested` is the state that was last asked for, `asked_at` when; `taken_at` is when an interruption takes it.
+    `call` is the fingerprint of the launch call, so that a token cannot be used for another one.
+    """
+
+    id: str
+    token: str
+    call: str
+    account: str
+    made_at: datetime
+    tags: Mapping[str, str]
+    region: str
+    zone: str
+    instance_type: str
+    market: Market
+    accelerators: tuple[Accelerator, ...]
+    user: str
+    requested: State
+    asked_at: datetime
+    reason: str | None = None
+    taken_at: datetime | None = None
+    last_active: datetime | None = None
+    persistent: bool = False  # for a spot machine: it can be stopped
+    restarts: int = 0  # how often it was restarted to save an image
+    by_tag: bool = True  # its renew-until tag ends it; else a timer of its own does, if anything
+    run_s: float = 0.0  # how long it may run from each start, where that was fixed at its launch
+
+
+_MACHINE_FIELDS = tuple(one.name for one in fields(FakeMachine))  # asdict would copy each value of each
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A state, since when, and why (None if it was requested)."""
+
+    state: State
+    since: datetime
+    reason: str | None = None
+
+
+def phase(machine: FakeMachine, now: datetime, pace: Pace) -> Phase:
+    """Return the state of the machine at `now`."""
+    end = _unrequested_end(machine)
+    if end and end.since <= now and not (machine.requested is State.TERMINATED and machine.asked_at <= end.since):
+        return end
+    meanwhile, final, takes_s = {
+        State.RUNNING: (State.PENDING, State.RUNNING, pace.boot_s),
+        State.STOPPED: (State.STOPPING, State.STOPPED, pace.stop_s),
+        State.TERMINATED: (State.STOPPING, State.TERMINATED, pace.stop_s),
+    }[machine.requested]
+    done_at = machine.asked_at + timedelta(seconds=takes_s)
+    if now < done_at:
+        return Phase(meanwhile, machine.asked_at, machine.reason)
+    return Phase(final, done_at, machine.reason)
+
+
+def tag_timer(machine: FakeMachine) -> datetime | None:
+    """Return when the renew-until tag ends the machine, aware UTC; None if no tag ends it."""
+    text = machine.tags.get(TAG_RENEW_UNTIL) if machine.by_tag else None
+    return from_epoch(text) if text else None
+
+
+def machine_to_json(machine: FakeMachine) -> dict[str, Any]:
+    """Return the machine as plain JSON values."""
+    times = {name: (at := getattr(machine, name)) and iso(at) for name in _TIME_FIELDS}
+    kinds = {"market": str(machine.market), "requested": str(machine.requested)}
+    gpus = [asdict(gpu) for gpu in machine.accelerators]
+    return {**{name: getattr(machine, name) for name in _MACHINE_FIELDS}, **kinds, "accelerators": gpus, **times}
+
+
+def machine_from_json(data: Mapping[str, Any]) -> FakeMachine:
+    """Return the machine that `machine_to_json` wrote."""
+    times = {name: data[name] and from_iso(data[name]) for name in _TIME_FIELDS}
+    gpus = tuple(Accelerator(**gpu) for gpu in data["accelerators"])
+    kinds = {"market": Market(data["market"]), "requested": State(data["requested"]), "accelerators": gpus}
+    return FakeMachine(**{**data, **times, **kinds})
+
+
+def _unrequested_end(machine: FakeMachine) -> Phase | None:
+    """Return the earliest end that comes without a request: an interruption or the timer."""
+    ends = [
+        Phase(State.TERMINATED, at, why)
+        for at, why in ((machine.taken_at, "interrupted"), (tag_timer(machine), "renew-until"))
+        if at is not None
+    ]
+    return min(ends, key=lambda end: end.since, default=None)
+
+
+_PRICED_AS = {  # the storage class by which it is priced; other kinds cost nothing
+    Kind.DISK: "fake_disk",
+    Kind.VOLUME: "fake_disk",
+    Kind.SNAPSHOT: "fake_snapshot",
+    Kind.IMAGE: "fake_snapshot",
+    Kind.ADDRESS: "fake_address",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FakeResource:
+    """A disk, a volume, a snapshot, an image, or an orphan, as the fake cloud stores it.
+
+    `full_name` is the name of the image that it is or will become; empty for others. `ready_at` is when it can be used.
+    `attached_to` is the id of a machine. With `stays` it is not deleted with that machine.
+    """
+
+    id: str
+    kind: Kind
+    region: str
+    zone: str
+    full_name: str
+    size_gb: int
+    tags: Mapping[str, str]
+    made_at: datetime
+    ready_at: datetime
+    attached_to: str | None = None
+    stays: bool = True
+
+
+_RESOURCE_FIELDS = tuple(one.name for one in fields(FakeResource))  # asdict would copy each value of each
+
+
+def as_provider_resource(resource: FakeResource, account: str, now: datetime) -> ProviderResource:
+    """Return the resource as the provider lists it at `now`."""
+    name = resource.tags.get(TAG_VOLUME if resource.kind is Kind.VOLUME else TAG_IMAGE, "")
+    return ProviderResource(
+        provider="fake",
+        account=account,
+        region=resource.region,
+        zone=resource.zone,
+        id=resource.id,
+        kind=resource.kind,
+        name=name if resource.kind in (Kind.VOLUME, Kind.IMAGE) else "",
+        size_gb=resource.size_gb,
+        stored_as=_PRICED_AS.get(resource.kind, ""),
+        tags=dict(resource.tags),
+        made_at=resource.made_at,
+        ready=now >= resource.ready_at,
+        attached_to=resource.attached_to,
+    )
+
+
+def resource_to_json(resource: FakeResource) -> dict[str, Any]:
+    """Return the resource as plain JSON values."""
+    times = {"made_at": iso(resource.made_at), "ready_at": iso(resource.ready_at)}
+    return {**{name: getattr(resource, name) for name in _RESOURCE_FIELDS}, "kind": str(resource.kind), **times}
+
+
+def resource_from_json(data: Mapping[str, Any]) -> FakeResource:
+    """Return the resource that `resource_to_json` wrote."""
+    times = {name: from_iso(data[name]) for name in ("made_at", "ready_at")}
+    return FakeResource(**{**data, "kind": Kind(data["kind"]), **times})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +322,7 @@ class FileStore:
 
 def _to_json(cloud: Cloud) -> dict[str, Any]:
     return {
-        "machines": [to_json(machine) for machine in cloud.machines.values()],
+        "machines": [machine_to_json(machine) for machine in cloud.machines.values()],
         "calls": dict(cloud.calls),
         "faults": [asdict(fault) for fault in cloud.faults],
         "hidden": sorted(cloud.hidden),
@@ -170,7 +346,7 @@ def _to_json(cloud: Cloud) -> dict[str, Any]:
 
 def _from_json(data: Mapping[str, Any]) -> Cloud:
     return Cloud(
-        machines={item["id"]: from_json(item) for item in data["machines"]},
+        machines={item["id"]: machine_from_json(item) for item in data["machines"]},
         calls=Counter(data["calls"]),
         faults=[Fault(**fault) for fault in data["faults"]],
         hidden=set(data["hidden"]),

@@ -11,8 +11,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.times import from_epoch, from_iso, iso
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.testing.fake.cloud import invalid_request
-from cloudgpu.testing.fake.machines import FakeMachine
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine
 
 BY_TAG, MOVES, FIXED = "tag", "moves", "fixed"  # the values of the option `timer`
 RENEW_UNTIL_REASON = "renew-until"

@@ -14,13 +14,10 @@ from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_O
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import InvalidRequest
 from cloudgpu.testing.fake.cloud import counted_call, no_capacity
 from cloudgpu.testing.fake.disks import add_resource
-from cloudgpu.testing.fake.machines import FakeMachine
 from cloudgpu.testing.fake.minimal import MinimalFakeProvider, fingerprint
-from cloudgpu.testing.fake.resources import FakeResource
-from cloudgpu.testing.fake.store import Cloud
+from cloudgpu.testing.fake.store import Cloud, FakeMachine, FakeResource
 
 
 class TogetherFakeProvider(MinimalFakeProvider):
@@ -29,11 +26,11 @@ class TogetherFakeProvider(MinimalFakeProvider):
     @counted_call
     def launch_together(self, cloud: Cloud, attempts: Sequence[Attempt], *, deadline: datetime) -> Sequence[Instance]:  # noqa: ARG002
         """Make all machines, or return those that were made with the token of the first attempt."""
-        made = self._machines_of_token(cloud, attempts)
-        if not made:
+        launched = self._machines_of_token(cloud, attempts[0].token, _fingerprint(attempts))
+        if not launched:
             self._check_cluster_launch(cloud, attempts)
-            made = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
-        return [self._as_instance(machine) for machine in made]
+            launched = [self._make_node(cloud, attempts, node) for node in range(len(attempts))]
+        return [self._as_instance(machine) for machine in launched]
 
     @counted_call
     def clear_shared(self, cloud: Cloud, cluster: str, region: str) -> bool:
@@ -76,15 +73,6 @@ class TogetherFakeProvider(MinimalFakeProvider):
         item = attempts[0].offer.available
         if self._remaining_capacity(cloud, item.zone) < len(attempts):
             raise no_capacity(f"{len(attempts)} x {item.instance_type}", item.zone)
-
-    def _machines_of_token(self, cloud: Cloud, attempts: Sequence[Attempt]) -> list[FakeMachine]:
-        oldest = self.clock() - self.token_rule.lifetime
-        token = attempts[0].token
-        made = [item for item in cloud.machines.values() if item.token == token and item.made_at > oldest]
-        if made and made[0].call != _fingerprint(attempts):
-            message = f"the token {token} was used for another call"
-            raise InvalidRequest(message, field="token", value=token, next="send the saved call unchanged")
-        return made
 
     def _make_node(self, cloud: Cloud, attempts: Sequence[Attempt], node: int) -> FakeMachine:
         """Make one machine; all nodes have the token of the first attempt."""

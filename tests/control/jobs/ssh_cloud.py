@@ -24,9 +24,9 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import NoCapacity
 from cloudgpu.testing.fake.full import _without_abilities
-from cloudgpu.testing.fake.machines import Pace, from_json, phase
 from cloudgpu.testing.fake.provider import FakeProvider
 from cloudgpu.testing.fake.settings import read_options
+from cloudgpu.testing.fake.store import Pace, machine_from_json, phase
 from tests.forked import Forked, until_closed
 
 KIND = "tests.control.jobs.ssh_cloud:make"
@@ -148,7 +148,7 @@ def _end(child):
 def _states(path, now):
     """What the cloud says of its machines; the file is replaced whole, so no lock is needed."""
     with contextlib.suppress(OSError, ValueError):
-        found = [from_json(one) for one in json.loads(path.read_text())["machines"]]
+        found = [machine_from_json(one) for one in json.loads(path.read_text())["machines"]]
         return {one.id: str(phase(one, now, Pace()).state) for one in found}
     return {}
 

@@ -59,7 +59,7 @@ from cloudgpu.testing import (
     make_full,
     new_host_key,
 )
-from cloudgpu.testing.fake.machines import FakeMachine
+from cloudgpu.testing.fake.store import FakeMachine
 
 
 class OnManualClock(ProviderContract):
