@@ -59,7 +59,6 @@ class Runpod(CloudAccount):
         self.hourly_costs: dict[str, Decimal] = {}  # USD by pod, from the last answer; 0 if stopped
         self.launched_pods: dict[str, str] = {}  # ids of pods that this process launched, by token
         self.lock = threading.Lock()
-        self.token_locks: dict[str, threading.Lock] = {}  # by token
         self._rest: RestClient | None = None
         self._stock: dict[tuple[str, int], tuple[datetime, Sequence[Mapping[str, Any]]]] = {}
         self._identity: AccountIdentity | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import datetime, timedelta
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
@@ -25,9 +24,7 @@ def launch(runpod: Runpod, attempt: Attempt, *, deadline: datetime) -> Instance:
     ProviderUnavailable if that is unknown.
     """
     request_body = body(attempt)  # raises for an invalid attempt before any call
-    with runpod.lock:
-        token_lock = runpod.token_locks.setdefault(attempt.token, threading.Lock())
-    with token_lock:
+    with runpod.launch_records.exclusive(attempt):
         pod = _find_created(runpod, attempt)
         if pod is None:
             if not runpod.launch_records.claim_send(attempt):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -57,8 +55,6 @@ class Vast(CloudAccount):
             intervals=INTERVALS if self.base == API else {},
         )
         self.client = RestClient(api, self.patience, settings.pause)
-        self._locks: dict[str, threading.Lock] = {}
-        self._lock = threading.Lock()
 
     def ask(
         self,
@@ -93,14 +89,6 @@ class Vast(CloudAccount):
         api = CloudApi(CLOUD, KIND, f"{parts.scheme}://{parts.netloc}", dict, lambda answer: _no_log_yet(answer.status))
         reader = RestClient(api, self.patience, self.pause)
         return list(reader.lines(parts.path, action="log", query=dict(parse_qsl(parts.query))))
-
-    @contextmanager
-    def token_lock(self, token: str) -> Iterator[None]:
-        """Let one thread at a time launch with a token; the next one then finds the result."""
-        with self._lock:
-            lock = self._locks.setdefault(token, threading.Lock())
-        with lock:
-            yield
 
 
 def _no_log_yet(status: int) -> ProviderUnavailable:

@@ -29,9 +29,8 @@ from cloudgpu.providers.rest.client import NotSent
 from cloudgpu.providers.rest.once import not_known_yet
 from cloudgpu.providers.vast import machines
 from cloudgpu.providers.vast.client import CLOUD, KIND, ContractPrice, Vast
-from cloudgpu.providers.vast.container import body
 from cloudgpu.providers.vast.errors import RefusedWithContract, contract_of
-from cloudgpu.providers.vast.request import Call
+from cloudgpu.providers.vast.request import Call, body
 
 LISTINGS = 3  # listings after a call that was sent before or not answered
 PAUSE_S = 1.0  # between two listings
@@ -47,7 +46,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
     request_body = body(attempt)  # raises for an invalid attempt before any call
     call = Call(**attempt.call)
     _check_price(attempt, call)
-    with vast.token_lock(attempt.token):
+    with vast.launch_records.exclusive(attempt):
         if not vast.launch_records.claim_send(attempt):
             return _find_launched(vast, attempt, deadline)
         try:

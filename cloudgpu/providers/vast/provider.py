@@ -41,7 +41,7 @@ class VastProvider:
     kind = KIND
     supported_parts = frozenset({"container", "disk_gb", "on_start", "packages"})
     spot_for_jobs = True  # a higher bid stops it without notice, and only `cloudgpu run` restarts by itself
-    guards = Safeguards(Agent.TELLS)  # that it can stop itself is unverified: see container.stop_command
+    guards = Safeguards(Agent.TELLS)  # that it can stop itself is unverified: see request.stop_command
     token_rule = TokenRule(
         lifetime=timedelta(minutes=10),
         listing_proves_after=timedelta(minutes=10),

@@ -1,7 +1,15 @@
-"""Turns a request and an offer into the exact launch call, with attached costs and remarks."""
+"""Turns a request and an offer into the exact launch call, with attached costs and remarks, and that into its body.
+
+The body has the commands with which the container reads its tags and stops itself. `CONTAINER_API_KEY` and
+`CONTAINER_ID` are in every container, and that key can stop this one contract (OpenAPI files of vast.ai). That it can
+also read its own label is unverified, so nothing relies on it: a container that cannot read its label does not see an
+extended lease, and then only its renew-until ends it. The user's own key is never sent there.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -9,13 +17,14 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.core.billing.rates import Rate
-from cloudgpu.core.model.launch import LaunchRequest, Setup
+from cloudgpu.core.model.launch import Attempt, LaunchRequest, Setup
 from cloudgpu.core.model.offers import Available, Basis, Market, Note, NoteKind, Requirements, Trust
 from cloudgpu.core.model.usage import Per, Resource
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_of, packed
 from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD, Vast
 from cloudgpu.providers.vast.options import IMAGE
@@ -38,6 +47,23 @@ OWN_END = (
     "it tries to stop itself at its lease's end with the key that vast.ai puts into it, which was never seen to work: "
     "rely on cloudgpu reap or watch"
 )
+MAX_ENV, MAX_LABEL = 32_768, 256  # characters (OpenAPI files)
+_API_CALL = """
+import json, os, urllib.request
+base, method, body = BASE, METHOD, BODY
+url = "%s/api/v0/instances/%d/" % (base, int(os.environ["CONTAINER_ID"]))
+login = {"Authorization": "Bearer " + os.environ["CONTAINER_API_KEY"], "Content-Type": "application/json"}
+call = urllib.request.Request(url, data=body, headers=login, method=method)
+said = json.load(urllib.request.urlopen(call, timeout=20))
+"""
+_PRINT_TAGS = """
+found = said.get("instances") or {}
+tags = json.loads(os.environ["CLOUDGPU_TAGS"])
+rest = str(found.get("label") or "").partition(" ")[2]
+tags.update({"cloudgpu-" + name: value for name, value in json.loads(rest or "{}").items()})
+if found:
+    print(json.dumps(tags))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +212,56 @@ def _remarks(vast: Vast, request: LaunchRequest, item: Available, ask: Mapping[s
     yield Note(OWN_END, NoteKind.GUARD)
     if item.market is Market.SPOT:
         yield Note("a higher bid stops it at once, without notice; its disk stays, and costs on", NoteKind.ERASURE)
+
+
+def body(attempt: Attempt) -> dict[str, Any]:
+    """Return the body of the call that rents the offer of an attempt; deterministic.
+
+    Raises InvalidRequest if the template is too large for a container's environment.
+    """
+    call = Call(**attempt.call)
+    container = ContainerSpec(end=stop_command(call.base), ask=tags_command(call.base), keep=KEEP, port=SSH_PORT)
+    script = packed(attempt, container)
+    env = {
+        f"-p {SSH_PORT}:{SSH_PORT}": "1",
+        TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
+        **script.env,
+    }
+    size = sum(len(name) + len(value) for name, value in env.items())
+    if size > MAX_ENV:
+        message = f"The template {attempt.boot.template} is too large for {CLOUD}: {size:,} of {MAX_ENV:,} characters."
+        remedy = "Take a smaller template, and copy the rest with cloudgpu cp."
+        raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
+    request_body: dict[str, Any] = {
+        "client_id": "me",
+        "image": image_of(attempt, call.image),
+        "disk": call.disk_gb,
+        "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
+        "runtype": "args",
+        "onstart": "/bin/sh",  # with `args`, this replaces the entrypoint of the image (as dstack does)
+        "args": ["-c", script.command],
+        "env": env,
+        "target_state": "running",
+        "cancel_unavail": True,
+    }
+    return request_body if call.bid is None else {**request_body, "price": float(call.bid)}
+
+
+def stop_command(base: str) -> str:
+    """Return a shell command that stops this container's contract; its disk stays and is billed."""
+    return _in_python(_container_program(base, "PUT", b'{"state": "stopped"}'))
+
+
+def tags_command(base: str) -> str:
+    """Return a shell command that prints the machine's current tags as a JSON object; nothing on an error."""
+    return _in_python(_container_program(base, "GET", None) + _PRINT_TAGS)
+
+
+def _container_program(base: str, method: str, request_body: bytes | None) -> str:
+    return _API_CALL.replace("BASE", repr(base)).replace("METHOD", repr(method)).replace("BODY", repr(request_body))
+
+
+def _in_python(program: str) -> str:
+    find = 'for one in "$python" python3 /opt/conda/bin/python3 /usr/bin/python3; do'
+    look = 'if [ -n "$one" ] && command -v "$one" >/dev/null; then'
+    return f'{find} {look} exec "$one" -c {shlex.quote(program.strip())}; fi; done; exit 127'
