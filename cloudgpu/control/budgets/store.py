@@ -21,7 +21,7 @@ from cloudgpu.core.budgets.status import BudgetState, status_of
 from cloudgpu.core.events import job_lines
 from cloudgpu.core.events.general_lines import budget_removed, budget_set
 from cloudgpu.core.events.log import Draft
-from cloudgpu.core.jobs.deadline import is_carried, may_reserve, reservation_of
+from cloudgpu.core.jobs.deadline import has_running_machine, may_reserve, reservation_of
 from cloudgpu.core.jobs.job import Job, jobs_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine, existing_volumes
 from cloudgpu.core.values.naming import unknown_word
@@ -216,7 +216,9 @@ def reservations_of_jobs(session: Session, view: View, budgeted: BudgetedMachine
     waiting = (
         job
         for job in jobs_of(session.ledger.events(job_lines.SUBJECT)).values()
-        if may_reserve(job) and not key.startswith(f"{job.id}-") and not is_carried(_attempt_machines(view, job))
+        if may_reserve(job)
+        and not key.startswith(f"{job.id}-")
+        and not has_running_machine(_attempt_machines(view, job))
     )
     reservations = (reservation_of(job, session.clock()) for job in waiting)
     return [reservation for reservation in reservations if reservation is not None]

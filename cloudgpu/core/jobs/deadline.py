@@ -5,7 +5,7 @@ The policy proposes, within the safety net (`core.spot.safety_net`), which count
 on-demand machine can be had in the time kept for it, and the work is no more than was said or its progress shows. Its
 machines are launched on that market, for as long as is left.
 
-Budgets keep money for it while no machine of its own carries it. A machine that runs is counted to its renew-until, at
+Budgets keep money for it while it has no machine of its own. A machine that runs is counted to its renew-until, at
 the on-demand price. Between two machines that money would be free for other launches, and the deadline relies on it.
 The reservation is in the lines of the job itself: it begins with its request and is over with its end, or with the
 request to cancel it, whoever has died meanwhile.
@@ -25,7 +25,7 @@ from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job
 from cloudgpu.core.model.machine import Machine, may_be_running
 from cloudgpu.core.spot.known_availability import SAME_TRY_H, resolve_wait, retry_after_h
 from cloudgpu.core.spot.safety_net import SafetyNet
-from cloudgpu.core.spot.situation import Answer, JobFacts, Policy, State, situation_of
+from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Policy, State, situation_of
 from cloudgpu.core.values.times import duration_text, from_iso
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.stored import StoredState
 
 
-Mode = Literal["wait", "spot", "on_demand"]
-SpotEvent = Literal["had", "refused", "lost"]
+SpotEvent = Literal["obtained", "refused", "lost"]
 HOUR_S = 3600.0
 TICK_S = 600.0  # between two states of the past, as the policies are told it
 MIN_POLL_S = 60.0  # a watcher checks each minute, also where another checked oftener before
@@ -68,15 +67,15 @@ class Margins:
 
 @dataclass(frozen=True, slots=True)
 class SpotHistory:
-    """What this job has seen of spot, oldest first: it was had, a launch was refused, or the machine was lost."""
+    """What this job has seen of spot, oldest first: it was obtained, a launch was refused, or the machine was lost."""
 
     events: tuple[tuple[datetime, SpotEvent], ...] = ()
 
     def was_up(self, at: datetime, mode: Mode, start_s: float) -> bool:
         """Return what a policy was told at a tick of the past: what was seen within the tick, else what could be."""
-        within = [sight for when, sight in self.events if at <= when < at + timedelta(seconds=TICK_S)]
+        within = [event for when, event in self.events if at <= when < at + timedelta(seconds=TICK_S)]
         if within:
-            return "had" in within
+            return "obtained" in within
         return SpotHistory(tuple(event for event in self.events if event[0] < at)).may_be_tried(at, mode, start_s)
 
     def may_be_tried(self, now: datetime, mode: Mode, start_s: float) -> bool:
@@ -86,23 +85,22 @@ class SpotHistory:
         One that would take the place of an on-demand machine costs a changeover if it is refused: it is tried the
         later, the longer a start takes and the oftener it was refused (core/spot/known_availability.py).
         """
-        if not self.events or self.events[-1][1] == "had":
+        if not self.events or self.events[-1][1] == "obtained":
             return True
         since = now - self.events[-1][0]
         if mode == "on_demand":
-            return since >= timedelta(hours=retry_after_h(start_s / HOUR_S, self._refusals()))
-        row = self._row()
-        return not row or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(row - 1, 10), MAX_AGAIN_S))
+            return since >= timedelta(hours=retry_after_h(start_s / HOUR_S, self._separate_refusals()))
+        refusals = self._refusals_in_row()
+        return not refusals or since >= timedelta(seconds=min(AGAIN_S * 2 ** min(refusals - 1, 10), MAX_AGAIN_S))
 
-    def _row(self) -> int:
-        """Return how many refusals were the last that was seen."""
-        return next(
-            (row for row, (_, sight) in enumerate(reversed(self.events)) if sight != "refused"), len(self.events)
-        )
+    def _refusals_in_row(self) -> int:
+        """Return how many launches were refused since anything else was seen."""
+        others = (number for number, (_, event) in enumerate(reversed(self.events)) if event != "refused")
+        return next(others, len(self.events))
 
-    def _refusals(self) -> int:
+    def _separate_refusals(self) -> int:
         """Return how many of the refusals in a row were apart from what was seen before them."""
-        times = [when for when, _ in self.events[-self._row() - 1 :]]
+        times = [when for when, _ in self.events[-self._refusals_in_row() - 1 :]]
         return sum(later - sooner >= timedelta(hours=SAME_TRY_H) for sooner, later in pairwise(times))
 
 
@@ -145,8 +143,7 @@ def choose(job: Job, policy: Policy, history: SpotHistory, margins: Margins, now
 
 
 def _within_net(wanted: Answer, state: State, net: SafetyNet, at: Position, policy: str) -> Choice:
-    held = net.check(wanted, situation_of(state))
-    mode = held["action"]
+    mode = net.check(wanted, situation_of(state))["action"]
     if mode == "on_demand" and wanted["action"] != "on_demand":
         slack = duration_text(timedelta(seconds=max(0, int(at.slack_s))))
         return Choice(mode, f"the deadline leaves {slack} to spare, which a loss of spot could use up", by_net=True)
@@ -220,10 +217,8 @@ def past_states(job: Job, history: SpotHistory, margins: Margins, now: datetime)
         moment = job.requested_at + timedelta(seconds=number * TICK_S)
         if moment >= now or moment >= deadline:
             return
-        attempt = _open_at(job, moment)
-        at = position_of(job, moment, attempt=attempt, running_at=moment, margins=Margins())
-        up = at.mode == "spot" or history.was_up(moment, at.mode, margins.start_s)
-        yield state_of(at, spot=up)
+        at = position_of(job, moment, attempt=_open_at(job, moment), running_at=moment, margins=Margins())
+        yield state_of(at, spot=at.mode == "spot" or history.was_up(moment, at.mode, margins.start_s))
 
 
 def _open_at(job: Job, moment: datetime) -> Attempt | None:
@@ -284,9 +279,8 @@ def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float
     if attempt is None:
         return None
     begin = attempt.began_at or attempt.placed_at
-    longest = ((attempt.ended_at or now) - begin).total_seconds()
-    ran = min(newest.work_s, max(0.0, longest))
-    return newest.name, attempt.base_s + ran, begin + timedelta(seconds=ran)
+    ran_s = min(newest.work_s, max(0.0, ((attempt.ended_at or now) - begin).total_seconds()))
+    return newest.name, attempt.base_s + ran_s, begin + timedelta(seconds=ran_s)
 
 
 def _ran(attempt: Attempt, running_at: datetime | None) -> float:
@@ -324,11 +318,9 @@ def percentile(values: Sequence[float], share: float = 0.95) -> float:
 
 def margins_of(starts: Sequence[float], ends: Sequence[float], rounds: Sequence[float]) -> Margins:
     """Return what the net counts, of seconds that were measured; few of them count only where they are longer."""
-    start = max(starts, default=0.0) if len(starts) < MIN_LAUNCHES else percentile(starts)
-    end = max(ends, default=0.0) if len(ends) < MIN_LAUNCHES else percentile(ends)
     return Margins(
-        start if len(starts) >= MIN_LAUNCHES else max(start, START_S),
-        end if len(ends) >= MIN_LAUNCHES else max(end, END_S),
+        max([START_S, *starts]) if len(starts) < MIN_LAUNCHES else percentile(starts),
+        max([END_S, *ends]) if len(ends) < MIN_LAUNCHES else percentile(ends),
         max(MIN_POLL_S, percentile(rounds) if rounds else 0.0),
         len(starts),
     )
@@ -359,16 +351,16 @@ def launch_options_of(job: Job, attempt: Attempt, now: datetime) -> dict[str, st
         return job.spec["launch"]
     left = max(timedelta(0), from_iso(terms["at"]) - now)
     spot = attempt.market == "spot"
-    words = {
+    options = {
         **lifetime_options(left, timedelta(seconds=job.spec["results_wait_s"])),
         **job.spec["launch"],
         "spot": spot,
     }
     if spot:
-        words.setdefault("max_price", _dollars(terms["on_demand"] / job.gang))  # of each machine
+        options.setdefault("max_price", f"{terms['on_demand'] / job.gang / 1e9:.6f}")  # dollars of each machine
     else:
-        words.pop("max_price", None)
-    return words
+        options.pop("max_price", None)
+    return options
 
 
 def lifetime_options(left: timedelta, results_wait: timedelta) -> dict[str, str | bool]:
@@ -384,10 +376,6 @@ def _option_text(span: timedelta) -> str:
     return f"{span // timedelta(seconds=1)}s"
 
 
-def _dollars(nanos: float) -> str:
-    return f"{nanos / 1e9:.6f}"
-
-
 def last_upload_s(job: Job) -> float:
     """Return for how long after the end of a command its last upload is waited for before its next attempt.
 
@@ -401,7 +389,7 @@ def may_reserve(job: Job) -> bool:
     return job.deadline is not None and job.outcome is None and job.cancel is None
 
 
-def is_carried(machines: Iterable[Machine]) -> bool:
+def has_running_machine(machines: Iterable[Machine]) -> bool:
     """Say whether one of these machines runs, or may, and is counted itself."""
     return any(
         one.terminated_at is None and one.launch_status not in NOTHING_MADE and may_be_running(one) for one in machines

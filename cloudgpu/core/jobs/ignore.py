@@ -177,7 +177,9 @@ def _member(text: str, at: int, last: str) -> tuple[str, str, int] | None:
         return _class(text, at)
     if here == "-" and last and text[at + 1 : at + 2] not in {"", "]"}:
         end = _character(text, at + 1)
-        return None if end is None else (_range(last, end[0]), "", end[1])
+        if end is None:
+            return None
+        return f"{re.escape(last)}-{re.escape(end[0])}" if last <= end[0] else "", "", end[1]
     found = _character(text, at)
     return None if found is None else (re.escape(found[0]), *found)
 
@@ -185,10 +187,6 @@ def _member(text: str, at: int, last: str) -> tuple[str, str, int] | None:
 def _character(text: str, at: int) -> tuple[str, int] | None:
     at += text[at : at + 1] == "\\"
     return (text[at], at + 1) if at < len(text) else None
-
-
-def _range(first: str, last: str) -> str:
-    return f"{re.escape(first)}-{re.escape(last)}" if first <= last else ""
 
 
 def _class(text: str, at: int) -> tuple[str, str, int] | None:

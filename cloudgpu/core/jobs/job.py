@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -231,7 +231,7 @@ class Job:
         Of a gang these are all nodes, and node 0 comes last.
         """
         tried = [(one.members, one.machine) for one in self.attempts if one.machine is not None]
-        placed = tuple(dict.fromkeys(id_ for nodes, own in tried for id_ in (*_other_nodes(nodes, own), own)))
+        placed = tuple(dict.fromkeys(id_ for ids, own in tried for id_ in (*(id_ for id_ in ids if id_ != own), own)))
         nodes = (machine for run in self.runs for machine in run.machines if machine not in placed)
         refused = (machine for one in self.attempts for machine in one.refused)
         return (*dict.fromkeys((*refused, *nodes)), *placed)
@@ -242,17 +242,13 @@ class Job:
         return 128 + self.signal if self.signal else self.status
 
 
-def _other_nodes(nodes: Iterable[str], own: str) -> Iterator[str]:
-    return (node for node in nodes if node != own)
-
-
 def jobs_of(lines: Iterable[Line]) -> dict[str, Job]:
     """Return the jobs of these lines by id, in the order in which they were asked for.
 
     What was sent twice counts once. A line of a job whose request is not there is left out.
     """
     found: dict[str, Job] = {}
-    once = {line.dedupe: line for line in sorted(lines, key=_order, reverse=True)}
+    once = {line.dedupe: line for line in sorted(lines, key=lambda line: line.seq, reverse=True)}
     for line in sorted(once.values(), key=lambda line: line.seq):
         if line.kind == "job_requested":
             found.setdefault(line.body["job"], _requested(line))
@@ -272,13 +268,8 @@ def living_named(jobs: Iterable[Job], name: str) -> Job | None:
     return next((job for job in jobs if job.is_living and name in (job.name, job.key)), None)
 
 
-def _order(line: Line) -> int:
-    return line.seq
-
-
 def _requested(line: Line) -> Job:
-    body = line.body
-    by = getattr(line, "actor", "")
+    body, by = line.body, getattr(line, "actor", "")
     return Job(body["job"], body["name"], body["key"], body["host"], by, body["spec"], from_iso(line.occurred_at))
 
 
@@ -325,8 +316,7 @@ def _run(body: EventBody) -> SlurmRun:
 
 def _in_slurm(job: Job, body: EventBody, at: datetime) -> Job:
     over = {run.id for run in job.runs if run.end is not None}  # a sync that is written late starts none of them again
-    tasks = map(_run, body["tasks"])
-    new = tuple(task for task in tasks if task.end is not None or task.id not in over)
+    new = tuple(task for task in map(_run, body["tasks"]) if task.end is not None or task.id not in over)
     known = {one.id for one in new}
     runs = (*(run for run in job.runs if run.id not in known), *new)
     return replace(job, slurm_id=body["id"], runs=runs, slurm_at=at)
@@ -393,9 +383,8 @@ def _ended(job: Job, body: EventBody, at: datetime) -> Job:
     if job.outcome is not None:
         return job
     job = _changed(job, body, lambda one: replace(one, ended_at=at, status=body["status"]))
-    outcome = State(body["outcome"])
     fields = {"status": body["status"], "signal": body["signal"], "why": body["why"]}
-    return replace(job, outcome=outcome, ended_at=at, **fields)
+    return replace(job, outcome=State(body["outcome"]), ended_at=at, **fields)
 
 
 def _cancel(job: Job, body: EventBody, at: datetime) -> Job:
@@ -405,8 +394,7 @@ def _cancel(job: Job, body: EventBody, at: datetime) -> Job:
 def _fetched(job: Job, body: EventBody, at: datetime) -> Job:
     if job.fetched is not None and job.fetched.whole:
         return job
-    fields = {name: value for name, value in body.items() if name != "job"}
-    return replace(job, fetched=Fetched(at=at, **fields))
+    return replace(job, fetched=Fetched(at=at, **{name: value for name, value in body.items() if name != "job"}))
 
 
 def _resumed(job: Job, _body: EventBody, _at: datetime) -> Job:
@@ -414,16 +402,18 @@ def _resumed(job: Job, _body: EventBody, _at: datetime) -> Job:
 
 
 def _gang_refused(job: Job, body: EventBody, _at: datetime) -> Job:
-    new = tuple(body["members"])
-    return _changed(job, body, lambda one: replace(one, refused=tuple(dict.fromkeys((*one.refused, *new)))))
+    return _changed(job, body, lambda one: replace(one, refused=tuple(dict.fromkeys((*one.refused, *body["members"])))))
 
 
 def _waits(job: Job, body: EventBody, at: datetime) -> Job:
-    def noted(one: Attempt) -> Attempt:
-        return replace(one, waits=one.waits or now) if one.machine is None else replace(one, stuck=one.stuck or now)
-
     now = (at, body["why"])
-    return _changed(job, body, noted)
+    return _changed(
+        job,
+        body,
+        lambda one: (
+            replace(one, waits=one.waits or now) if one.machine is None else replace(one, stuck=one.stuck or now)
+        ),
+    )
 
 
 def _closed(job: Job, _body: EventBody, at: datetime) -> Job:

@@ -18,7 +18,7 @@ from operator import itemgetter
 
 from cloudgpu.core.billing.assignments import UNASSIGNED, Assigned, Assignment, charges_by_key
 from cloudgpu.core.billing.charges import charge, money
-from cloudgpu.core.jobs.job import Attempt, Job, SlurmRun
+from cloudgpu.core.jobs.job import Job
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Per, PriceInterval, Resource, Usage
 from cloudgpu.core.values.money import Money
@@ -96,22 +96,18 @@ def _tariff_cost(job: str, usage: Usage, assignments: Sequence[Assignment], now:
 
 def _visits(jobs: Iterable[Job]) -> Iterator[tuple[str, Visit]]:
     for job in jobs:
-        yield from ((machine, visit) for run in job.runs for machine, visit in _visited(job, run))
+        if job.in_slurm and job.in_slurm["cluster"] is not None:  # a run whose end nobody saw ended with its job
+            yield from (
+                (machine, (run.begin, run.end or job.ended_at, job.id))
+                for run in job.runs
+                if run.begin is not None
+                for machine in run.machines
+            )
         for number, one in enumerate(() if job.in_slurm else job.attempts):
             if one.machine is not None:
                 following = job.attempts[number + 1].placed_at if number + 1 < len(job.attempts) else None
-                yield one.machine, (one.placed_at, _left_at(job, one, following), job.id)
-
-
-def _visited(job: Job, run: SlurmRun) -> Iterator[tuple[str, Visit]]:
-    """Yield when a job was on the machines that Slurm gave it; one whose end nobody saw left them with its job."""
-    if run.begin is not None and job.in_slurm and job.in_slurm["cluster"] is not None:
-        yield from ((machine, (run.begin, run.end or job.ended_at, job.id)) for machine in run.machines)
-
-
-def _left_at(job: Job, attempt: Attempt, following: datetime | None) -> datetime | None:
-    """Return when an attempt left its machine; where its own end is in no line, what came after it says."""
-    return attempt.ended_at or following or job.ended_at or job.closed_at
+                left_at = one.ended_at or following or job.ended_at or job.closed_at
+                yield one.machine, (one.placed_at, left_at, job.id)
 
 
 def _assignments_of_visits(visits: Iterable[Visit]) -> Iterator[Assignment]:

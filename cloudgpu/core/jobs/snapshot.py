@@ -106,9 +106,8 @@ def make_snapshot(
     some = tuple(sorted(files, key=lambda one: one.path))
     others, empty = tuple(sorted(links, key=lambda one: one.path)), tuple(sorted(directories))
     out = omissions or Omissions()
-    named = snapshot_hash(some, others, empty)
-    total = sum(one.size for one in some)
-    return Snapshot(named, some, others, empty, total, out.largest, out.count, out.secrets)
+    hash_, total_bytes = snapshot_hash(some, others, empty), sum(one.size for one in some)
+    return Snapshot(hash_, some, others, empty, total_bytes, out.largest, out.count, out.secrets)
 
 
 def omissions_of(entries: Iterable[LeftOut]) -> Omissions:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from cloudgpu.core.jobs.deadline import AGAIN_S, MAX_AGAIN_S, Choice, Mode
+from cloudgpu.core.jobs.deadline import AGAIN_S, MAX_AGAIN_S, Choice
 from cloudgpu.core.jobs.job import NOTHING_MADE, Attempt, Job, JobMove, State
 from cloudgpu.core.jobs.remote_state import Exit, Phase, RemoteState
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.jobs.waiting import CAPACITY_WAIT, gives_up, void_launches, waits_until
 from cloudgpu.core.model.machine import Machine
+from cloudgpu.core.spot.situation import Mode
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso, minute_text
 
@@ -113,8 +114,13 @@ def next_step(job: Job, observed: ObservedState, now: datetime) -> Step:
     if job.outcome is not None:
         return _after_the_end(job, observed, now)
     if job.attempt is None:
-        over = _cancelled(job) or _over_cost(job, observed.spent, JobAction.END)
-        return over or _end(job, observed) or _slowed(job, now) or _place(observed.choice)
+        return (
+            _cancelled(job)
+            or _over_cost(job, observed.spent, JobAction.END)
+            or _end_rest_of_gang(job, observed)
+            or _slowed(job, now)
+            or _place(observed.choice)
+        )
     if job.attempt.machine is None or observed.machine is None:
         return _launch(job, job.attempt, observed)
     return _with_a_machine(job, job.attempt, observed.machine, observed, now)
@@ -288,8 +294,11 @@ def _by_what_runs(job: Job, attempt: Attempt, remote: RemoteState, state: Observ
         return _cancelled(job) or _lost(job)
     if job.cancel is not None:
         return Step(JobAction.CANCEL, job.cancel[1])
-    over = _over_cost(job, state.spent, JobAction.CANCEL)
-    return over or _elsewhere(job, attempt, state.choice) or Step(JobAction.WATCH)
+    return (
+        _over_cost(job, state.spent, JobAction.CANCEL)
+        or _elsewhere(job, attempt, state.choice)
+        or Step(JobAction.WATCH)
+    )
 
 
 def _start(job: Job, attempt: Attempt, now: datetime) -> Step:
@@ -320,11 +329,9 @@ def _exited(job: Job, ended: Exit) -> Step:
     if ended.reason == "exited" and ended.status == 0 and not ended.signal:
         return Step(JobAction.END, outcome=State.SUCCEEDED, exit=ended)
     if ended.reason == "data" and job.cancel is None and job.interruptions < job.spec["restarts"]:
-        return Step(
-            JobAction.RETRY, ended.why, exit=ended, interrupted=True
-        )  # what has come is there for the next attempt
-    retried = ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]
-    if retried:
+        # What has come is there for the next attempt.
+        return Step(JobAction.RETRY, ended.why, exit=ended, interrupted=True)
+    if ended.reason == "exited" and job.cancel is None and job.failed_tries < job.spec["retries"]:
         return Step(JobAction.RETRY, ended.why or f"exit status {ended.status}", exit=ended)
     outcome = State.FAILED if job.cancel is None else State(job.cancel[0])
     if ended.reason != "exited":
@@ -366,7 +373,7 @@ def _failed(remote: RemoteState | None) -> bool:
     return ended is not None and ended.reason == "exited" and bool(ended.status or ended.signal)
 
 
-def _end(job: Job, state: ObservedState) -> Step | None:
+def _end_rest_of_gang(job: Job, state: ObservedState) -> Step | None:
     """Return that what is left of an interrupted gang is ended, before anything else is launched or waited for."""
     left = any(one.terminated_at is None for one in (state.machine, *state.others) if one is not None)
     if not state.others or not left or not job.attempts[-1].interrupted:

@@ -99,7 +99,7 @@ def volume_of(results_to: str | None) -> str | None:
 def read_state(text: bytes) -> StoredState | None:
     """Return what a list says of what was written so far; None for what is no list of ours."""
     try:
-        found = _of_ours(text)
+        found = _parsed_list(text)
         checkpoints = tuple(_checkpoint(checkpoint) for checkpoint in found["checkpoints"])
         return StoredState(_files(found["results"], STATE), checkpoints)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -109,12 +109,12 @@ def read_state(text: bytes) -> StoredState | None:
 def read_results(text: bytes) -> StoredResults | None:
     """Return what the list of the results says; None for what is no list of ours."""
     try:
-        found = _of_ours(text)
+        found = _parsed_list(text)
         started, setup_s = (None if found[name] is None else float(found[name]) for name in ("started", "setup_s"))
         output = tuple(_file(one, OUTPUT) for one in found["output"])
         if any(one.path not in STREAMS for one in output):
             return None
-        number, results = int(_get(found, "attempt")), _files(found, RESULTS)
+        number, results = int(found["attempt"]), _files(found, RESULTS)
         return StoredResults(number, _exit(found["exit"]), started, setup_s, results, output)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -147,19 +147,15 @@ def _place(key: str) -> tuple[int, int] | None:
     return (int(number), int(count)) if dash and number.isdecimal() and count.isdecimal() else None
 
 
-def _of_ours(text: bytes) -> StoredJson:
+def _parsed_list(text: bytes) -> StoredJson:
     found: StoredJson = json.loads(text)
     if found["version"] != VERSION:
         raise ValueError
     return found
 
 
-def _get(found: StoredJson, name: str) -> Any:
-    return found[name]
-
-
 def _exit(found: StoredJson) -> Exit:
-    status, signal, reason, ended, why = (_get(found, name) for name in ("status", "signal", "reason", "ended", "why"))
+    status, signal, reason, ended, why = (found[name] for name in ("status", "signal", "reason", "ended", "why"))
     code, number = (None if one is None else int(one) for one in (status, signal))
     return Exit(code, number, str(reason), float(ended), str(why))
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import zip_longest
-from json import loads
 
-from cloudgpu.core.spot.hazards import Belief, Mixture, mixture_of
+from cloudgpu.core.spot.hazards import Belief, Mixture, shipped_models
 from cloudgpu.core.spot.horizon import Plan, grid_of
 from cloudgpu.core.spot.safety_net import SafetyNet
 from cloudgpu.core.spot.situation import Answer, JobFacts, Mode, Situation, State, Task, answer, situation_of, task_of
 
 MIN_SAVING_H = 0.1  # spot hours that a change has to save
 STEPS = 384  # of time that a plan has at most: it bounds the time that `reset` takes
-SHORTEST = 1 / 6  # hours of a step
+SHORTEST_STEP_H = 1 / 6
 PRIOR_HOURS = 7 * 24.0  # hours of prior history that count
-UNLIKELY = 1e-3  # chance of a model below which it is ignored
+MIN_CHANCE = 1e-3  # of a model: a less likely one is ignored
 MAX_RATIO = 1000.0  # on-demand hours in spot hours at most; spot that costs nothing has no such ratio
 
 
@@ -40,31 +39,29 @@ class Adaptive:
         """Begin a new job: solve every model. Raises InvalidRequest where a number of the job is impossible."""
         task = task_of(job)
         self._net = SafetyNet(task.changeover, task.tick)
-        self._solve(replace(task, history=()))
+        known = replace(task, history=())
+        if known != self._solved:  # a simulation begins one job again and again
+            self._plans, self._solved = plans_of(known, self._mixture), known
         self._belief = Belief(self._mixture, task.tick)
         self._ages: list[int] = []  # ticks for which each zone has had spot
-        self._asked: float | None = None  # elapsed hours of the last decision, and the ages before it
+        self._decided_at: float | None = None  # elapsed hours of the last decision, and the ages before it
         self._before = self._ages
-        for up in zip_longest(*_remembered(task), fillvalue=False):
+        ticks = max(1, int(PRIOR_HOURS / task.tick))
+        for up in zip_longest(*(zone[-ticks:] for zone in task.history), fillvalue=False):
             self._see(up)
 
     def decide(self, state: State) -> Answer:
         """Return what runs in this tick."""
         now = situation_of(state)
-        if self._asked == now.elapsed:
+        if self._decided_at == now.elapsed:
             self._belief.take_back()
             self._ages = self._before
-        self._asked, self._before = now.elapsed, self._ages
+        self._decided_at, self._before = now.elapsed, self._ages
         self._see(now.available)
         if now.work <= 0:
             return answer("wait", now)
         costs = self._costs(now, self._zone(now))
         return self._net.check(answer(min(costs, key=costs.__getitem__), now, self._zone(now)), now)
-
-    def _solve(self, task: Task) -> None:
-        """Keep the plans while the numbers of the job stay the same: a simulation begins one job again and again."""
-        if task != self._solved:
-            self._plans, self._solved = plans_of(task, self._mixture), task
 
     def _see(self, up: tuple[bool, ...]) -> None:
         """Learn from one tick, and count how long each zone has had spot."""
@@ -95,24 +92,12 @@ class Adaptive:
     def _mean(self, action: Mode, now: Situation, pending: float) -> float:
         node = self._belief.node
         pairs = zip(self._belief.chances(), self._plans, strict=True)
-        return sum(chance * plan.cost(action, node, now, pending) for chance, plan in pairs if chance > UNLIKELY)
+        return sum(chance * plan.cost(action, node, now, pending) for chance, plan in pairs if chance > MIN_CHANCE)
 
 
 def plans_of(task: Task, mixture: Mixture) -> list[Plan]:
     """Solve every model of the mixture for this job."""
-    step = max(task.tick, SHORTEST, task.deadline / STEPS)
+    step = max(task.tick, SHORTEST_STEP_H, task.deadline / STEPS)
     ratio = min(MAX_RATIO, task.price_ratio)
     grid = grid_of(task.deadline, task.deadline - task.work, step, task.changeover, ratio)
     return [Plan(model, grid) for model in mixture.models]
-
-
-def shipped_models() -> Mixture:
-    """Return the models that were fitted to public traces; benchmarks/spot/fit.py writes them."""
-    from cloudgpu.core.spot.fitted import MODELS
-
-    return mixture_of(loads(MODELS))
-
-
-def _remembered(task: Task) -> list[tuple[bool, ...]]:
-    most = max(1, int(PRIOR_HOURS / task.tick))
-    return [zone[-most:] for zone in task.history]

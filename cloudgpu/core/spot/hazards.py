@@ -5,6 +5,7 @@ Rates are per hour, ages in hours. A bucket reaches from its age to the next one
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,6 +131,13 @@ def mixture_of(data: MixtureData) -> Mixture:
     up, down = _floats(data["up_from"]), _floats(data["down_from"])
     models = [Hazards(up, _floats(model["loss"]), down, _floats(model["back"])) for model in data["models"]]
     return Mixture(tuple(models), _floats([model["chance"] for model in data["models"]]))
+
+
+def shipped_models() -> Mixture:
+    """Return the models that were fitted to public traces; benchmarks/spot/fit.py writes them."""
+    from cloudgpu.core.spot.fitted import MODELS
+
+    return mixture_of(json.loads(MODELS))
 
 
 def _floats(values: Sequence[float]) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ Shift = list[tuple[int, float, float]]  # node below, its weight, the weight of 
 
 SLACK_GROWTH = 0.25  # distance of two nodes of slack, as a share of the slack
 LATE_PRICE = 10.0  # price of an hour that the deadline lacks, in on-demand hours; finite, as values are interpolated
-ROUND = 1e-9
+ROUNDING_H = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Grid:
     @property
     def carried(self) -> int:
         """Return the whole steps of a changeover that do not fit into the step of the start."""
-        return max(0, int((self.changeover - ROUND) / self.step))
+        return max(0, int((self.changeover - ROUNDING_H) / self.step))
 
     @property
     def remainder(self) -> float:
@@ -46,20 +46,19 @@ class Grid:
     def place(self, slack: float) -> tuple[int, float]:
         """Return the node below this slack, and how far it is to the next one, from 0 to 1."""
         last = len(self.slack) - 2
-        below = min(last, max(0, bisect_right(self.slack, slack + ROUND) - 1))
+        below = min(last, max(0, bisect_right(self.slack, slack + ROUNDING_H) - 1))
         width = self.slack[below + 1] - self.slack[below]
         return below, min(1.0, max(0.0, (slack - self.slack[below]) / width))
 
-    def less(self, hours: float) -> Shift:
+    def shift(self, hours: float) -> Shift:
         """Return for every node where the slack is after `hours` of it have gone."""
-        places = [self.place(slack - hours) for slack in self.slack]
-        return [(below, 1 - share, share) for below, share in places]
+        return [(below, 1 - share, share) for below, share in (self.place(slack - hours) for slack in self.slack)]
 
 
 def grid_of(deadline: float, slack: float, step: float, changeover: float, ratio: float) -> Grid:
     """Lay the grid of a job: time to its deadline, and slack from none to that of its start."""
     nodes = [0.0, step]
-    while nodes[-1] < slack - ROUND:
+    while nodes[-1] < slack - ROUNDING_H:
         nodes.append(nodes[-1] + max(step, nodes[-1] * SLACK_GROWTH))
     return Grid(step, max(1, -int(-deadline / step // 1)), tuple(nodes), changeover, ratio)
 
@@ -81,21 +80,21 @@ class Plan:
     def spot(self, node: int, time: float, slack: float, pending: float) -> float:
         """Return the cost to come on spot with `pending` hours of its changeover left."""
         step, carried = self._grid.step, self._grid.carried
-        whole = min(carried, max(0, int((pending - ROUND) / step)))
+        whole = min(carried, max(0, int((pending - ROUNDING_H) / step)))
         rest = pending - whole * step
         if not whole:
             return self._value(0, node, time, slack - rest)
         return self._value(2 + whole, node, time, slack - (rest - self._grid.remainder))
 
     def _value(self, kind: int, node: int, time: float, slack: float) -> float:
-        if time - slack <= ROUND:
+        if time - slack <= ROUNDING_H:
             return 0.0
         below, share = self._grid.place(slack)
         exact = min(float(self._grid.steps), max(0.0, time / self._grid.step))  # a job may be past its deadline
-        number = int(exact + ROUND)
+        number = int(exact + ROUNDING_H)
         late = exact - number
         value = _between(self._rows[number][kind][node], below, share)
-        if late <= ROUND:
+        if late <= ROUNDING_H:
             return value
         return value * (1 - late) + _between(self._rows[number + 1][kind][node], below, share) * late
 
@@ -112,18 +111,20 @@ class _Solver:
 
     def __init__(self, hazards: Hazards, grid: Grid) -> None:
         self._grid, self._up, self._nodes = grid, len(hazards.loss), hazards.nodes
-        self._idle, self._start = grid.less(grid.step), grid.less(grid.changeover)
-        self._rest = grid.less(grid.remainder)
+        self._idle_shift, self._start_shift = grid.shift(grid.step), grid.shift(grid.changeover)
+        self._rest_shift = grid.shift(grid.remainder)
         self._chances = [self._moves(hazards, node) for node in range(self._nodes)]
-        dear = LATE_PRICE * grid.ratio
-        self._no_wait = [dear * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
-        self._no_start = [dear * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
-        self._no_switch = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]
+        late_price = LATE_PRICE * grid.ratio
+        self._late_wait_cost = [late_price * max(0.0, grid.changeover + grid.step - slack) for slack in grid.slack]
+        self._late_start_cost = [late_price * max(0.0, 2 * grid.changeover - slack) for slack in grid.slack]
+        self._late_switch_cost = [grid.ratio * max(0.0, grid.changeover - slack) for slack in grid.slack]
         nothing = [0.0] * len(grid.slack)
-        self._spot = [nothing] * self._up  # least cost when spot runs, on demand runs, nothing runs
-        self._dear = [nothing] * self._nodes
-        self._none = [nothing] * self._nodes
-        self._late = [[nothing] * self._up for _ in range(grid.carried + 1)]  # spot with carried steps of changeover
+        self._spot_costs = [nothing] * self._up  # least cost when spot runs, on demand runs, nothing runs
+        self._on_demand_costs = [nothing] * self._nodes
+        self._idle_costs = [nothing] * self._nodes
+        self._changeover_costs = [
+            [nothing] * self._up for _ in range(grid.carried + 1)
+        ]  # spot with carried steps of changeover
 
     def _moves(self, hazards: Hazards, node: int) -> tuple[int, int, float, float, float]:
         older, share = hazards.older(node, self._grid.step)
@@ -142,15 +143,21 @@ class _Solver:
         """Return the costs with `time` hours left, and keep the least of them for the step before."""
         step, ratio = self._grid.step, self._grid.ratio
         run = [min(step, max(0.0, time - slack)) for slack in self._grid.slack]
-        dear = [ratio * hours for hours in run]
-        spot = [self._mean(self._spot, node, self._none, run) for node in range(self._up)]
-        on_demand = [self._mean(self._dear, node, self._dear, dear) for node in range(self._nodes)]
-        idle = [self._waited(self._none, node, self._no_wait) for node in range(self._nodes)]
-        late = [[_shift(vector, self._rest) for vector in spot]]
-        late.extend(self._carried(begun) for begun in self._late[:-1])
-        self._late = late
+        on_demand_price = [ratio * hours for hours in run]
+        spot = [self._mean(self._spot_costs, node, self._idle_costs, run) for node in range(self._up)]
+        on_demand = [
+            self._mean(self._on_demand_costs, node, self._on_demand_costs, on_demand_price)
+            for node in range(self._nodes)
+        ]
+        idle = [self._waited(self._idle_costs, node, self._late_wait_cost) for node in range(self._nodes)]
+        late = [[_shift(vector, self._rest_shift) for vector in spot]]
+        late.extend(self._carried(begun) for begun in self._changeover_costs[:-1])
+        self._changeover_costs = late
         self._choose(spot, on_demand, idle)
-        self._clear(sum(1 for hours in run if hours > ROUND))
+        done = sum(1 for hours in run if hours > ROUNDING_H)  # a finished job costs nothing, whatever rounding says
+        for vectors in (self._spot_costs, self._on_demand_costs, self._idle_costs, *self._changeover_costs):
+            for vector in vectors:
+                vector[done:] = [0.0] * (len(vector) - done)
         return [[array("f", vector) for vector in kind] for kind in (spot, on_demand, idle, *late[1:])]
 
     def _mean(self, vectors: list[Vector], node: int, changed: list[Vector], cost: Vector) -> Vector:
@@ -161,33 +168,27 @@ class _Solver:
     def _waited(self, vectors: list[Vector], node: int, cost: Vector) -> Vector:
         """Return the cost after a step without progress, which takes its time from the slack."""
         older, other, stay, grow, change = self._chances[node]
-        rows = zip(vectors[node], vectors[older], self._none[other], strict=True)
-        return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle, cost)
+        rows = zip(vectors[node], vectors[older], self._idle_costs[other], strict=True)
+        return _shift_and_add([stay * x + grow * y + change * z for x, y, z in rows], self._idle_shift, cost)
 
     def _carried(self, begun: list[Vector]) -> list[Vector]:
         """Return spot with one more carried step of changeover than `begun`: that step is billed without progress."""
         cost = [self._grid.step] * len(self._grid.slack)
-        return [self._waited([*begun, *self._none[self._up :]], node, cost) for node in range(self._up)]
+        return [self._waited([*begun, *self._idle_costs[self._up :]], node, cost) for node in range(self._up)]
 
-    def _choose(self, spot: list[Vector], dear: list[Vector], idle: list[Vector]) -> None:
+    def _choose(self, spot: list[Vector], on_demand: list[Vector], idle: list[Vector]) -> None:
         """Set the least cost of each mode: go on, stop, or change over."""
-        switch = [_shift_and_add(vector, self._start, self._no_switch) for vector in dear]
-        begun = self._late[-1]
-        self._none, self._dear = [], []
+        switch = [_shift_and_add(vector, self._start_shift, self._late_switch_cost) for vector in on_demand]
+        begun = self._changeover_costs[-1]
+        self._idle_costs, self._on_demand_costs = [], []
         for node in range(self._nodes):
             free = idle[node]
             if node < self._up:
-                rows = zip(free, begun[node], self._no_start, strict=True)
+                rows = zip(free, begun[node], self._late_start_cost, strict=True)
                 free = [x if x < y + z else y + z for x, y, z in rows]  # noqa: FURB136  min() takes twice the time
-            self._none.append(_less(free, switch[node]))
-            self._dear.append(_less(free, dear[node]))
-        self._spot = [_less(_less(spot[node], switch[node]), idle[node]) for node in range(self._up)]
-
-    def _clear(self, done: int) -> None:
-        """Set what a finished job costs, which is nothing, where rounding and penalties say otherwise."""
-        for vectors in (self._spot, self._dear, self._none, *self._late):
-            for vector in vectors:
-                vector[done:] = [0.0] * (len(vector) - done)
+            self._idle_costs.append(_minimum(free, switch[node]))
+            self._on_demand_costs.append(_minimum(free, on_demand[node]))
+        self._spot_costs = [_minimum(_minimum(spot[node], switch[node]), idle[node]) for node in range(self._up)]
 
 
 def _shift(values: Vector, shift: Shift) -> Vector:
@@ -199,5 +200,5 @@ def _shift_and_add(values: Vector, shift: Shift, cost: Vector) -> Vector:
     return [values[below] * one + values[below + 1] * other + c for (below, one, other), c in rows]
 
 
-def _less(values: Vector, others: Vector) -> Vector:
+def _minimum(values: Vector, others: Vector) -> Vector:
     return [x if x < y else y for x, y in zip(values, others, strict=True)]  # noqa: FURB136  the same

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cloudgpu.core.spot.situation import TOLERANCE_H, Answer, Mode, Policy, Situation, State, situation_of
+from cloudgpu.core.spot.situation import TOLERANCE_H, Answer, Mode, Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,13 @@ class SafetyNet:
         """Return the policy's answer, or on demand where that answer could miss the deadline."""
         if wanted["action"] == "on_demand" or now.work <= 0:
             return wanted
-        if wanted["action"] == "spot" and not _is_available(wanted["zone"], now):
+        zone = wanted["zone"]
+        has_spot = any(now.available) if zone is None else zone < len(now.available) and now.available[zone]
+        if wanted["action"] == "spot" and not has_spot:
             wanted = {"action": "wait", "zone": None}
         return wanted if self.is_safe(wanted["action"], now, wanted["zone"]) else {"action": "on_demand", "zone": None}
-
-
-def decide(policy: Policy, net: SafetyNet, state: State) -> tuple[Answer, bool]:
-    """Ask a policy inside the net. Return the answer that counts, and whether the net has overridden the policy."""
-    wanted = policy.decide(state)
-    allowed = net.check(wanted, situation_of(state))
-    return allowed, allowed["action"] == "on_demand" and wanted["action"] != "on_demand"
 
 
 def latest_start(deadline: float, work: float, net: SafetyNet) -> float:
     """Return the hour at which on demand starts at the latest, were there no progress until then; 0 for at once."""
     return max(0.0, deadline - work - net.changeover - net.tick)
-
-
-def _is_available(zone: int | None, now: Situation) -> bool:
-    return any(now.available) if zone is None else zone < len(now.available) and now.available[zone]

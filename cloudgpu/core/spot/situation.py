@@ -73,7 +73,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """One tick, in hours. `up` has one flag for each zone; `zoned` says whether the answer needs a zone."""
+    """One tick, in hours. `available` has one flag for each zone; `zoned` says whether the answer needs a zone."""
 
     elapsed: float
     work: float
@@ -137,10 +137,10 @@ def answer(action: Mode, now: Situation, zone: int | None = None) -> Answer:
     """Return the answer; spot without a zone is spot where it runs, or where it is first available."""
     if action != "spot":
         return {"action": action, "zone": None}
-    place = now.first_available if zone is None else zone
-    if place is None:
+    chosen = now.first_available if zone is None else zone
+    if chosen is None:
         return {"action": "wait", "zone": None}
-    return {"action": "spot", "zone": place if now.zoned else None}
+    return {"action": "spot", "zone": chosen if now.zoned else None}
 
 
 def _number(job: JobFacts, key: str, least: float) -> float:

@@ -170,7 +170,7 @@ def travels(lab, machine, tmp_path, region=None):
     remote = RemoteState(Phase.RUNNING, 0.0, results_bytes=4 * GB, data=(8 * GB, 8 * GB))
     here = prepare(lab.session, parse_request(gpu="v100")).plan.offer
     there = here if region is None else replace(here, available=replace(here.available, region=region))
-    return choice._travel_cost(GB, machine, remote, tmp_path, here, there)
+    return choice._transfer_cost(GB, machine, remote, tmp_path, here, there)
 
 
 def test_a_move_is_priced_by_what_the_old_machines_offer_takes_for_sending_and_the_new_ones_for_receiving(

@@ -169,7 +169,7 @@ class SpotWorld(World):
                 self.passes(5)
                 return
             if attempt.market == "spot":
-                self.events.append((self.now, "had"))
+                self.events.append((self.now, "obtained"))
             self.machines[known] = machine(known, market=attempt.market)
             self.billed.append((attempt.market, self.now, None))
         if not killed:

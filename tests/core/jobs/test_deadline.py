@@ -152,7 +152,7 @@ def first_try(seen, start_s):
 
 
 def test_an_on_demand_machine_is_given_up_for_spot_the_later_the_longer_a_start_takes_and_the_oftener_it_failed():
-    lost = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost")))
+    lost = SpotHistory(((START, "obtained"), (START + timedelta(hours=1), "lost")))
     assert first_try(lost, 450) == pytest.approx(5 * 0.125 ** (2 / 3), abs=0.02)
     assert first_try(lost, 3600) == pytest.approx(5, abs=0.02)
     at, events = START + timedelta(hours=1), list(lost.events)
@@ -170,7 +170,9 @@ def test_refusals_of_looks_that_follow_each_other_are_of_one_try():
 
 
 def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
-    seen = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost"), (START + timedelta(hours=3), "refused")))
+    seen = SpotHistory(
+        ((START, "obtained"), (START + timedelta(hours=1), "lost"), (START + timedelta(hours=3), "refused"))
+    )
 
     def told(minutes, mode="on_demand"):
         return seen.was_up(START + timedelta(minutes=minutes), mode, 450)
@@ -184,7 +186,7 @@ def test_the_past_is_told_as_it_was_seen_and_else_as_it_could_be():
 
 
 def test_a_lost_machine_is_replaced_at_once():
-    seen = SpotHistory(((START, "had"), (START + timedelta(hours=1), "lost")))
+    seen = SpotHistory(((START, "obtained"), (START + timedelta(hours=1), "lost")))
     assert seen.may_be_tried(START + timedelta(hours=1), "wait", 600)
 
 

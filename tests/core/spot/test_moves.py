@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cloudgpu.core.spot.moves import LOOK_BACK, Priced, Running, Saving, extra_cost_here, saving
+from cloudgpu.core.spot.moves import LOOK_BACK, PricedPlace, RunningJob, Saving, extra_cost_here, saving
 from cloudgpu.core.spot.places import Sighting, SpotLocation
 from tests.examples import some
 
 NOW = datetime(2026, 11, 1, 9, tzinfo=UTC)
 A, B = (SpotLocation("lab", "north", zone, "v100") for zone in "ab")
-RUNS = Running(age=5, work=20, unsaved=0.1, start=0.25, end=0.05, redone=0.1)
+RUNS = RunningJob(age_h=5, work_left_h=20, unsaved_h=0.1, start_h=0.25, end_h=0.05, redone_h=0.1)
 
 
 def ago(hours):
@@ -23,7 +23,7 @@ def ago(hours):
 
 def priced(place, *prices, travel=0):
     """A place with prices as (hours ago, price)."""
-    return Priced(place, tuple((ago(hours), price) for hours, price in prices), travel)
+    return PricedPlace(place, tuple((ago(hours), price) for hours, price in prices), travel)
 
 
 def pays(here, there, running=RUNS, seen=()):
@@ -41,7 +41,7 @@ def test_a_place_that_has_been_much_cheaper_for_hours_is_moved_to():
 
 
 def test_what_is_left_of_the_work_has_to_be_worth_the_move():
-    assert not pays(DEAR, CHEAP, replace(RUNS, work=0.5))
+    assert not pays(DEAR, CHEAP, replace(RUNS, work_left_h=0.5))
 
 
 def test_a_price_that_has_just_fallen_is_waited_with():
@@ -53,11 +53,11 @@ def test_a_small_difference_is_no_reason_to_move():
 
 
 def test_data_that_has_to_travel_counts():
-    assert not pays(DEAR, replace(CHEAP, travel=3000))
+    assert not pays(DEAR, replace(CHEAP, transfer_cost=3000))
 
 
 def test_work_that_would_be_lost_counts():
-    assert not pays(DEAR, CHEAP, replace(RUNS, unsaved=9))
+    assert not pays(DEAR, CHEAP, replace(RUNS, unsaved_h=9))
 
 
 def test_a_place_that_takes_machines_often_is_not_moved_to():
@@ -72,7 +72,7 @@ def test_refused_launches_count_against_a_place():
 
 
 def test_a_young_machine_is_left_more_easily_than_an_old_one():
-    young, old = (saving(replace(RUNS, age=age), DEAR, CHEAP, (), NOW) for age in (0.0, 16.0))
+    young, old = (saving(replace(RUNS, age_h=age), DEAR, CHEAP, (), NOW) for age in (0.0, 16.0))
     assert young.costs < old.costs
 
 
@@ -84,9 +84,9 @@ def test_each_move_within_a_day_makes_the_next_one_harder():
 def test_a_place_that_was_left_is_returned_to_once_that_move_has_earned_the_return():
     there = priced(B, (30, 300), (20, 1500), (8, 300))
     assert pays(DEAR, there)
-    assert pays(DEAR, there, replace(RUNS, left=ago(20)))
-    assert not pays(DEAR, there, replace(RUNS, left=ago(10)))
-    assert not pays(DEAR, there, replace(RUNS, left=ago(26)))
+    assert pays(DEAR, there, replace(RUNS, left_at=ago(20)))
+    assert not pays(DEAR, there, replace(RUNS, left_at=ago(10)))
+    assert not pays(DEAR, there, replace(RUNS, left_at=ago(26)))
 
 
 def test_a_price_of_which_no_past_is_known_counts_for_the_past_day():
@@ -101,13 +101,13 @@ def test_what_staying_has_cost_more_is_forgotten_as_far_as_it_has_cost_less():
 AMOUNTS = st.integers(1, 3000)
 HISTORIES = st.lists(st.tuples(st.floats(0, 30), AMOUNTS), min_size=1, max_size=12)
 MACHINES = st.builds(
-    Running,
-    age=st.floats(0, 48),
-    work=st.floats(0, 96),
-    unsaved=st.floats(0, 4),
-    start=st.floats(0.01, 1),
-    end=st.floats(0, 0.5),
-    redone=st.floats(0, 1),
+    RunningJob,
+    age_h=st.floats(0, 48),
+    work_left_h=st.floats(0, 96),
+    unsaved_h=st.floats(0, 4),
+    start_h=st.floats(0.01, 1),
+    end_h=st.floats(0, 0.5),
+    redone_h=st.floats(0, 1),
     moves=st.integers(0, 4),
 )
 SEEN = st.lists(
@@ -128,26 +128,32 @@ def history(place, prices):
 
 
 def test_each_of_the_three_rules_keeps_a_job_where_it_is():
-    enough = Saving(saves=151.0, costs=100.0, lead=150.0, margin=1.5, least=0.9, earned=100.0)
+    enough = Saving(saves=151.0, costs=100.0, extra_cost=150.0, margin=1.5, least_saving=0.9, saved_before=100.0)
     assert enough.pays
-    assert enough._replace(earned=None).pays
-    for less in ({"saves": 150.9}, {"lead": 149.9}, {"earned": 99.9}, {"least": 1.0}, {"margin": 1.6}):
+    assert enough._replace(saved_before=None).pays
+    for less in (
+        {"saves": 150.9},
+        {"extra_cost": 149.9},
+        {"saved_before": 99.9},
+        {"least_saving": 1.0},
+        {"margin": 1.6},
+    ):
         assert not enough._replace(**less).pays, less
 
 
 @given(MACHINES, HISTORIES, HISTORIES, SEEN, st.integers(0, 2000))
 @settings(max_examples=some(300), deadline=None)
 def test_a_move_that_is_made_saves_more_than_it_costs_and_staying_has_cost_as_much(running, one, two, seen, travel):
-    here, there = history(A, one), replace(history(B, two), travel=travel)
+    here, there = history(A, one), replace(history(B, two), transfer_cost=travel)
     found = saving(running, here, there, seen, NOW)
-    least = there.price * (running.start + running.unsaved) + here.price * running.end + travel
+    least = there.price * (running.start_h + running.unsaved_h) + here.price * running.end_h + travel
     assert found.costs >= least * 0.999
-    assert found.saves <= max(0, here.price - there.price) * running.work * 1.001
+    assert found.saves <= max(0, here.price - there.price) * running.work_left_h * 1.001
     if found.pays:
         assert there.price < here.price
         assert found.saves > 1.5 * found.costs
-        assert found.lead >= 1.5 * found.costs
-        assert found.lead <= 24 * max(0, max(price for _, price in one) - min(price for _, price in two))
+        assert found.extra_cost >= 1.5 * found.costs
+        assert found.extra_cost <= 24 * max(0, max(price for _, price in one) - min(price for _, price in two))
 
 
 @given(MACHINES, HISTORIES, HISTORIES, SEEN)
@@ -162,9 +168,9 @@ def test_no_machine_is_to_be_left_for_a_place_and_that_one_for_this_at_once(runn
 def test_more_to_lose_never_makes_a_move_out_of_none(running, one, two, seen, more):
     here, there = history(A, one), history(B, two)
     if not pays(here, there, running, seen):
-        assert not pays(here, there, replace(running, unsaved=running.unsaved + more), seen)
+        assert not pays(here, there, replace(running, unsaved_h=running.unsaved_h + more), seen)
         assert not pays(here, there, replace(running, moves=running.moves + 1), seen)
-        assert not pays(here, replace(there, travel=int(more * 1000)), running, seen)
+        assert not pays(here, replace(there, transfer_cost=int(more * 1000)), running, seen)
 
 
 @pytest.mark.parametrize("period", [0.5, 1, 3, 5, 6, 7, 9, 12, 16, 24, 36, 60])
@@ -183,11 +189,11 @@ def test_prices_that_alternate_are_followed_only_where_each_move_earns_itself(pe
     place, since, paid, stayed, moves, left = A, begin, 0.0, 0.0, [], {}
     for quarter in range(960):
         now = begin + timedelta(hours=quarter / 4)
-        both = {one: Priced(one, tuple(pair for pair in known[one] if pair[0] <= now)) for one in (A, B)}
+        both = {one: PricedPlace(one, tuple(pair for pair in known[one] if pair[0] <= now)) for one in (A, B)}
         other = B if place is A else A
         lately = sum(now - one <= LOOK_BACK for one in moves)
         age = (now - since) / timedelta(hours=1)
-        running = replace(RUNS, age=age, work=240 - quarter / 4, moves=lately, left=left.get(other))
+        running = replace(RUNS, age_h=age, work_left_h=240 - quarter / 4, moves=lately, left_at=left.get(other))
         if saving(running, both[place], both[other], (), now).pays:
             paid += both[other].price * 0.35 + both[place].price * 0.05
             left[place] = now

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cloudgpu.core.spot import POLICIES
-from cloudgpu.core.spot.safety_net import SafetyNet, decide as decide_in_net, latest_start
+from cloudgpu.core.spot.safety_net import SafetyNet, latest_start
 from cloudgpu.core.spot.situation import situation_of, task_of
 from cloudgpu.errors import InvalidRequest
 
@@ -136,16 +136,10 @@ def test_the_net_counts_what_a_loss_undoes():
     assert not SafetyNet(0.2, 0.1, lost=0.2).is_safe("spot", now)
 
 
-def test_the_net_overrides_a_policy_and_says_so():
-    class Idle:
-        def reset(self, job):
-            """Nothing to begin."""
-
-        def decide(self, state):
-            return {"action": "wait", "zone": None}
-
-    assert decide_in_net(Idle(), SafetyNet(0.2, 0.1), state()) == ({"action": "wait", "zone": None}, False)
-    assert decide_in_net(Idle(), SafetyNet(0.2, 0.1), state(6.0, 5.75)) == ({"action": "on_demand", "zone": None}, True)
+def test_the_net_overrides_an_answer_that_could_miss_the_deadline():
+    wait, net = {"action": "wait", "zone": None}, SafetyNet(0.2, 0.1)
+    assert net.check(wait, situation_of(state())) == wait
+    assert net.check(wait, situation_of(state(6.0, 5.75))) == {"action": "on_demand", "zone": None}
 
 
 def test_the_latest_start_leaves_time_for_the_work_a_changeover_and_a_tick():

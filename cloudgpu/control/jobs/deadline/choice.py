@@ -43,7 +43,7 @@ from cloudgpu.core.launch.traffic import move_traffic
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.model.offers import Offer, Price, TrafficPrices, price_from_json
 from cloudgpu.core.spot import POLICIES
-from cloudgpu.core.spot.moves import LOOK_BACK, Priced, Running, saving
+from cloudgpu.core.spot.moves import LOOK_BACK, PricedPlace, RunningJob, saving
 from cloudgpu.core.spot.places import SpotLocation
 from cloudgpu.core.spot.situation import Policy
 from cloudgpu.core.values.money import Money
@@ -210,7 +210,7 @@ def observed_spot_history(session: Session, job: Job) -> SpotHistory:
         if machine.market == "spot" and machine.key.startswith(f"{job.id}-") and machine.launch_status != "void":
             at = from_iso(machine.terminated_at or machine.intended_at)
             is_refused = machine.launch_status == "refused"
-            launches.append((at, "refused") if is_refused else (from_iso(machine.intended_at), "had"))
+            launches.append((at, "refused") if is_refused else (from_iso(machine.intended_at), "obtained"))
     lost_at = [one.ended_at for one in job.attempts if one.interrupted and one.market == "spot" and one.ended_at]
     return SpotHistory(tuple(_merge_refusals(sorted([*launches, *((at, "lost") for at in lost_at)]))))
 
@@ -299,15 +299,14 @@ def cheaper_location(
         if new_offer.price.per_hour.nanos >= current_offer.price.per_hour.nanos:
             return None
         left_at = _last_price_move(session, job, offer_location(new_offer))
-        running = replace(_running_state(job, machine, job_position, margins, now), left=left_at)
-        current_prices, new_prices = _price_histories(session, running.left, current_offer, new_offer)
+        running = replace(_running_state(job, machine, job_position, margins, now), left_at=left_at)
+        current_prices, new_prices = _price_histories(session, left_at, current_offer, new_offer)
     except LedgerUnavailable:
         raise
     except CloudgpuError:
         return None
-    new_prices = replace(
-        new_prices, travel=_travel_cost(job.spec["bytes"], machine, remote, directory, current_offer, new_offer).nanos
-    )
+    transfer_cost = _transfer_cost(job.spec["bytes"], machine, remote, directory, current_offer, new_offer)
+    new_prices = replace(new_prices, transfer_cost=transfer_cost.nanos)
     estimate = saving(running, current_prices, new_prices, spot_history, now)
     return _move_reason(new_offer, current_offer, estimate.saves - estimate.costs) if estimate.pays else None
 
@@ -332,7 +331,7 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
 
 def _price_histories(
     session: Session, left_at: datetime | None, current_offer: Offer, new_offer: Offer
-) -> tuple[Priced, Priced]:
+) -> tuple[PricedPlace, PricedPlace]:
     """Return both places with their prices of the last day, and since the job left the second one.
 
     Where a provider remembers no prices, those of now. Raises what the provider raises.
@@ -349,12 +348,12 @@ def _price_histories(
     return first, second
 
 
-def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> Priced:
+def _with_price_history(offer: Offer, prices: Sequence[Price], now: datetime) -> PricedPlace:
     past = [(one.as_of, one.per_hour.nanos) for one in prices if one.as_of < now]
-    return Priced(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
+    return PricedPlace(offer_location(offer), (*past, (now, offer.price.per_hour.nanos)))
 
 
-def _travel_cost(
+def _transfer_cost(
     snapshot_bytes: int, machine: Machine, remote: RemoteState, directory: Path, current_offer: Offer, new_offer: Offer
 ) -> Money:
     """Return what the data costs that leaves the old machine or its region, and that the new one receives: at most.
@@ -374,14 +373,14 @@ def _travel_cost(
     return move_traffic(sent, received, own_prices, None if rate is None else rate.price, new_offer.available.traffic)
 
 
-def _running_state(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> Running:
-    return Running(
-        age=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
-        work=job_position.work_left_s / HOUR_S,
-        unsaved=job_position.unsaved_s / HOUR_S,
-        start=margins.start_s / HOUR_S,
-        end=margins.end_s / HOUR_S,
-        redone=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
+def _running_state(job: Job, machine: Machine, job_position: Position, margins: Margins, now: datetime) -> RunningJob:
+    return RunningJob(
+        age_h=max(0.0, (now - from_iso(machine.launched_at or machine.intended_at)).total_seconds()) / HOUR_S,
+        work_left_h=job_position.work_left_s / HOUR_S,
+        unsaved_h=job_position.unsaved_s / HOUR_S,
+        start_h=margins.start_s / HOUR_S,
+        end_h=margins.end_s / HOUR_S,
+        redone_h=(job.spec["every_s"] / 2 + margins.round_s) / HOUR_S,
         moves=sum(move.at >= now - LOOK_BACK for _, move in _price_moves(job)),
     )
 

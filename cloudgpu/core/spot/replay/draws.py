@@ -37,8 +37,7 @@ class Draws:
     def below(self, bound: int) -> int:
         """Return a whole number from 0 to `bound` - 1; raise ValueError for a bound below 1."""
         if bound < 1:
-            message = f"there is no number from 0 below {bound}"
-            raise ValueError(message)
+            raise ValueError(f"there is no number from 0 below {bound}")
         return (self.bits() * bound) >> 64  # the bias is below bound / 2**64
 
     def weighted(self, weights: Sequence[int]) -> int:
@@ -48,8 +47,7 @@ class Draws:
             rest -= weight
             if rest < 0:
                 return place
-        message = f"a weight is below zero: {weights!r}"
-        raise ValueError(message)
+        raise ValueError(f"a weight is below zero: {weights!r}")
 
     def fork(self, name: str) -> Draws:
         """Return a generator for a part of the work, which does not move this one; the name picks its seed."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil, exp
 
 from cloudgpu.core.spot.policies import POLICIES
@@ -18,16 +17,30 @@ from cloudgpu.core.spot.replay.backtest import mean, percentile, zones_of
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.safety_net import SafetyNet
-from cloudgpu.core.spot.simulate import Run, SpotJob, simulate
+from cloudgpu.core.spot.simulate import SpotJob, simulate
 from cloudgpu.core.spot.situation import Policy
 
 RUNS = 96
 ADAPTIVE_RUNS = 48  # of the adaptive policy, which takes longer to simulate
 MAX_TICKS = 144  # of one simulated run: a quotation needs no finer ones
-_FEW = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBER_WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 _DEFAULT_POLICY = "uniform-progress"
 _CENTS_BELOW = 10  # dollars
-_BEFORE_H = 48.0  # so long has generated availability been going on when the job begins
+_WARM_UP_H = 48.0  # so long has generated availability been going on when the job begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +55,12 @@ class Quote:
     on_demand_h: float  # mean hours on demand
     missed: int
     runs: int
-    from_history: bool  # from availability that was seen, not from the shipped model
 
     def sentence(self) -> str:
         """Return the quotation in words: `about $14 to $19; on demand $55; one run in twelve needs on demand ...`."""
         low, high = _dollars(self.low), _dollars(self.high)
         span = low if low == high else f"{low} to {high}"
-        return f"about {span}; on demand {_dollars(self.on_demand)}; {_often(self.on_demand_share, self.runs)}"
+        return f"about {span}; on demand {_dollars(self.on_demand)}; {_frequency_text(self.on_demand_share, self.runs)}"
 
 
 def quote(
@@ -74,7 +86,17 @@ def quote(
     net = SafetyNet(coarse.changeover_h, coarse.tick_h)
     count = runs or (ADAPTIVE_RUNS if policy == "adaptive" else RUNS)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net, live=True) for _ in range(count)]
-    return _quoted(job, found, from_history=bool(usable))
+    costs = sorted(run.cost for run in found)
+    return Quote(
+        low=percentile(costs, 0.1),
+        high=percentile(costs, 0.9),
+        mean=mean(costs),
+        on_demand=job.on_demand_only,
+        on_demand_share=mean([float(run.ended_on_demand) for run in found]),
+        on_demand_h=mean([run.on_demand_h for run in found]),
+        missed=sum(run.missed for run in found),
+        runs=count,
+    )
 
 
 def _decider(policy: str | Policy | None) -> Policy:
@@ -86,27 +108,12 @@ def _decider(policy: str | Policy | None) -> Policy:
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
     if not traces:
         ticks = ceil(job.deadline_h / job.tick_h)
-        return [make_trace(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_BEFORE_H, job.deadline_h))]
+        return [make_trace(pick_model(draws), job.tick_h, ticks, draws, before_h=min(_WARM_UP_H, job.deadline_h))]
     trace = traces[draws.below(len(traces))]
     return zones_of([trace], job, draws.below(trace.window_starts(job.deadline_h * 3600)) * trace.interval_s)
 
 
-def _quoted(job: SpotJob, runs: Sequence[Run], *, from_history: bool) -> Quote:
-    costs = sorted(run.cost for run in runs)
-    return Quote(
-        low=percentile(costs, 0.1),
-        high=percentile(costs, 0.9),
-        mean=mean(costs),
-        on_demand=job.on_demand_only,
-        on_demand_share=mean([float(run.ended_on_demand) for run in runs]),
-        on_demand_h=mean([run.on_demand_h for run in runs]),
-        missed=sum(run.missed for run in runs),
-        runs=len(runs),
-        from_history=from_history,
-    )
-
-
-def _often(share: float, runs: int) -> str:
+def _frequency_text(share: float, runs: int) -> str:
     needs = "on demand for the last hours"
     if share <= 0:
         return f"none of {runs} simulated runs needs {needs}"
@@ -115,12 +122,9 @@ def _often(share: float, runs: int) -> str:
     if round(share * 10) == 5:  # noqa: PLR2004  (a half)
         return f"half of the runs need {needs}"
     if share >= 0.4:  # noqa: PLR2004  (one run in two and a half, or more)
-        return f"{_FEW[min(9, round(share * 10))]} runs in ten need {needs}"
-    return f"one run in {_number(round(1 / share))} needs {needs}"
-
-
-def _number(value: int) -> str:
-    return _FEW[value] if value < len(_FEW) else str(value)
+        return f"{_NUMBER_WORDS[min(9, round(share * 10))]} runs in ten need {needs}"
+    number = round(1 / share)
+    return f"one run in {_NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else number} needs {needs}"
 
 
 def _dollars(amount: float) -> str:
@@ -135,7 +139,7 @@ class Hazards:
     """Rates per hour, one for each age of `EDGES_H`: at which spot goes, and at which it comes back."""
 
     name: str
-    weight: int  # so many zones it was fitted on
+    weight: int  # the number of zones that it was fitted on
     share: float  # of the time with spot there
     loss_rates: tuple[float, ...]
     return_rates: tuple[float, ...]
@@ -166,30 +170,6 @@ def make_trace(hazards: Hazards, tick_h: float, ticks: int, draws: Draws, *, bef
 def pick_model(draws: Draws, models: tuple[Hazards, ...] = SHIPPED) -> Hazards:
     """Return one of the models, as often as its weight says."""
     return models[draws.weighted([hazards.weight for hazards in models])]
-
-
-def fit_rates(name: str, traces: list[Trace]) -> Hazards:
-    """Return the rates of these traces: changes per hour at each age. The first stretch of a trace has no known age."""
-    changes = {1: [0] * len(EDGES_H), 0: [0] * len(EDGES_H)}
-    hours = {1: [0.0] * len(EDGES_H), 0: [0.0] * len(EDGES_H)}
-    for trace in traces:
-        age: float | None = None
-        for before, now in pairwise(trace.data):
-            if age is not None:
-                bucket = sum(age + 1e-9 >= edge for edge in EDGES_H) - 1
-                hours[before][bucket] += trace.interval_s / 3600
-                changes[before][bucket] += now != before
-                age += trace.interval_s / 3600
-            age = 0.0 if now != before else age
-    rates = {
-        state: tuple(
-            round(count / time, 4) if time else 0.0 for count, time in zip(changes[state], hours[state], strict=True)
-        )
-        for state in (0, 1)
-    }
-    samples = sum(len(trace.data) for trace in traces)
-    share = round(sum(sum(trace.data) for trace in traces) / samples, 2)
-    return Hazards(name, len(traces), share, rates[1], rates[0])
 
 
 def _probabilities(rates: tuple[float, ...], tick_h: float) -> list[float]:

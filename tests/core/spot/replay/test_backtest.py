@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.spot.hazards import fit_rates
 from cloudgpu.core.spot.policies import POLICIES
 from cloudgpu.core.spot.replay.backtest import backtest, percentile
 from cloudgpu.core.spot.replay.draws import Draws
 from cloudgpu.core.spot.replay.optimum import optimum
-from cloudgpu.core.spot.replay.quote import EDGES_H, SHIPPED, Hazards, Quote, fit_rates, pick_model, quote
+from cloudgpu.core.spot.replay.quote import EDGES_H, SHIPPED, Hazards, Quote, pick_model, quote
 from cloudgpu.core.spot.replay.traces import Trace
 from cloudgpu.core.spot.simulate import SpotJob
 from cloudgpu.errors import InvalidRequest
@@ -120,7 +121,7 @@ def test_the_shipped_models_make_traces_of_their_share():
 def test_a_quotation_lies_between_spot_and_on_demand():
     found = quote(SpotJob(18, 24, 1 / 60, 0.2, 0.92, 3.06))
     assert 18.2 * 0.92 - 0.01 <= found.low < found.mean < found.high <= 18.2 * 3.06 * 1.1
-    assert (found.on_demand, found.missed, found.from_history) == (pytest.approx(55.692), 0, False)
+    assert (found.on_demand, found.missed) == (pytest.approx(55.692), 0)
     assert found.sentence().startswith("about $17 to $")
     assert "; on demand $56; " in found.sentence()
     assert quote(SpotJob(18, 24, 1 / 60, 0.2, 0.92, 3.06)) == found
@@ -130,13 +131,12 @@ def test_a_quotation_uses_the_history_where_it_is_long_enough():
     job = SpotJob(2, 3, 0.1, 0.1, 1.0, 3.0)
     always, short = Trace("always", 600, b"\1" * 100), Trace("short", 600, bytes(3))
     found = quote(job, [always, short])
-    assert found.from_history
     assert found.sentence() == (
         "about $2.10; on demand $6.30; none of 96 simulated runs needs on demand for the last hours"
     )
     never = quote(job, [Trace("never", 600, bytes(100))])
     assert never.sentence() == "about $6.60; on demand $6.30; every run needs on demand for the last hours"
-    assert not quote(job, [short]).from_history
+    assert quote(job, [short]) == quote(job)
 
 
 @pytest.mark.soak
@@ -168,5 +168,5 @@ def test_a_job_without_slack_is_quoted_on_demand():
     ],
 )
 def test_how_often_on_demand_is_needed_is_said_in_words(share, says):
-    found = Quote(1414.2, 1999.0, 0, 5000, share, 0, 0, 96, from_history=False)
+    found = Quote(1414.2, 1999.0, 0, 5000, share, 0, 0, 96)
     assert found.sentence() == f"about $1,414 to $1,999; on demand $5,000; {says} on demand for the last hours"
