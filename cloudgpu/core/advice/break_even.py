@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
+from functools import partial
 
 from cloudgpu.core.advice.desktop import YEAR, Desktop, annuity_factor, desktops_needed, discount_growth, ownership_cost
 from cloudgpu.core.values.money import ZERO, Money
@@ -16,6 +18,7 @@ FIRST_HOUR = timedelta(hours=1)
 MICRO = timedelta(microseconds=1)
 STEP = timedelta(days=30)  # between two evaluations where prices move: their difference may change sign more than once
 MAX_HORIZON = 30 * YEAR  # a break-even that is further off counts as none
+CostDifference = Callable[[timedelta], int]  # by how many nano-dollars the cloud has cost more by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,10 @@ def break_even_after(desktop: Desktop, rate: SpendRate, start: Start | None = No
     of a desktop the difference of the two is convex (its worth falls ever slower), so that it rises through zero once.
     """
     begin = start or Start()
-    number, first = _desktop_count(begin, rate), begin.elapsed
-    if not first and _cost_difference(FIRST_HOUR, desktop, rate, begin, number) < 0:
+    difference, first = partial(_cost_difference, desktop, rate, begin, _desktop_count(begin, rate)), begin.elapsed
+    if not first and difference(FIRST_HOUR) < 0:
         first = FIRST_HOUR  # both have cost nothing yet, where a desktop is counted by what it loses
-    return _first_break_even(first, desktop, rate, begin, number)
+    return _first_break_even(first, desktop, rate, difference)
 
 
 def costlier_again(
@@ -93,24 +96,17 @@ def costlier_again(
     """
     begin = start or Start()
     number = _desktop_count(begin, rate)
+    difference = partial(_cost_difference, desktop, rate, begin, number)
     end = max(1, -(-duration // desktop.life)) * desktop.life
     if end >= MAX_HORIZON:
         return None
-    lowest = _lowest_difference_time(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, begin, number)
-    if _cost_difference(lowest, desktop, rate, begin, number) >= -2 - number:  # within the rounding error
+    lowest = _lowest_difference_time(end + MICRO, min(end + desktop.life, MAX_HORIZON), desktop, rate, difference)
+    if difference(lowest) >= -2 - number:  # within the rounding error
         return None
-    first, last = end, lowest
-    while last - first > MICRO:
-        middle = first + (last - first) // 2
-        first, last = (middle, last) if _cost_difference(middle, desktop, rate, begin, number) >= 0 else (first, middle)
-    until = _first_break_even(lowest, desktop, rate, begin, number)
-    while (
-        until is not None
-        and not until % desktop.life
-        and _cost_difference(until + MICRO, desktop, rate, begin, number) < 0
-    ):
-        until = _first_break_even(until + MICRO, desktop, rate, begin, number)  # sold and replaced at the same price
-    return CostlierInterval(first, until)
+    until = _first_break_even(lowest, desktop, rate, difference)
+    while until is not None and not until % desktop.life and difference(until + MICRO) < 0:
+        until = _first_break_even(until + MICRO, desktop, rate, difference)  # sold and replaced at the same price
+    return CostlierInterval(_earliest(end, lowest, lambda at: difference(at) < 0) - MICRO, until)
 
 
 def _desktop_count(begin: Start, rate: SpendRate) -> int:
@@ -118,16 +114,16 @@ def _desktop_count(begin: Start, rate: SpendRate) -> int:
 
 
 def _first_break_even(
-    first: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
+    first: timedelta, desktop: Desktop, rate: SpendRate, difference: CostDifference
 ) -> timedelta | None:
     """Return the first time from `first` on at which the cloud has cost as much; None beyond `MAX_HORIZON`."""
     while first < MAX_HORIZON:
         end = min(MAX_HORIZON, (first // desktop.life + 1) * desktop.life)
         last = min(end, first + STEP) if _prices_change(desktop, rate) else end
-        if _cost_difference(first, desktop, rate, begin, number) >= 0:
+        if difference(first) >= 0:
             return first
-        if _cost_difference(last, desktop, rate, begin, number) >= 0:
-            return _break_even_between(first, last, desktop, rate, begin, number)
+        if difference(last) >= 0:
+            return _earliest(first, last, lambda at: difference(at) >= 0)
         first = last if last < end else last + MICRO  # the old one is replaced
     return None
 
@@ -137,34 +133,25 @@ def _prices_change(desktop: Desktop, rate: SpendRate) -> bool:
 
 
 def _lowest_difference_time(
-    first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, begin: Start, number: int
+    first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, difference: CostDifference
 ) -> timedelta:
     """Return where within one life the cloud is least ahead, to an hour: where the convex difference turns."""
     if _prices_change(desktop, rate):
         times = [min(last, first + STEP * each) for each in range((last - first) // STEP + 2)]
-        return min(times, key=lambda at: _cost_difference(at, desktop, rate, begin, number))
+        return min(times, key=difference)
     while last - first > FIRST_HOUR:
         middle = first + (last - first) // 2
-        is_falling = _cost_difference(middle + FIRST_HOUR // 2, desktop, rate, begin, number) < _cost_difference(
-            middle, desktop, rate, begin, number
-        )
+        is_falling = difference(middle + FIRST_HOUR // 2) < difference(middle)
         first, last = (middle, last) if is_falling else (first, middle)
     return first
 
 
-def _break_even_between(
-    first: timedelta, last: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int
-) -> timedelta:
-    while last - first > MICRO:
-        middle = first + (last - first) // 2
-        if _cost_difference(middle, desktop, rate, start, number) >= 0:
-            last = middle
-        else:
-            first = middle
-    return last
+def _earliest(first: timedelta, last: timedelta, is_so: Callable[[timedelta], bool]) -> timedelta:
+    """Return the first moment after `first` at which it is so, to a microsecond; it stays so up to `last`."""
+    return first + MICRO * bisect_left(range((last - first) // MICRO), x=True, key=lambda n: is_so(first + MICRO * n))
 
 
-def _cost_difference(elapsed: timedelta, desktop: Desktop, rate: SpendRate, start: Start, number: int) -> int:
+def _cost_difference(desktop: Desktop, rate: SpendRate, start: Start, number: int, elapsed: timedelta) -> int:
     """Return by how many nano-dollars the cloud has cost more."""
     days = Fraction((elapsed - start.elapsed) // MICRO, DAY // MICRO)
     cloud = start.cloud + rate.cloud.scaled(days * annuity_factor(rate.growth, elapsed - start.elapsed))
@@ -204,11 +191,9 @@ def break_even_utilization(
     running_hours = hours(desktop.life) * annuity_factor(discount_growth(desktop.interest), desktop.life)
     power_cost = (desktop.busy_power.watts - desktop.waiting_power.watts) / 1000 * desktop.tariff.per_kwh.nanos / speed
     saving = per_hour.nanos * rented_hours - power_cost * running_hours
-    fixed = ownership_cost(desktop, desktop.life, timedelta(0), 1)
-    spent = fixed.total
     if saving <= 0:
         return None
-    utilization = Fraction(spent.nanos) / saving
+    utilization = Fraction(ownership_cost(desktop, desktop.life, timedelta(0), 1).total.nanos) / saving
     return utilization if utilization <= speed else None
 
 

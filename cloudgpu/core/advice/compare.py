@@ -223,7 +223,11 @@ def _case_costs(history: History, desktop: Desktop, case: Case, *, goes_on: bool
         pace=rate,
         break_even_use=break_even_utilization(desktop, per_hour, SAME_SPEED) if last.worked else None,
         break_even_price=break_even_price(desktop, share, SAME_SPEED),
-        busiest=max(((day, timedelta(seconds=each)) for day, each in worked.items()), key=_by_work, default=None),
+        busiest=max(
+            ((day, timedelta(seconds=each)) for day, each in worked.items()),
+            key=lambda day_and_work: (day_and_work[1], -day_and_work[0].toordinal()),
+            default=None,
+        ),
     )
 
 
@@ -245,10 +249,6 @@ def _costlier_again(
     if again is None:
         return None
     return begin + again.since, None if again.until is None else begin + again.until
-
-
-def _by_work(day_and_work: tuple[date, timedelta]) -> tuple[timedelta, int]:
-    return day_and_work[1], -day_and_work[0].toordinal()
 
 
 def _daily_points(history: History, worked: Mapping[date, float], case: Case) -> Iterator[CostPoint]:

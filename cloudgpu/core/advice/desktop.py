@@ -243,12 +243,10 @@ def ownership_cost(
     ValueError for a negative duration, or if so many could not have done the work.
     """
     if busy_time < timedelta(0) or elapsed < timedelta(0):
-        message = f"a span cannot be negative: {busy_time}, {elapsed}"
-        raise ValueError(message)
+        raise ValueError(f"a span cannot be negative: {busy_time}, {elapsed}")
     number = desktops_needed(elapsed, busy_time) if number is None else number
     if busy_time > elapsed * number:
-        message = f"{number} desktops do not work for {busy_time} within {elapsed}"
-        raise ValueError(message)
+        raise ValueError(f"{number} desktops do not work for {busy_time} within {elapsed}")
     ended = max(0, -(-elapsed // desktop.life) - 1) if elapsed else 0
     age = elapsed - ended * desktop.life
     energy = desktop.busy_power.over(busy_time) + desktop.waiting_power.over(elapsed * number - busy_time)

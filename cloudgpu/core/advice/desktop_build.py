@@ -105,8 +105,7 @@ def _with_speed(build: Build, speed: Speed | None) -> Build:
 
 
 def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
-    max_cards = int(figures.most_cards.value)
-    number = need.gpus(spec.memory_gib, max_cards)
+    number = need.gpus(spec.memory_gib, int(figures.most_cards.value))
     if spec.card is None or number is None or spec.watts is None or exclusion(spec, need, figures):
         return
     other_parts = Money(round(figures.base_machine_usd.value * NANOS_PER_USD))
@@ -202,8 +201,7 @@ def power_supply(cards: int, card: Power, rest: Power, figures: Figures) -> Powe
     The supply is the sum of watts and 10 to 15% (Dettmers, Which GPU(s) to Get for Deep Learning).
     """
     if cards < 1:
-        message = f"{cards} cards take no power supply"
-        raise ValueError(message)
+        raise ValueError(f"{cards} cards take no power supply")
     draw = card.times(cards) + rest
     breaker = Power(figures.circuit_volts.value * figures.circuit_amperes.value)
     continuous = breaker.times(figures.continuous_percent.value / 100)

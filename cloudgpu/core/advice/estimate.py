@@ -196,8 +196,7 @@ def peak_tflops(spec: GpuSpec, precision: Precision) -> float | None:
     """Return a GPU's dense peak, in TFLOPs; None where the facts have none, or it does not compute in this."""
     if precision is Precision.BF16 and not has_bf16(spec):
         return None
-    figures = {Precision.FP32: spec.fp32_tflops, Precision.FP8: spec.fp8_tflops}
-    return figures.get(precision, spec.tensor_tflops)
+    return {Precision.FP32: spec.fp32_tflops, Precision.FP8: spec.fp8_tflops}.get(precision, spec.tensor_tflops)
 
 
 def has_bf16(spec: GpuSpec) -> bool:
@@ -264,11 +263,7 @@ def cheapest_per_group(estimates: Sequence[Estimate], *, one_row_per_type: bool)
 
 def whole_gpus_first(estimates: Sequence[Estimate]) -> list[Estimate]:
     """Return estimates with whole GPUs before those with a share of one, each group in its order."""
-    return sorted(estimates, key=_is_share)
-
-
-def _is_share(estimate: Estimate) -> bool:
-    return estimate.machines.offer.type.gpu.share < 1
+    return sorted(estimates, key=lambda estimate: estimate.machines.offer.type.gpu.share < 1)
 
 
 def _sort_key(one: Estimate) -> tuple[bool, bool, bool, Money, str, str, str]:

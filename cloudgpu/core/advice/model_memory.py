@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from cloudgpu.core.advice.workloads import Figure, Figures, Source
+from cloudgpu.core.advice.workloads import Figures, Source
 
 GIB = 1024**3
 
@@ -87,15 +87,15 @@ def memory_of(parameters: int, method: Method, precision: Precision, figures: Fi
     Adam); adapters are trained so, too, beside frozen weights. What comes on top is a stated allowance.
     """
     if precision not in ALLOWED[method]:
-        message = f"{method} has no {precision}"
-        raise ValueError(message)
-    states = list(_weight_parts(parameters, method, precision, figures))
+        raise ValueError(f"{method} has no {precision}")
+    states = _weight_parts(parameters, method, precision, figures)
     gib = sum((part.gib for part in states), Fraction(0))
     inference = method is Method.INFERENCE
     extra = figures.inference_percent if inference else figures.activation_percent
     what = "keys, values and the rest" if inference else "activations"
     more = Part(f"{extra.value}% more for {what}", gib * extra.value / 100, None, extra.source)
-    return Memory((*states, more, _framework(figures)), figures.framework_gib.value)
+    framework = Part("CUDA and the framework", figures.framework_gib.value, None, figures.framework_gib.source)
+    return Memory((*states, more, framework), framework.gib)
 
 
 def memory_given(gib: Fraction, figures: Figures) -> Memory:
@@ -108,10 +108,6 @@ def rule_memory(gib: Fraction, source: Source) -> Memory:
     return Memory((Part("memory", gib, None, source),), gib)
 
 
-def _framework(figures: Figures) -> Part:
-    return Part("CUDA and the framework", figures.framework_gib.value, None, figures.framework_gib.source)
-
-
 def _weight_parts(parameters: int, method: Method, precision: Precision, figures: Figures) -> list[Part]:
     weights = weight_bytes(precision, figures)
     zero_source = figures.mixed_optimizer_bytes.source
@@ -119,7 +115,8 @@ def _weight_parts(parameters: int, method: Method, precision: Precision, figures
     if method is Method.INFERENCE:
         return [_part("weights", weights, parameters, weight_source)]
     if method is Method.FULL:
-        optimizer = _optimizer(precision, figures)
+        is_fp32 = precision is Precision.FP32
+        optimizer = figures.full_optimizer_bytes if is_fp32 else figures.mixed_optimizer_bytes
         return [
             _part("weights", weights, parameters, zero_source),
             _part("gradients", weights, parameters, zero_source),
@@ -131,10 +128,6 @@ def _weight_parts(parameters: int, method: Method, precision: Precision, figures
         _part("frozen weights", weights, parameters, weight_source),
         _part(f"adapters, {figures.adapter_percent.value}% of the parameters", mixed * share, parameters, source),
     ]
-
-
-def _optimizer(precision: Precision, figures: Figures) -> Figure:
-    return figures.full_optimizer_bytes if precision is Precision.FP32 else figures.mixed_optimizer_bytes
 
 
 def _part(what: str, bytes_each: Fraction, parameters: int, source: Source | None) -> Part:

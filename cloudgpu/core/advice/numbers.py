@@ -106,8 +106,12 @@ def parse_amount(
         amount = QuotedAmount(parse_number(quoted[1], option, most=max_amount, unit=f"in {currency.code}"), currency)
         dollars = amount.in_usd
     if above_zero and not dollars:
-        message = f"{text!r} is nothing: what costs nothing never costs more than a desktop."
-        raise InvalidRequest(message, field=option, value=text, next=f"Write it like {option} {_EXAMPLES[option]}")
+        raise InvalidRequest(
+            f"{text!r} is nothing: what costs nothing never costs more than a desktop.",
+            field=option,
+            value=text,
+            next=f"Write it like {option} {_EXAMPLES[option]}",
+        )
     return dollars, amount
 
 
@@ -176,8 +180,12 @@ def parse_utilization(utilization: object | None, hours_per_day: object | None) 
             next=f"Add --utilization 15%, --hours-per-day 3.6, or one of: {', '.join(PRESETS)}.",
         )
     if utilization is not None and hours_per_day is not None:
-        message = "--utilization and --hours-per-day say the same."
-        raise InvalidRequest(message, field="--hours-per-day", value=_text(hours_per_day), next="Keep one of the two.")
+        raise InvalidRequest(
+            "--utilization and --hours-per-day say the same.",
+            field="--hours-per-day",
+            value=_text(hours_per_day),
+            next="Keep one of the two.",
+        )
     if hours_per_day is not None:
         number = parse_number(hours_per_day, "--hours-per-day", most=MAX_HOURS, unit="hours")
         return Utilization(f"{number:f} hours a day", Bound.AT, (Fraction(number) / 24,))
@@ -186,15 +194,11 @@ def parse_utilization(utilization: object | None, hours_per_day: object | None) 
         bound, shares = PRESETS[text]
         return Utilization(text, bound, tuple(Fraction(share, 100) for share in shares))
     if isinstance(utilization, str) and not text.endswith("%"):
-        raise _not_a_share(text)
+        near_preset = closest_match(text, PRESETS) if text[:1].isalpha() else None
+        raise InvalidRequest(
+            f"{text!r} is not a share of the time" + did_you_mean(near_preset, ": it is written with its %."),
+            field="--utilization",
+            value=text,
+            next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",
+        )
     return Utilization(text, Bound.AT, (parse_share(utilization, "--utilization", most=MAX_HOURS // 24),))
-
-
-def _not_a_share(text: str) -> InvalidRequest:
-    near_preset = closest_match(text, PRESETS) if text[:1].isalpha() else None
-    return InvalidRequest(
-        f"{text!r} is not a share of the time" + did_you_mean(near_preset, ": it is written with its %."),
-        field="--utilization",
-        value=text,
-        next=f"Write it like 15%, or use one of: {', '.join(PRESETS)}.",
-    )

@@ -21,7 +21,7 @@ from cloudgpu.core.values.times import Period, period, periods
 
 Billed = Iterable[tuple[str, Usage | list[RateInterval]]]
 Ended = Callable[[datetime | None], Billed]
-_FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
+FAR_FUTURE = 2**62  # microseconds; later than any time that can be written
 
 
 @dataclass(slots=True)
@@ -176,8 +176,9 @@ class AdmissionRequest:
 
     def _admission(self, subjects: Sequence[BudgetedMachine]) -> Admission:
         found = [commitments_of(subject, to_us(self.now), self.prices, self.volumes) for subject in subjects]
-        items = tuple(chain.from_iterable(one.items for one in found))
-        commitments = Commitments(items, any(one.unpriced for one in found))
+        commitments = Commitments(
+            tuple(chain.from_iterable(one.items for one in found)), any(one.unpriced for one in found)
+        )
         return Admission(tuple(_verdict(sums, subjects[0], commitments, self.now) for sums in self.budget_sums))
 
 
@@ -378,8 +379,12 @@ def _verdict(sums: BudgetSums, subject: BudgetedMachine, commitments: Commitment
     unpriced = [*sums.unpriced, *([subject.name] if commitments.unpriced else [])]
     assumed = sums.assumed | _assumption_texts(subject, commitments.items)
     free = not commitments.unpriced and not any(commitment.nanos for commitment in commitments.items)
-    periods_found = tuple(period_sums(sums, commitments.items, now))
-    return BudgetVerdict(sums.budget, periods_found, () if free else tuple(unpriced), tuple(assumed))
+    return BudgetVerdict(
+        sums.budget,
+        tuple(period_sums(sums, commitments.items, now)),
+        () if free else tuple(unpriced),
+        tuple(assumed),
+    )
 
 
 def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: datetime) -> Iterator[PeriodSums]:
@@ -398,9 +403,8 @@ def period_sums(sums: BudgetSums, commitments: Sequence[Commitment], now: dateti
     requested = (interval for commitment in commitments for interval in commitment.intervals(micros, horizon))
     intervals = chain(sums.spent_intervals(), sums.committed_intervals(micros, horizon), requested)
     end, _ = most_expensive_window(intervals, length, micros, horizon)
-    costs = any(
-        commitment.nanos for commitment in commitments
-    )  # from now on: also where the most expensive window is the one that ends now
+    # From now on: also where the most expensive window is the one that ends now.
+    costs = any(commitment.nanos for commitment in commitments)
     yield _share(sums, commitments, Period(from_us(end - length), from_us(end)), micros, horizon=horizon, costs=costs)
 
 
@@ -420,7 +424,7 @@ def _share(
     """
     begin, end = to_us(within.begin), to_us(within.end)
     end_of_endless = horizon or end
-    spent = sums.ended_total + sums.spent_within(begin, _FAR_FUTURE if endless else end)
+    spent = sums.ended_total + sums.spent_within(begin, FAR_FUTURE if endless else end)
     running = sums.committed_within(begin, end, now, end_of_endless)
     requested = sum(intervals_cost(commitment.intervals(now, end_of_endless), begin, end) for commitment in commitments)
     fits = not (requested or costs) or spent + running + requested <= sums.budget.limit.nanos * PER_NANO

@@ -14,14 +14,13 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.model.account import PrepaidCredit
 from cloudgpu.core.model.machine import BudgetSubject, Machine, may_be_running, scope_of_machine
 from cloudgpu.core.model.records import CreditRecord
-from cloudgpu.core.values.money import Money, usd
+from cloudgpu.core.values.money import HOUR_MICROS, Money, usd
 from cloudgpu.core.values.times import duration_text, from_iso, iso
 from cloudgpu.errors import BudgetRefused
 
 WARN_BEFORE = timedelta(hours=24)  # before the credit is used up, its payer is alerted
 MONTH_HOURS = 730  # that a price of a month is for
 TOPIC = "credit"
-_MICROS = 3_600_000_000  # in an hour
 MAX_CREDITS = 8  # accounts in the event of a reaper run
 MAX_LASTS = timedelta(days=36525)  # the longest duration that is told, so that its end is a date
 
@@ -61,8 +60,9 @@ def credit_from_record(record: CreditRecord) -> CreditReading:
     credit = PrepaidCredit(
         Money(record["left"]), from_iso(record["as_of"]), hourly, record["page"], Money(record["threshold"])
     )
-    elsewhere = Money(record["elsewhere"])
-    return CreditReading(record["scope"], record["account"], record["provider"], credit, hourly, elsewhere)
+    return CreditReading(
+        record["scope"], record["account"], record["provider"], credit, hourly, Money(record["elsewhere"])
+    )
 
 
 def hourly_of(machines: Iterable[Machine | BudgetSubject]) -> Money:
@@ -95,7 +95,7 @@ def hourly_now(credit: CreditReading, machines: Iterable[Machine]) -> Money:
 
 def credit_left(credit: PrepaidCredit, hourly: Money, now: datetime) -> Money:
     """Return what is left above the deletion's threshold at `now`, at least 0, where `hourly` was spent since."""
-    spent = hourly.scaled(Fraction(max(now - credit.as_of, timedelta()) // timedelta(microseconds=1), _MICROS))
+    spent = hourly.scaled(Fraction(max(now - credit.as_of, timedelta()) // timedelta(microseconds=1), HOUR_MICROS))
     return max(credit.remaining - credit.threshold - spent, Money(0))
 
 
@@ -142,7 +142,7 @@ def credit_fit(
     What runs already is counted to the end of that lease, too: it may be renewed, and is deleted with all the rest.
     """
     hourly = others + planned
-    needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), _MICROS))
+    needed = hourly.scaled(Fraction(lease // timedelta(microseconds=1), HOUR_MICROS))
     return CreditFit(account, credit_left(credit, others, now), needed, hourly, credit.payment_page)
 
 
@@ -182,7 +182,5 @@ def credit_finding(credit: CreditReading, now: datetime) -> Finding | None:
 
 def latest_credits(read: Iterable[CreditReading]) -> tuple[CreditReading, ...]:
     """Return the latest reading of each account, by its scope, the newest first; at most `MAX_CREDITS`."""
-    by_scope: dict[str, CreditReading] = {}
-    for credit in sorted(read, key=lambda one: one.credit.as_of):
-        by_scope[credit.scope] = credit
+    by_scope = {credit.scope: credit for credit in sorted(read, key=lambda one: one.credit.as_of)}
     return tuple(sorted(by_scope.values(), key=lambda one: one.credit.as_of, reverse=True)[:MAX_CREDITS])

@@ -6,6 +6,7 @@ fit is how long the same machine may live, or what an hour may cost.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -39,13 +40,8 @@ def longest_admitted(request: AdmissionRequest, least: datetime | None = None) -
         until = min(requested_until, request.now + minutes * MINUTE)
         return not request.admission(lambda subject: subject._replace(renew_until=iso(until))).refusals
 
-    if high <= low or not fits(low + 1):
-        return None
-    low += 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return request.now + low * MINUTE
+    fitting = bisect_left(range(low + 1, high), x=True, key=lambda minutes: not fits(minutes))
+    return request.now + (low + fitting) * MINUTE if fitting else None
 
 
 def highest_admitted_price(request: AdmissionRequest) -> Money | None:
@@ -54,18 +50,14 @@ def highest_admitted_price(request: AdmissionRequest) -> Money | None:
     To a ten-thousandth of a dollar, as prices are shown.
     """
     step = 100_000
-    low, high = 1, 1 + (compute_nanos(request.subject, request.prices) or 0) // step
+    high = max(2, 1 + (compute_nanos(request.subject, request.prices) or 0) // step)
 
     def fits(steps: int) -> bool:
         price = HourlyPrice(steps * step, source="", as_of="", basis="")
         return not request.admission(lambda subject: subject._replace(market="on_demand", price=price)).refusals
 
-    if not fits(1):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return Money(low * step)
+    fitting = bisect_left(range(1, high), x=True, key=lambda steps: not fits(steps))
+    return Money(fitting * step) if fitting else None
 
 
 WARNINGS = 2  # that a held machine gets before its budget stops it
@@ -101,14 +93,14 @@ def budget_stops(
     launch is not settled is left to whoever settles it. What stops decide carries nothing out.
     """
     exceeded = [state for state in budget_states if Action.STOP in state.budget.actions and state.is_exceeded]
-    living = [
+    running = [  # also one whose requested stop is not confirmed
         machine
         for machine in machines
-        if machine.terminated_at is None and not machine.is_named_resource and machine.launch_status == "made"
+        if machine.terminated_at is None
+        and not machine.is_named_resource
+        and machine.launch_status == "made"
+        and may_be_running(machine)
     ]
-    running = [
-        machine for machine in living if may_be_running(machine)
-    ]  # also one whose requested stop is not confirmed
     stops = []
     for machine in sorted(
         running, key=lambda machine: (machine.launched_at or machine.intended_at, machine.id), reverse=True
@@ -121,15 +113,12 @@ def budget_stops(
 
 def _stop(machine: Machine, state: BudgetState, warned: int, now: datetime) -> Stop:
     held = machine.hold_until is not None and from_iso(machine.hold_until) > now
-    end = BudgetAction(gentlest_ending(machine))
-    do = BudgetAction.WARN if held and warned < WARNINGS else end
+    do = BudgetAction.WARN if held and warned < WARNINGS else BudgetAction(gentlest_ending(machine))
     why = f"the budget {state.budget.name} is exceeded: {state.spent.text()} of {state.budget.limit.text()}"
-    why += (
-        f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
-        if do is BudgetAction.WARN
-        else ""
-    )
-    why += f"; {NOTHING_GENTLER}" if do is BudgetAction.TERMINATE else ""
+    if do is BudgetAction.WARN:
+        why += f"; held until {not_none(machine.hold_until)[:16]}, warning {warned + 1} of {WARNINGS}"
+    if do is BudgetAction.TERMINATE:
+        why += f"; {NOTHING_GENTLER}"
     return Stop(machine.id, machine.name, state.budget.name, do, why)
 
 

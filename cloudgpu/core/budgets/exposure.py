@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from cloudgpu.core.billing.rates import RateInterval, from_us, has_one_price
 from cloudgpu.core.billing.rules import PER_NANO_HOUR, Rule, in_months, parse_us, price_pieces, rule_of
-from cloudgpu.core.budgets.commitments import OVERDUE, Commitment, Prices, StandIn, commitments_of
+from cloudgpu.core.budgets.commitments import OVERDUE, Prices, StandIn, commitments_of
 from cloudgpu.core.model.machine import BudgetedMachine, Machine
 from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.policies.guards import guards_of
@@ -210,25 +210,18 @@ def exposure_of(machine: Machine) -> Exposure | None:
 
 
 def _items(machine: Machine, prices: Prices) -> _Items:
-    """Return what goes on costing, that of one unit and end in one; raise _NotStored where more is asked for."""
+    """Return what goes on costing, that of one unit and end in one; raise _DependsOnOthers where more is asked for."""
     end = None if machine.renew_until is None else parse_us(machine.renew_until)
     sums: dict[tuple[int, int | None, bool], int] = {}
     for commitment in commitments_of(machine, _LONG_AGO, prices, _Volumes()).items:
-        key = (
-            unit_of(commitment.per, commitment.rule),
-            _after_renew_until(commitment, end),
-            commitment.since is not None,
-        )
+        after_end = None if commitment.until is None or end is None else commitment.until - end
+        key = (unit_of(commitment.per, commitment.rule), after_end, commitment.since is not None)
         sums[key] = sums.get(key, 0) + commitment.nanos
     return [(nanos, *key) for key, nanos in sums.items()]
 
 
-def _after_renew_until(commitment: Commitment, renew_until: int | None) -> int | None:
-    return None if commitment.until is None or renew_until is None else commitment.until - renew_until
-
-
 def _open_usages(machine: Machine) -> tuple[list[_SimpleUsage], list[_ComplexUsage]]:
-    """Return the usages that are billed still, merged by begin and end; raise _NotStored without a price."""
+    """Return the usages that are billed still, merged by begin and end; raise _DependsOnOthers without a price."""
     plain: dict[tuple[int, int, int, int], int] = {}
     others = []
     for use in machine.open_usage:

@@ -10,13 +10,12 @@ from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.core.billing.charges import money
 from cloudgpu.core.billing.rates import time_until_full
 from cloudgpu.core.billing.rules import PER_NANO, to_us
-from cloudgpu.core.budgets.admission import BudgetSums, current_period, period_sums
+from cloudgpu.core.budgets.admission import FAR_FUTURE, BudgetSums, current_period, period_sums
 from cloudgpu.core.budgets.budget import Action, Budget
 from cloudgpu.core.values.money import HOUR_MICROS, Money
 from cloudgpu.core.values.times import Period
 
 TOPIC = "budget"
-_FAR_FUTURE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,8 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
     """Return a budget's status by its sums at the counted prices and at today's."""
     budget, micros = counted.budget, to_us(now)
     period = current_period(budget, now)
-    spent = counted.ended_total + counted.spent_within(
-        to_us(period.begin) if period else 0, _period_end(budget, period)
-    )
+    begin, end = (to_us(period.begin), to_us(period.end)) if period else (0, FAR_FUTURE)
+    spent = counted.ended_total + counted.spent_within(begin, FAR_FUTURE if budget.period.days else end)
     burn = today.burn(micros)
     left, ends = budget.limit.nanos * PER_NANO - spent, period if budget.period.kind != "total" else None
     return BudgetState(
@@ -81,10 +79,6 @@ def status_of(counted: BudgetSums, today: BudgetSums, now: datetime) -> BudgetSt
         unpriced=tuple(counted.unpriced),
         assumed=tuple(counted.assumed),
     )
-
-
-def _period_end(budget: Budget, period: Period | None) -> int:
-    return to_us(period.end) if period and not budget.period.days else _FAR_FUTURE
 
 
 def _remaining_committed(sums: BudgetSums, period: Period | None, now: int) -> int:

@@ -6,6 +6,7 @@ a run that was missed catches up, and a machine that was started after an off st
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -117,9 +118,8 @@ def _moment(schedule: Schedule, day: date) -> datetime:
 def _end_of_gap(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
     """Return the first second of (`before`, `after`] with the offset that holds at `after`: the clocks' change."""
     offset = after.astimezone(zone).utcoffset()
-    least, most = 0, (after - before) // _SECOND
-    while most - least > 1:
-        middle = (least + most) // 2
-        later = (before + middle * _SECOND).astimezone(zone).utcoffset() == offset
-        least, most = (least, middle) if later else (middle, most)
-    return before + most * _SECOND
+    return before + _SECOND * bisect_left(
+        range((after - before) // _SECOND),
+        x=True,
+        key=lambda second: (before + second * _SECOND).astimezone(zone).utcoffset() == offset,
+    )
