@@ -275,7 +275,7 @@ def _plan(
         now=session.clock().replace(microsecond=0),
         extras=added_costs(first.offer, resolved),
         remarks=remarks,
-        said_by=(target.lifetime.lease_from, target.lifetime.renew_from),
+        lifetime_from=(target.lifetime.lease_from, target.lifetime.renew_from),
         licence=resolved.licence,
         volume_there=_is_billed_already(session, request),
         any_provider=found.candidates.any_account,

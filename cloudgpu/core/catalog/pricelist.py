@@ -76,19 +76,15 @@ class PriceList:
 def listed_usd(amount: object, currency: object) -> Money:
     """Return a price of a list; raise ValueError, with the reason, if it is not a number above zero in USD."""
     if currency != "USD":
-        message = f"is in {str(currency)[:MAX_QUOTED]}, not in USD"
-        raise ValueError(message)
+        raise ValueError(f"is in {str(currency)[:MAX_QUOTED]}, not in USD")
     try:
         value = Decimal(str(amount))
     except InvalidOperation:
-        message = f"is {str(amount)[:MAX_QUOTED]!r}, which is not a price"
-        raise ValueError(message) from None
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED]!r}, which is not a price") from None
     if not value.is_finite() or not 0 < value < MAX_PRICE:
-        message = f"is {str(amount)[:MAX_QUOTED]}, which is not a price above 0 and below {MAX_PRICE}"
-        raise ValueError(message)
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED]}, which is not a price above 0 and below {MAX_PRICE}")
     if not Money.usd(value):
-        message = f"is {str(amount)[:MAX_QUOTED]}, which is less than a nano-dollar"
-        raise ValueError(message)
+        raise ValueError(f"is {str(amount)[:MAX_QUOTED]}, which is less than a nano-dollar")
     return Money.usd(value)
 
 

@@ -127,7 +127,14 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
         request=_request(request),
         offer=Offer(_available(offer["available"]), price_from_json(offer["price"])),
         tags=dict(data["tags"]),
-        boot=Boot(**{**boot, **_boot(boot)}),
+        boot=Boot(
+            **{
+                **boot,
+                "parts": tuple(BootPart(**part) for part in boot["parts"]),
+                "jupyter": tuple(boot["jupyter"]),
+                "client_public_keys": tuple(boot["client_public_keys"]),
+            }
+        ),
         **{name: from_iso(data[name]) for name in ("made_at", "expires", "renew_until")},
         call=data["call"],
         identity=AccountIdentity(**data["identity"]) if data["identity"] else None,
@@ -135,9 +142,14 @@ def attempt_from_json(data: Mapping[str, Any]) -> Attempt:
 
 
 def _request(data: Mapping[str, Any]) -> LaunchRequest:
-    cluster = ClusterNode(*data["cluster"]) if data["cluster"] else None
-    of_it = {"want": _want(data["want"]), "setup": setup_from_json(data["setup"]), "cluster": cluster}
-    return LaunchRequest(**{**data, **of_it})
+    return LaunchRequest(
+        **{
+            **data,
+            "want": _want(data["want"]),
+            "setup": setup_from_json(data["setup"]),
+            "cluster": ClusterNode(*data["cluster"]) if data["cluster"] else None,
+        }
+    )
 
 
 def setup_from_json(data: Mapping[str, Any]) -> Setup:
@@ -174,14 +186,6 @@ def _available(data: Mapping[str, Any]) -> Available:
         Money(data["traffic"]["out"]["nanos"]), Money(data["traffic"]["into"]["nanos"])
     )
     return Available(**{**data, **fields, **words, "accelerators": gpus, "traffic": costs})
-
-
-def _boot(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "parts": tuple(BootPart(**part) for part in data["parts"]),
-        "jupyter": tuple(data["jupyter"]),
-        "client_public_keys": tuple(data["client_public_keys"]),
-    }
 
 
 def living_of(machines: Sequence[Machine], key: str | None, fingerprint: str) -> Machine | None:
@@ -241,14 +245,9 @@ def unsettled_of(machines: Sequence[Machine], lock: str) -> Machine | None:
     return next((machine for machine in open_ if lock_name(machine.key) == lock), None)
 
 
-def _of_cluster(request: LaunchRequest) -> tuple[str, ...]:
-    cluster = request.cluster
-    return () if cluster is None else (str(cluster.nodes), cluster.engine)
-
-
 def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
     """Return what makes two requests the same: everything but how long the machine may live and who may reach it."""
-    want, setup = request.want, request.setup
+    want, setup, cluster = request.want, request.setup, request.cluster
     return digest(
         request.provider,
         request.account,
@@ -262,6 +261,6 @@ def fingerprint_of(request: LaunchRequest, name: str | None) -> str:
         request.owner,
         request.project,
         name or "",
-        *_of_cluster(request),
+        *(() if cluster is None else (str(cluster.nodes), cluster.engine)),
         json.dumps(asdict(replace(setup, network=replace(setup.network, ssh_from=()))), sort_keys=True),
     )

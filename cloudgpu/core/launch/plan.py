@@ -11,7 +11,7 @@ from cloudgpu.core.launch.plan_cost import AddedCost, RunCost, beside_entry, cos
 from cloudgpu.core.model.facts import HourlyPrice, MachineGuards, MachineSetup
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import LaunchRequest, Setup, setup_to_json
-from cloudgpu.core.model.machine import BudgetSubject, EndSubject
+from cloudgpu.core.model.machine import BudgetSubject
 from cloudgpu.core.model.offers import Market, Note, NoteKind, Offer, Price, price_to_json
 from cloudgpu.core.policies.description import DescribedRule, off_now, rules_for
 from cloudgpu.core.policies.guards import (
@@ -130,7 +130,7 @@ def launch_plan(
     now: datetime,
     extras: tuple[AddedCost, ...] = (),
     remarks: tuple[str, ...] = (),
-    said_by: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
+    lifetime_from: tuple[Origin, Origin] = (Origin.POLICY, Origin.POLICY),
     licence: str = "",
     volume_there: bool = False,
     any_provider: bool = False,
@@ -141,10 +141,10 @@ def launch_plan(
 ) -> LaunchPlan:
     """Return the plan for the first of `offers` (in the order of trying, at least one), as of `now`.
 
-    `said_by` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's system
-    where it changes how the machine is billed. `volume_there`: its volume is there and billed already. `any_provider`:
-    the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot be resolved.
-    `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
+    `lifetime_from` is who said how long the lease is, and how far it may be renewed. `licence` is that of the image's
+    system where it changes how the machine is billed. `volume_there`: its volume is there and billed already.
+    `any_provider`: the offers are of all accounts that have any. `policy` is what it is under; None: its name cannot
+    be resolved. `run` is the scheduled run that is to end it where nothing else does; `waived`: the user does without.
     """
     offer = offers[0]
     guarded_row = guarded_offer(offer.available, request.setup, guarded)
@@ -165,10 +165,12 @@ def launch_plan(
         guards=guards,
         extras=extras,
         remarks=(*remarks, *offer.available.after, *end_remarks(request, offer, ends), *off_now(policy, subject, now)),
-        lease_from=said_by[0],
-        renew_from=said_by[1],
+        lease_from=lifetime_from[0],
+        renew_from=lifetime_from[1],
         licence=licence,
-        rules=() if policy is None else tuple(_says(policy, guarded_row, now)),
+        rules=()
+        if policy is None
+        else tuple(rule for rule in rules_for(policy, now, guarded_row) if rule.rule in _PLANNED),
         by_account=_shares(offers) if any_provider else (),
         ends=ends,
         guarded=guarded,
@@ -197,11 +199,6 @@ def node_offers(nodes: int, offer: Offer, offers: Sequence[Offer]) -> list[Offer
             next="Ask for fewer nodes, or add a host: cloudgpu init ssh",
         )
     return [offer, *(one for region, one in reversed(hosts.items()) if region != offer.available.region)][:nodes]
-
-
-def _says(policy: Policy, subject: EndSubject, now: datetime) -> Iterator[DescribedRule]:
-    """Yield what the policy says of this machine beside lease and renew-until."""
-    return (rule for rule in rules_for(policy, now, subject) if rule.rule in _PLANNED)
 
 
 def layers_of(guarded: Safeguards, looked_up: tuple[str, ...], nodes: int) -> tuple[str, ...]:
@@ -276,16 +273,16 @@ def end_remarks(request: LaunchRequest, offer: Offer, ends: EndActions) -> Itera
         return
     yield f"{offer.available.provider} can neither stop this machine nor keep an image of its disk"
     if ends.lease is Do.TERMINATE:
-        message = (
+        yield Note(
             "at the end of its lease, when it is idle, at renew-until or for a budget it is terminated, and what is on "
-            "its disk is deleted"
+            "its disk is deleted",
+            NoteKind.ERASURE,
         )
-        yield Note(message, NoteKind.ERASURE)
         return
-    message = (
-        "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted"
+    yield Note(
+        "at renew-until, or once a budget that stops is spent, it is terminated, and what is on its disk is deleted",
+        NoteKind.ERASURE,
     )
-    yield Note(message, NoteKind.ERASURE)
     yield (
         f"its lease, idle time and schedules only warn: policy {request.policy} keeps disks, and this one cannot be "
         "kept. With --policy throwaway, or any with unpausable: terminate, they terminate it"

@@ -134,16 +134,17 @@ def beside_entry(extra: AddedCost) -> AttachedCost:
     rate = extra.rate
     if rate is None:
         return entry
-    of_it = entry._replace(resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity)
-    return of_it._replace(**rate.terms())
+    return entry._replace(resource=str(rate.resource), stored_as=rate.stored_as, quantity=rate.quantity, **rate.terms())
 
 
 def traffic_remarks(offer: Offer) -> Iterator[str]:
     """Yield what the bytes cost that the machine of an offer sends and receives, where that has prices of its own."""
     own = offer.available.traffic
     if own is not None:
-        message = f"traffic costs, too: {own.into.text(4)} for each GB it receives, {own.out.text(4)} for each it sends"
-        yield Note(message, NoteKind.MONEY)
+        yield Note(
+            f"traffic costs, too: {own.into.text(4)} for each GB it receives, {own.out.text(4)} for each it sends",
+            NoteKind.MONEY,
+        )
 
 
 def row_of(draft: Draft, before: Machine | None = None) -> Machine:

@@ -27,8 +27,7 @@ class Money:
         """
         value = Decimal(amount)
         if not value.is_finite() or value.adjusted() >= _MAX_DIGITS:
-            message = f"{amount!r} is not an amount below 10^{_MAX_DIGITS} dollars"
-            raise ValueError(message)
+            raise ValueError(f"{amount!r} is not an amount below 10^{_MAX_DIGITS} dollars")
         if value.adjusted() < -_MAX_DIGITS:
             return cls(0)  # without the fraction, whose denominator could fill the memory
         numerator, denominator = value.as_integer_ratio()

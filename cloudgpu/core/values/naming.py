@@ -42,8 +42,7 @@ def generated_name(key: str, taken: Collection[str]) -> str:
             name = f"{name}-{number % 1000}"
         if name not in taken:
             return name
-    message = "no free name is left"
-    raise ValueError(message)
+    raise ValueError("no free name is left")
 
 
 def machine_id(ledger: str, key: str) -> str:

@@ -33,8 +33,7 @@ class Power:
         """Return the power of this many watts; raise ValueError unless it is a finite number of at least zero."""
         value = Decimal(watts)
         if not value.is_finite() or value < 0:
-            message = f"{watts!r} is not a power in watts"
-            raise ValueError(message)
+            raise ValueError(f"{watts!r} is not a power in watts")
         return cls(Fraction(value))
 
     def __add__(self, other: Power) -> Power:
