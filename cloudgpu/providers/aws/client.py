@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from cloudgpu.core.model.identity import Unanswered
-from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, Silent
+from cloudgpu.errors import InvalidRequest, MissingExtra, ProviderUnavailable, Silent
 from cloudgpu.parallel import beat
+from cloudgpu.providers.aws import ids
+from cloudgpu.providers.aws.account_cache import ACCOUNT_ID, AccountCache
 from cloudgpu.providers.aws.errors import CallContext, translated
 from cloudgpu.providers.aws.ids import AwsOptions, aws_options
 from cloudgpu.providers.base import ProviderSettings
@@ -23,15 +25,16 @@ from cloudgpu.providers.shared.calls import Answer, ask_each, count
 
 KIND = "aws"
 MAX_PARALLEL = 32  # regions asked side by side
+MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 ATTEMPTS = 5  # sends of a read, or of a call that is harmless when repeated, where the user's AWS settings say nothing
-LOGIN = ("sso-oidc", "signin")  # what renews a login of `aws sso login`, and of `aws login`
+SIGN_IN = ("sso-oidc", "signin")  # the services that renew a login of `aws sso login`, and of `aws login`
 # What is called of AWS's 400 services; `sso` and `sts` by botocore itself, too, which gets credentials there.
-SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *LOGIN)
+SERVICES = ("budgets", "ec2", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sso", "sts", *SIGN_IN)
 _FIRST_ERROR_STATUS = 400
 _LONGEST_PAUSE_S, _EXTRA_PAUSE_S = 20.0, 5.0  # of botocore's mode `standard`; the latter where AWS names a time
 # What is read of a machine (the shape `Instance` of DescribeInstances and RunInstances), anywhere in `providers/aws`.
 # botocore parses all 61 members that its model names: those that nobody reads took half the time of a listing.
-READ_ACTIONS = frozenset(
+INSTANCE_MEMBERS = frozenset(
     """
     AmiLaunchIndex BlockDeviceMappings CpuOptions InstanceId InstanceLifecycle InstanceType LaunchTime Placement
     PrivateIpAddress PublicIpAddress RootDeviceName SecurityGroups SpotInstanceRequestId State StateReason
@@ -39,7 +42,7 @@ READ_ACTIONS = frozenset(
     """.split()
 )
 # What is called of EC2 anywhere in `providers/aws`, of 830 operations: botocore makes a method of each for each client.
-ACTIONS = frozenset(
+OPERATIONS = frozenset(
     """
     AttachVolume AuthorizeSecurityGroupIngress CancelSpotInstanceRequests CreateImage CreatePlacementGroup
     CreateSecurityGroup CreateSnapshot CreateTags CreateVolume DeleteKeyPair DeleteNetworkInterface DeletePlacementGroup
@@ -70,8 +73,9 @@ class Aws(CloudAccount):
         self.scores: dict[tuple[str, tuple[str, ...]], tuple[datetime, Mapping[str, int]]] = {}  # of spot, by zone
         self.zone_names: dict[str, Mapping[str, str]] = {}  # of a region, by their ids
         self._regions: tuple[str, ...] | None = None
-        self._number: str | None = None
-        self._number_lock = threading.Lock()
+        self.cache = AccountCache(self.home, self.access_key)
+        self._account_id: str | None = None
+        self._account_id_lock = threading.Lock()
         self._attempts = ATTEMPTS
         self._sign_in_status = 0  # the status of the last answer of AWS's sign-in services
 
@@ -126,8 +130,8 @@ class Aws(CloudAccount):
         session.events.register("needs-retry.*", self._needs_retry)
         session.events.register("needs-retry.*", _note_refusal)
         session.events.register("after-call.*", self._after_call)
-        for one in LOGIN:
-            session.events.register(f"after-call.{one}", self._record_sign_in_status)
+        for service in SIGN_IN:
+            session.events.register(f"after-call.{service}", self._record_sign_in_status)
 
     def _before_call(self, model: Any, context: dict[str, Any], **_more: Any) -> None:
         """Note when a call begins; raise Silent for a read that was not answered there a moment ago."""
@@ -172,38 +176,40 @@ class Aws(CloudAccount):
 
         None where it has to ask, or need not. Asks nothing.
         """
-        from cloudgpu.providers.aws import known_regions
-
         in_use = self.regions_in_use()
         if in_use is None or self._regions is not None or self.options.regions:
             return None
-        stored = known_regions.read_regions(self)
+        stored = self.cache.read_regions(self.clock())
         if stored is None:
             return None
-        in_partition = {one for one in in_use if known_regions.may_be_of(self.options.home_region, one)}
+        in_partition = {one for one in in_use if ids.is_same_partition(self.options.home_region, one)}
         return self._without_excluded(sorted(in_partition.union(stored)))
 
     def _without_excluded(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in self.options.exclude_regions)
 
     def _enabled_regions(self) -> list[str]:
-        from cloudgpu.providers.aws import known_regions
-
         home = self.options.home_region
         with self.calling("DescribeRegions", home):
             answer = self.ec2(home).describe_regions()
         names = sorted(region["RegionName"] for region in answer["Regions"])
-        known_regions.write(self, names)
+        self.cache.write_regions(names, self.clock())
         return names
 
     def account_id(self) -> str:
-        """Return the id (12 digits) of the account that the credentials belong to, by `account_number`; asked once."""
-        with self._number_lock:
-            if self._number is None:
-                from cloudgpu.providers.aws import account_number
+        """Return the id (12 digits) of the account that the credentials belong to, by `account_cache`; asked once."""
+        with self._account_id_lock:
+            if self._account_id is None:
+                self._account_id = self.cache.account_id(self._ask_sts)
+            return self._account_id
 
-                self._number = account_number.number(self)
-            return self._number
+    def _ask_sts(self) -> str:
+        home = self.options.home_region
+        with self.calling("GetCallerIdentity", home):
+            found = str(self.client("sts", home).get_caller_identity()["Account"])
+        if not ACCOUNT_ID.fullmatch(found):
+            raise ProviderUnavailable(f"STS says that the account is {found!r}, which is not a number of an account.")
+        return found
 
     def access_key(self) -> str:
         """Return the id of the key that calls are signed with, which is no secret. Raises AuthFailed for none."""
@@ -233,12 +239,12 @@ class Aws(CloudAccount):
 
     def calling(self, action: str, region: str, *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what boto3 raises inside into our own errors; `action` and `region` are named in them."""
-
-        def translate(error: Exception) -> CloudgpuError | None:
-            profile, status = self.options.profile, self._sign_in_status
-            return translated(error, CallContext(action, region, self.account, self.own_time(), profile, value, status))
-
-        return translating(translate)
+        account, profile = self.account, self.options.profile
+        return translating(
+            lambda error: translated(
+                error, CallContext(action, region, account, self.own_time(), profile, value, self._sign_in_status)
+            )
+        )
 
 
 class _Client:
@@ -312,7 +318,7 @@ def _parse_time(value: Any) -> datetime:
 def _loader(data_path: str | None) -> Any:
     """Return what reads AWS's service models, once in a process: 0.1 s for EC2's.
 
-    Of that it has READ and CALLED alone. It reads those in the directories of the user's `data_path`, too.
+    Of that it has INSTANCE_MEMBERS and OPERATIONS alone. It reads those in the user's `data_path`, too.
     """
     from botocore.exceptions import DataNotFoundError
     from botocore.loaders import Loader, instance_cache
@@ -324,9 +330,11 @@ def _loader(data_path: str | None) -> Any:
             if (service_name, type_name) != ("ec2", "service-2"):
                 return model
             shapes = dict(model["shapes"])
-            members = {name: member for name, member in shapes["Instance"]["members"].items() if name in READ_ACTIONS}
+            members = {
+                name: member for name, member in shapes["Instance"]["members"].items() if name in INSTANCE_MEMBERS
+            }
             shapes["Instance"] = shapes["Instance"] | {"members": members}
-            operations = {name: one for name, one in model["operations"].items() if name in ACTIONS}
+            operations = {name: one for name, one in model["operations"].items() if name in OPERATIONS}
             return model | {"shapes": shapes, "operations": operations}
 
         @instance_cache  # type: ignore[untyped-decorator]
@@ -391,6 +399,12 @@ def pages(client: Any, operation: str, **parameters: Any) -> Iterator[Mapping[st
     yield from client.get_paginator(operation).paginate(**parameters)
 
 
+def batches(values: Sequence[str], size: int) -> Iterator[list[str]]:
+    """Yield these in parts of `size`: the most that a call takes."""
+    for begin in range(0, len(values), size):
+        yield list(values[begin : begin + size])
+
+
 def describe(aws: Aws, action: str, region: str, *, value: str | None = None, **query: Any) -> list[Mapping[str, Any]]:
     """Return what EC2 answers to `DescribeVolumes`, or another question of its kind. One call."""
     client = aws.ec2(region)  # first: it says so where the SDK is not installed
@@ -410,3 +424,11 @@ def describe_all(
     with aws.calling(action, region, value=value):
         found = pages(client, xform_name(action), **parameters)
         return [one for page in found for one in page[action.removeprefix("Describe")]]
+
+
+def describe_instances(aws: Aws, region: str, *, value: str | None = None, **query: Any) -> list[dict[str, Any]]:
+    """Return the machines of a region that EC2 tells of, of all pages. A call for each."""
+    client = aws.ec2(region)
+    with aws.calling("DescribeInstances", region, value=value):
+        found = pages(client, "describe_instances", **query)
+        return [one for page in found for reservation in page["Reservations"] for one in reservation["Instances"]]

@@ -141,6 +141,12 @@ def _error_of_answer(response: Mapping[str, Any], call: CallContext) -> Cloudgpu
     return refusal(meaning, sentence, value=call.value, region=call.region, headers=headers)
 
 
+def code_of(error: CloudgpuError) -> str:
+    """Return the code with which AWS answered; empty where it did not answer."""
+    response: Mapping[str, Any] = getattr(error.__cause__, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
 def _end_refused(response: Mapping[str, Any], call: CallContext) -> EndRefused | None:
     """Return the error for a machine that is protected from its end; None for every other answer."""
     answer = response.get("Error", {})

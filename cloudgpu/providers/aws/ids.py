@@ -47,10 +47,22 @@ def region_of(zone: str) -> str | None:
     return found[1] if found else None
 
 
+# The beginnings of regions in partitions of their own, whose accounts have no region of another partition.
+_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
+
+
+def is_same_partition(home_region: str, name: str) -> bool:
+    """Say whether a region can be one of the account with this home: of the same partition (AWS, China, GovCloud)."""
+    return bool(REGION.fullmatch(name)) and _partition(home_region) == _partition(name)
+
+
+def _partition(name: str) -> str:
+    return next((one for one in _PARTITIONS if name.startswith(one)), "")
+
+
 HOME_REGION = "us-east-1"
 SSH_PORT = 22
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+")
-_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ def _role(account: str, key: str, value: object) -> str:
     raise fault(account, key, value, "has to be the ARN of an IAM role.", way)
 
 
-_region = matching(_REGION, "a region", "us-east-1")
+_region = matching(REGION, "a region", "us-east-1")
 _regions = several(_region, "regions", "us-east-1")
 _READERS = {
     "profile": text,

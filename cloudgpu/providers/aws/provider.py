@@ -24,7 +24,7 @@ from cloudgpu.providers.registry import lazy_modules
 if TYPE_CHECKING:
     from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
     from cloudgpu.providers.aws.compute import launch, listing, power, resolve, schedules
-    from cloudgpu.providers.aws.market import availability, pricelist, quotas, scores
+    from cloudgpu.providers.aws.market import availability, pricelist, quotas
     from cloudgpu.providers.aws.network import security_group, shared
     from cloudgpu.providers.aws.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
@@ -34,9 +34,7 @@ else:  # each is loaded by the first method that uses it
     launch, listing, power, resolve, schedules = lazy_modules(
         "cloudgpu.providers.aws.compute", "launch listing power resolve schedules"
     )
-    availability, pricelist, quotas, scores = lazy_modules(
-        "cloudgpu.providers.aws.market", "availability pricelist quotas scores"
-    )
+    availability, pricelist, quotas = lazy_modules("cloudgpu.providers.aws.market", "availability pricelist quotas")
     security_group, shared = lazy_modules("cloudgpu.providers.aws.network", "security_group shared")
     create_image, disks, orphans = lazy_modules("cloudgpu.providers.aws.storage", "create_image disks orphans")
 
@@ -91,7 +89,7 @@ class AwsProvider:
 
     def placement_scores(self, items: Sequence[Available]) -> Sequence[int | None]:
         """Return how likely spot machines of a type can be had in each zone."""
-        return scores.placement_scores(self._aws, items)
+        return availability.placement_scores(self._aws, items)
 
     def placement_constraint(self, setup: Setup, requirements: Requirements) -> PlacementConstraint:
         """Return where an own image, a volume or a subnet ties a launch to."""

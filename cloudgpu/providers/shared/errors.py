@@ -5,7 +5,7 @@ A code decides the class of the error, never the wording. This imports no SDK: e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, NoCapacity, ProviderUnavailable, RateLimited
@@ -87,6 +87,20 @@ def silent(sentence: str, value: str | None) -> ProviderUnavailable:
 
 
 def shorten(text: str) -> str:
-    """Return a cloud's sentence on one line, at most LONGEST characters, without its full stop."""
+    """Return a cloud's sentence on one line, at most MAX_SENTENCE characters, without its full stop."""
     plain = " ".join(text.split())
     return (plain if len(plain) <= MAX_SENTENCE else plain[: MAX_SENTENCE - 3] + "...").rstrip(". ")
+
+
+class Tolerating:
+    """A context that lets out no error whose code, as the cloud's `code_of` tells it, is one of these."""
+
+    def __init__(self, code_of: Callable[[CloudgpuError], str], *codes: str) -> None:
+        self._code_of, self._codes = code_of, codes
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """End; say whether the error is tolerated."""
+        return isinstance(error, CloudgpuError) and self._code_of(error) in self._codes

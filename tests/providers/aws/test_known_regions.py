@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.aws import known_regions
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
 from tests.providers.aws.accounts import calls, impatient, machine, quick
@@ -51,15 +50,15 @@ def test_what_is_remembered_is_good_for_a_day_and_for_its_own_key(tmp_path, monk
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATHEKEY0000000000")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     names = ["us-east-1", "us-west-2"]
-    known_regions.write(provider(tmp_path)._aws, names)
+    provider(tmp_path)._aws.cache.write_regions(names, NOW)
 
     def known(hours):
-        return known_regions.read_regions(provider(tmp_path, later=timedelta(hours=hours))._aws)
+        return provider(tmp_path)._aws.cache.read_regions(NOW + timedelta(hours=hours))
 
     assert [known(hours) for hours in (0, 23, 24, -1)] == [names, names, None, None]  # at last the clock went back
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
     other = AwsProvider(ProviderSettings("lab", {}, tmp_path, lambda: NOW, regions_in_use=lambda: ()))
-    assert known_regions.read_regions(other._aws) is None
+    assert other._aws.cache.read_regions(NOW) is None
 
 
 @pytest.mark.soak
@@ -117,7 +116,7 @@ def test_a_region_that_is_silent_is_named_though_it_is_remembered(aws, home, mon
 def test_what_is_remembered_is_of_one_key(aws, home, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAANOTHERKEY000000")
     other = AwsProvider(ProviderSettings("lab", {}, home, lambda: NOW, regions_in_use=lambda: ()))
-    assert known_regions.read_regions(other._aws) is None
+    assert other._aws.cache.read_regions(NOW) is None
 
 
 @pytest.mark.soak
@@ -127,12 +126,12 @@ def test_what_is_remembered_is_of_one_key(aws, home, monkeypatch):
 def test_a_file_that_says_nothing_is_asked_anew(aws, home, text):
     file, _ = remembered(home)
     file.write_text(text)
-    assert known_regions.read_regions(provider(home)._aws) is None
+    assert provider(home)._aws.cache.read_regions(NOW) is None
 
 
 def test_a_wrong_name_in_it_is_asked_anew(aws, home):
     only(home, "us-east-1", "elsewhere.example.org")
-    assert known_regions.read_regions(provider(home)._aws) is None
+    assert provider(home)._aws.cache.read_regions(NOW) is None
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from botocore.loaders import Loader
 from botocore.utils import parse_timestamp
 
 from cloudgpu.providers.aws import client as ours
-from cloudgpu.providers.aws.client import ACTIONS, READ_ACTIONS, SERVICES, _loader, _parse_time, core_session
+from cloudgpu.providers.aws.client import INSTANCE_MEMBERS, OPERATIONS, SERVICES, _loader, _parse_time, core_session
 from cloudgpu.providers.aws.compute import listing, translate
 from tests.clouds.aws.plain import client, launch, look, spot
 from tests.providers.aws.accounts import TAGS, account
@@ -25,8 +25,8 @@ def members(loader):
 
 
 def test_all_that_is_read_of_a_machine_is_in_the_model():
-    assert set(members(_loader(None))) == READ_ACTIONS
-    assert set(members(Loader())) > READ_ACTIONS
+    assert set(members(_loader(None))) == INSTANCE_MEMBERS
+    assert set(members(Loader())) > INSTANCE_MEMBERS
 
 
 def test_what_the_code_names_of_a_machine_is_parsed():
@@ -37,18 +37,20 @@ def test_what_the_code_names_of_a_machine_is_parsed():
     named = set()
     for file in FOLDER.rglob("*.py"):
         named |= set(re.findall(r'"([A-Z]\w+)"', file.read_text()))
-    left_out = set(members(Loader())) - READ_ACTIONS
-    assert named & left_out <= elsewhere, "name it in client.READ, or here where it is read of something else"
+    left_out = set(members(Loader())) - INSTANCE_MEMBERS
+    assert named & left_out <= elsewhere, (
+        "name it in client.INSTANCE_MEMBERS, or here where it is read of something else"
+    )
 
 
 def test_the_model_has_the_operations_that_the_code_names():
     whole = Loader().load_service_model("ec2", "service-2")["operations"]
     by_name = {name: name for name in whole} | {xform_name(name): name for name in whole}
     code = {file: file.read_text() for file in FOLDER.rglob("*.py")}
-    code[Path(ours.__file__)] = re.sub(r"CALLED = .*?split\(\)", "", code[Path(ours.__file__)], flags=re.DOTALL)
+    code[Path(ours.__file__)] = re.sub(r"OPERATIONS = .*?split\(\)", "", code[Path(ours.__file__)], flags=re.DOTALL)
     words = {word for text in code.values() for word in re.findall(r"\w+", text)}
-    assert {by_name[word] for word in words & by_name.keys()} == ACTIONS
-    assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == ACTIONS
+    assert {by_name[word] for word in words & by_name.keys()} == OPERATIONS
+    assert set(_loader(None).load_service_model("ec2", "service-2")["operations"]) == OPERATIONS
 
 
 def test_the_services_that_the_code_names_are_found_as_botocore_finds_them():
@@ -66,9 +68,9 @@ def test_a_machine_is_as_the_whole_model_shows_it(aws, tmp_path):
     tags = [{"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in TAGS.items()]}]
     made = launch(client(), TagSpecifications=tags, InstanceMarketOptions=spot())
     whole = look(client(), made["InstanceId"])
-    assert set(whole) - READ_ACTIONS, "plain boto3 parses it all"
+    assert set(whole) - INSTANCE_MEMBERS, "plain boto3 parses it all"
     parsed = listing.describe_raw(provider._aws, "us-east-1", made["InstanceId"])
-    assert parsed == {name: value for name, value in whole.items() if name in READ_ACTIONS}
+    assert parsed == {name: value for name, value in whole.items() if name in INSTANCE_MEMBERS}
     as_ours = translate.instance(whole, account=provider.account, region="us-east-1", ssh_port=22)
     assert listing.get(provider._aws, as_ours.id) == as_ours
 

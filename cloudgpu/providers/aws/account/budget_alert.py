@@ -12,10 +12,11 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
+from cloudgpu.providers.aws.account.iam import caller
 from cloudgpu.providers.aws.client import Aws, call_unless
 
 NAME = "cloudgpu-backstop"
-MAILS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # percent of the amount
+NOTIFICATIONS = (("ACTUAL", 80.0), ("ACTUAL", 100.0), ("FORECASTED", 100.0))  # percent of the amount
 VIEW, MODIFY = "budgets:ViewBudget", "budgets:ModifyBudget"  # IAM knows these two for all calls
 # Before credits, as cloudgpu counts: a credit that runs out is no news too late.
 COST_TYPES = {
@@ -35,7 +36,7 @@ COST_TYPES = {
 
 def read_alert(aws: Aws) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where it is not as we make it. Up to five calls."""
-    account = _account(aws)
+    account, _ = caller(aws)
     found = _call_budgets(aws, VIEW, "describe_budget", unless="NotFoundException", AccountId=account, BudgetName=NAME)
     if found is None:
         return None
@@ -49,10 +50,10 @@ def read_alert(aws: Aws) -> BudgetAlert | None:
 
 def make(aws: Aws, alert: BudgetAlert) -> None:
     """Make the budget so. One that differs is deleted first: AWS has no call that changes all of it at once."""
-    there = read_alert(aws)
-    if there == alert:
+    existing = read_alert(aws)
+    if existing == alert:
         return
-    if there is not None:
+    if existing is not None:
         remove(aws)
     subscribers = [{"SubscriptionType": "EMAIL", "Address": email} for email in alert.emails]
     budget = {
@@ -62,21 +63,26 @@ def make(aws: Aws, alert: BudgetAlert) -> None:
         "BudgetLimit": {"Amount": f"{alert.per_month.dollars:f}", "Unit": "USD"},
         "CostTypes": COST_TYPES,
     }
-    mails = [{"Notification": _mail(*mail), "Subscribers": subscribers} for mail in MAILS]
+    notifications = [{"Notification": _notification(*one), "Subscribers": subscribers} for one in NOTIFICATIONS]
     _call_budgets(
-        aws, MODIFY, "create_budget", AccountId=_account(aws), Budget=budget, NotificationsWithSubscribers=mails
+        aws,
+        MODIFY,
+        "create_budget",
+        AccountId=caller(aws)[0],
+        Budget=budget,
+        NotificationsWithSubscribers=notifications,
     )
 
 
 def remove(aws: Aws) -> None:
     """Take the budget away. Idempotent."""
-    _call_budgets(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=_account(aws), BudgetName=NAME)
+    _call_budgets(aws, MODIFY, "delete_budget", unless="NotFoundException", AccountId=caller(aws)[0], BudgetName=NAME)
 
 
 def _emails(aws: Aws, account: str) -> tuple[str, ...]:
     """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
     addresses: set[tuple[str, ...]] = set()
-    for mail in MAILS:
+    for kind, percent in NOTIFICATIONS:
         found = _call_budgets(
             aws,
             VIEW,
@@ -84,24 +90,19 @@ def _emails(aws: Aws, account: str) -> tuple[str, ...]:
             unless="NotFoundException",
             AccountId=account,
             BudgetName=NAME,
-            Notification=_mail(*mail),
+            Notification=_notification(kind, percent),
         )
         addresses.add(tuple(one["Address"] for one in (found or {}).get("Subscribers", [])))
     return addresses.pop() if len(addresses) == 1 else ()
 
 
-def _mail(kind: str, percent: float) -> dict[str, Any]:
+def _notification(kind: str, percent: float) -> dict[str, Any]:
     return {
         "NotificationType": kind,
         "ComparisonOperator": "GREATER_THAN",
         "Threshold": percent,
         "ThresholdType": "PERCENTAGE",
     }
-
-
-def _account(aws: Aws) -> str:
-    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
-        return str(aws.client("sts", aws.options.home_region).get_caller_identity()["Account"])
 
 
 def _call_budgets(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:

@@ -8,25 +8,28 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.aws.client import Aws, describe_all
-from cloudgpu.providers.aws.network import security_group as rules
+from cloudgpu.providers.aws.network import security_group
 from cloudgpu.providers.shared.rules import CHECK, finding
 
-ALL_CLOSED = "no security group of this ledger lets everybody in by one"
+NONE_OPEN = "no security group of this ledger lets everybody in by one"
 
 
 def findings(aws: Aws, region: str | None) -> Sequence[Finding]:
     """Return whether somebody has opened our own security groups. One call per region; none without a ledger."""
     if not aws.ledger:
-        return [finding((), ALL_CLOSED)]
+        return [finding((), NONE_OPEN)]
     answers, silent = aws.each(aws.regions() if region is None else (region,), lambda one: _groups(aws, one))
     found = [
-        one for region_name, groups in answers.items() for group in groups for one in rules.openings(group, region_name)
+        one
+        for region_name, groups in answers.items()
+        for group in groups
+        for one in security_group.openings(group, region_name)
     ]
     if found or not silent:
-        return [finding(found, ALL_CLOSED)]
+        return [finding(found, NONE_OPEN)]
     return [Finding(CHECK, good=None, says=f"{silent[0].scope} did not answer: {silent[0].why}", next="Run it again.")]
 
 
 def _groups(aws: Aws, region: str) -> list[Mapping[str, Any]]:
-    ours = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}]
-    return describe_all(aws, "DescribeSecurityGroups", region, Filters=ours)
+    filters = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}]
+    return describe_all(aws, "DescribeSecurityGroups", region, Filters=filters)

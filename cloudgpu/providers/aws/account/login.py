@@ -15,18 +15,18 @@ from cloudgpu.errors import AuthFailed
 from cloudgpu.providers.account_abilities import Login
 from cloudgpu.providers.aws.client import Aws
 
-_BY_ITSELF = {
+_SELF_RENEWING = {
     "iam-role": "the role of this machine, renewed by itself",
     "container-role": "the role of this container, renewed by itself",
     "assume-role-with-web-identity": "a role by a web identity, renewed by itself",
 }
-_KEYS = {"env": "the environment", "shared-credentials-file": "~/.aws/credentials", "config-file": "~/.aws/config"}
-_ENDS = (
-    "aws_session_expiration",
-    "aws_expiration",
-    "x_security_token_expires",
-    "expiration",
-)  # as login tools write it
+_KEY_SOURCES = {
+    "env": "the environment",
+    "shared-credentials-file": "~/.aws/credentials",
+    "config-file": "~/.aws/config",
+}
+# Keys of a profile's table, as login tools write them.
+_EXPIRY_KEYS = ("aws_session_expiration", "aws_expiration", "x_security_token_expires", "expiration")
 
 
 def login(aws: Aws) -> Login:
@@ -45,20 +45,20 @@ def login(aws: Aws) -> Login:
             next="Put them where a program without your shell finds them, for example with: aws configure",
         )
     method = str(found.method)
-    temporary = method in _KEYS and bool(found.token)  # of another kind, to look would log in
+    temporary = method in _KEY_SOURCES and bool(found.token)  # of another kind, to look would log in
     return _of_profile(config, core.profile or "default", method, temporary, seen=())
 
 
 def _of_profile(config: Mapping[str, Any], profile: str, method: str, temporary: bool, seen: tuple[str, ...]) -> Login:  # noqa: FBT001
     table = config.get("profiles", {}).get(profile, {})
-    if method in _BY_ITSELF:
-        return Login(_BY_ITSELF[method], None, lasts=True)
+    if method in _SELF_RENEWING:
+        return Login(_SELF_RENEWING[method], None, lasts=True)
     if method == "assume-role":
         return _of_role(config, profile, table, seen)
     if method == "sso":
         return _of_sso(config, profile, table)
-    if method in _KEYS:
-        return _of_keys(profile, table, _KEYS[method], temporary=temporary)
+    if method in _KEY_SOURCES:
+        return _of_keys(profile, table, _KEY_SOURCES[method], temporary=temporary)
     says = {"custom-process": "what credential_process gives", "login": "a session of aws login"}.get(method, method)
     return Login(f"{says} (profile {profile}); whether it asks for you, only it can say", None, lasts=None)
 
@@ -66,7 +66,7 @@ def _of_profile(config: Mapping[str, Any], profile: str, method: str, temporary:
 def _of_keys(profile: str, table: Mapping[str, Any], where: str, *, temporary: bool) -> Login:
     if not temporary:
         return Login(f"a long-lived key in {where} (profile {profile})", None, lasts=True)
-    until = next((_time(table[name]) for name in _ENDS if table.get(name)), None)
+    until = next((_time(table[name]) for name in _EXPIRY_KEYS if table.get(name)), None)
     return Login(f"a temporary key in {where} (profile {profile})", until, lasts=None if until is None else False)
 
 
@@ -77,13 +77,13 @@ def _of_role(config: Mapping[str, Any], profile: str, table: Mapping[str, Any], 
     source = table.get("source_profile")
     if source is None or source == profile or source in seen:
         return Login(f"a role, renewed by itself (profile {profile})", None, lasts=True)
-    below = config.get("profiles", {}).get(source, {})
-    token = bool(below.get("aws_session_token"))
-    found = _of_profile(config, source, _source_kind(below), token, (*seen, profile))
+    source_table = config.get("profiles", {}).get(source, {})
+    temporary = bool(source_table.get("aws_session_token"))
+    found = _of_profile(config, source, _source_method(source_table), temporary, (*seen, profile))
     return Login(f"a role taken on with {found.what}", found.until, lasts=found.lasts)
 
 
-def _source_kind(table: Mapping[str, Any]) -> str:
+def _source_method(table: Mapping[str, Any]) -> str:
     """Return which of botocore's ways a source profile is."""
     if "sso_session" in table or "sso_start_url" in table:
         return "sso"

@@ -14,10 +14,12 @@ from cloudgpu.core.model.account import Permission
 from cloudgpu.core.model.instances import TAG_HOLD_UNTIL, TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_VOLUME
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws.client import KIND, MAX_PARALLEL, Aws
+from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 from cloudgpu.providers.aws.error_codes import CREDENTIAL, DENIED, SKEWED
-from cloudgpu.providers.aws.market import availability as places
+from cloudgpu.providers.aws.market.availability import check_region
 
 DRY = "DryRunOperation"  # AWS's word for: you may
+NO_DRY_RUN = "AWS has no dry run of it"
 OurResources = Mapping[str, str]
 
 
@@ -29,30 +31,31 @@ def permissions(aws: Aws, region: str | None = None) -> Sequence[Permission]:
     """
     where = region or aws.options.home_region
     if region is not None:
-        places.check_region(aws, region)
-    answers = dict(
-        zip(READ_PROBES, _probe_all(aws, where, [(probe, probe.asks) for probe in READ_PROBES]), strict=True)
-    )
-    found = _our_resources(aws, [answer for _, answer in answers.values()])
-    changes = [(probe, probe.filled(found)) for probe in CHANGES]
-    dry = _probe_all(aws, where, [(probe, asks) for probe, asks in changes if asks is not None])
-    verdicts = [verdict for verdict, _ in answers.values()]
-    spoken = iter(verdict for verdict, _ in dry)
-    verdicts += [_unknown(probe) if asks is None else next(spoken) for probe, asks in changes]
-    return [*verdicts, *(_unknown(probe) for probe in UNTESTED)]
+        check_region(aws, region)
+    reads = _probe_all(aws, where, [(probe, probe.parameters) for probe in READ_PROBES])
+    ours = _our_resources(aws, [answer for _, answer in reads])
+    changes = [(probe, probe.filled(ours)) for probe in CHANGES]
+    dry_runs = _probe_all(aws, where, [(probe, filled) for probe, filled in changes if filled is not None])
+    tested = iter(permission for permission, _ in dry_runs)
+    return [
+        *(permission for permission, _ in reads),
+        *(_unknown(probe) if filled is None else next(tested) for probe, filled in changes),
+        *(_unknown(probe) for probe in UNTESTED),
+    ]
 
 
 def _probe_all(
-    aws: Aws, region: str, calls: Iterable[tuple[Probe, Mapping[str, Any] | None]]
+    aws: Aws, region: str, calls: Sequence[tuple[Probe, Mapping[str, Any] | None]]
 ) -> list[tuple[Permission, Mapping[str, Any]]]:
-    listed = list(calls)
-    for probe, _ in listed:
+    for probe, _ in calls:
         aws.client(probe.client, probe.region or region)  # made here: boto3 makes clients one after the other
     with Pool(MAX_PARALLEL) as pool:
-        return list(pool.map(lambda call: _probe(aws, region, *call), listed))
+        return list(pool.map(lambda call: _probe(aws, region, *call), calls))
 
 
-def _probe(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) -> tuple[Permission, Mapping[str, Any]]:
+def _probe(
+    aws: Aws, region: str, probe: Probe, parameters: Mapping[str, Any] | None
+) -> tuple[Permission, Mapping[str, Any]]:
     """Make one call; return whether it is allowed, and its answer."""
     where = probe.region or region
     client = aws.client(probe.client, where)
@@ -60,16 +63,16 @@ def _probe(aws: Aws, region: str, probe: Probe, asks: Mapping[str, Any] | None) 
 
     with aws.calling(probe.action, where):
         try:
-            answer = getattr(client, probe.method)(**asks or {}, **probe.dry)
+            answer = getattr(client, probe.method)(**parameters or {}, **probe.dry)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in CREDENTIAL or code in SKEWED:
                 raise
-            return _verdict(probe, code), {}
+            return _permission_of_error(probe, code), {}
     return Permission(probe.action, allowed=True, used_for=probe.used_for, needed=probe.needed), answer
 
 
-def _verdict(probe: Probe, code: str) -> Permission:
+def _permission_of_error(probe: Probe, code: str) -> Permission:
     """Return what an error says: a refusal is only certain where it is one for want of the permission."""
     allowed = True if code == DRY else False if code in DENIED else None
     message = "" if allowed is not None else f"AWS answered {code}"
@@ -77,15 +80,15 @@ def _verdict(probe: Probe, code: str) -> Permission:
 
 
 def _unknown(probe: Probe) -> Permission:
-    return Permission(probe.action, None, probe.used_for, probe.unasked, needed=probe.needed)
+    return Permission(probe.action, None, probe.used_for, probe.why_untested, needed=probe.needed)
 
 
 def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResources:
-    """Return our own things among the answers, one of each kind, and an image that a machine could start from."""
+    """Return our own resources among the answers, one of each kind, and an image that a machine could start from."""
     found: dict[str, str] = {}
     for answer in answers:
-        for key, name, id_ in _THINGS:
-            first = next((one[id_] for one in _flat(answer, key) if one.get(id_)), None)
+        for key, name, id_ in _RESOURCES:
+            first = next((one[id_] for one in _resources(answer, key) if one.get(id_)), None)
             if first is not None:
                 found.setdefault(name, str(first))
     if aws.options.instance_profile:
@@ -93,7 +96,8 @@ def _our_resources(aws: Aws, answers: Iterable[Mapping[str, Any]]) -> OurResourc
     return found
 
 
-_THINGS = (
+# The key of an answer, how probes name one of what is under it, and the key of its id.
+_RESOURCES = (
     ("Reservations", "machine", "InstanceId"),
     ("Volumes", "disk", "VolumeId"),
     ("Snapshots", "snapshot", "SnapshotId"),
@@ -109,13 +113,13 @@ _THINGS = (
 )
 
 
-def _flat(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the things under `key`; machines lie one deeper than the others, and those that have ended count not."""
-    things: list[Mapping[str, Any]] = answer.get(key, [])
+def _resources(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the resources under `key`; machines lie one deeper than others, and those that have ended count not."""
+    found: list[Mapping[str, Any]] = answer.get(key, [])
     if key != "Reservations":
-        return things
-    machines = (one for reservation in things for one in reservation["Instances"])
-    return [one for one in machines if one["State"]["Name"] not in ("terminated", "shutting-down")]
+        return found
+    machines = (one for reservation in found for one in reservation["Instances"])
+    return [one for one in machines if one["State"]["Name"] not in ENDED_STATES]
 
 
 SMALL = "t3.micro"  # never launched: a dry run has to name a type
@@ -124,18 +128,18 @@ KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAwYBUN7TkKsNOadM1bkZec8f1mxk+PHrlsS
 PRICES_IN = "us-east-1"  # the price list is asked there, whatever region it is about
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Probe:
     """An action; `used_for` goes on after "needed to".
 
-    `asks` are the parameters of the call, in which `{machine}` stands for one of our own things. `unasked` says why
-    it cannot be asked, always or without such a thing. `needed`: nothing can be launched or ended without it.
+    `parameters` are those of the call, in which `{machine}` stands for one of our own resources. `why_untested` says
+    why it is not tested, always or without such a resource. `needed`: nothing can be launched or ended without it.
     """
 
     action: str
     used_for: str
-    asks: Mapping[str, Any] | None = None
-    unasked: str = ""
+    parameters: Mapping[str, Any] | None = None
+    why_untested: str = ""
     needed: bool = True
     client: str = "ec2"
     method: str = ""
@@ -143,9 +147,9 @@ class Probe:
     dry: Mapping[str, Any] = field(default_factory=dict)
 
     def filled(self, found: Mapping[str, str]) -> Mapping[str, Any] | None:
-        """Return the parameters with our own things in them; None where one is not there."""
+        """Return the parameters with our own resources in them; None where one is not there."""
         try:
-            return None if self.asks is None else _fill_in(self.asks, found)
+            return None if self.parameters is None else _fill_in(self.parameters, found)
         except KeyError:
             return None
 
@@ -164,18 +168,20 @@ def _method(action: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in action).lstrip("_")
 
 
-def _reads(action: str, used_for: str, *, needed: bool = True, **asks: Any) -> Probe:
-    return Probe(f"ec2:{action}", used_for, asks, method=_method(action), needed=needed)
+def _reads(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
+    return Probe(f"ec2:{action}", used_for, parameters, method=_method(action), needed=needed)
 
 
-def _other(client: str, action: str, used_for: str, *, region: str | None = None, **asks: Any) -> Probe:
+def _other(client: str, action: str, used_for: str, *, region: str | None = None, **parameters: Any) -> Probe:
     method = _method(action.partition(":")[2])
-    return Probe(action, used_for, asks, needed=False, client=client, method=method, region=region)
+    return Probe(action, used_for, parameters, needed=False, client=client, method=method, region=region)
 
 
-def _change(action: str, used_for: str, *, needed: bool = True, **asks: Any) -> Probe:
+def _change(action: str, used_for: str, *, needed: bool = True, **parameters: Any) -> Probe:
     why = "tested only on a resource of cloudgpu's, and there is none here"
-    return Probe(f"ec2:{action}", used_for, asks, why, needed=needed, method=_method(action), dry={"DryRun": True})
+    return Probe(
+        f"ec2:{action}", used_for, parameters, why, needed=needed, method=_method(action), dry={"DryRun": True}
+    )
 
 
 def _tagged(kind: str, *keys: str) -> list[dict[str, Any]]:
@@ -273,11 +279,11 @@ CHANGES = (
 
 UNTESTED = (
     Probe("servicequotas:RequestServiceQuotaIncrease", "ask for a higher quota", needed=False,
-          unasked="AWS has no dry run of it"),
+          why_untested=NO_DRY_RUN),
     *(
-        Probe(f"scheduler:{action}", "set the timers in the cloud", needed=False, unasked="AWS has no dry run of it")
+        Probe(f"scheduler:{action}", "set the timers in the cloud", needed=False, why_untested=NO_DRY_RUN)
         for action in ("CreateSchedule", "CreateScheduleGroup", "DeleteSchedule", "GetSchedule", "UpdateSchedule")
     ),
     Probe("iam:CreateServiceLinkedRole", "launch the account's first spot machine", needed=False,
-          unasked="AWS has no dry run of it"),
+          why_untested=NO_DRY_RUN),
 )  # fmt: skip

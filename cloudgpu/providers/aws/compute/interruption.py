@@ -9,35 +9,35 @@ minutes to reflect the 2-minute period when the instance receives the Spot Insta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError
-from cloudgpu.providers.aws.client import Aws, describe_all
+from cloudgpu.providers.aws.client import MAX_FILTER_VALUES, Aws, batches, describe_all
 from cloudgpu.providers.aws.compute import translate
+from cloudgpu.providers.aws.compute.translate import ENDED_STATES
 
 Raw = Mapping[str, Any]
 NOTICE = timedelta(minutes=2)
-MAX_FILTER_VALUES = 200  # values of a filter: the most that EC2 takes
-_NOTICED = "instance-terminated-no-capacity"
-_TAKEN = {  # codes of an interruption, and the states of a machine in which they are about its end
-    _NOTICED: ("shutting-down", "terminated"),
-    "instance-terminated-by-price": ("shutting-down", "terminated"),
-    "instance-terminated-launch-group-constraint": ("shutting-down", "terminated"),
-    "instance-stopped-no-capacity": ("stopping", "stopped"),
-    "instance-stopped-by-price": ("stopping", "stopped"),
+_STOPPED_STATES = ("stopping", "stopped")
+_NO_CAPACITY = "instance-terminated-no-capacity"
+_INTERRUPTIONS = {  # codes of a request's status, and the states of its machine in which they are about its end
+    _NO_CAPACITY: ENDED_STATES,
+    "instance-terminated-by-price": ENDED_STATES,
+    "instance-terminated-launch-group-constraint": ENDED_STATES,
+    "instance-stopped-no-capacity": _STOPPED_STATES,
+    "instance-stopped-by-price": _STOPPED_STATES,
 }
-_BY_USER = {
-    "instance-terminated-by-user": ("shutting-down", "terminated"),
-    "spot-instance-terminated-by-user": ("shutting-down", "terminated"),
-    "instance-stopped-by-user": ("stopping", "stopped"),
+_ENDS_BY_USER = {
+    "instance-terminated-by-user": ENDED_STATES,
+    "spot-instance-terminated-by-user": ENDED_STATES,
+    "instance-stopped-by-user": _STOPPED_STATES,
 }
 # Not `instance-terminated-by-service`: that one had stopped before, and nothing says when.
-_ENDS = _TAKEN | _BY_USER
-_OVER = frozenset(state for states in _ENDS.values() for state in states)
+_ENDS = _INTERRUPTIONS | _ENDS_BY_USER
 
 
 def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> list[Instance]:
@@ -46,13 +46,13 @@ def with_causes(aws: Aws, region: str, seen: Sequence[tuple[Raw, Instance]]) -> 
     One call for all of these (by 200), none where there are none. What a request does not say, or was not answered,
     stays as it was: how a machine is, matters more than since when.
     """
-    request_ids = [found["SpotInstanceRequestId"] for found, known in seen if _has_no_cause(found, known)]
+    request_ids = [raw["SpotInstanceRequestId"] for raw, instance in seen if _has_no_cause(raw, instance)]
     requests = _requests(aws, region, "spot-instance-request-id", request_ids)
     now = aws.clock()
-    return [by_request(found, known, requests.get(found["InstanceId"]), now) for found, known in seen]
+    return [with_cause(raw, instance, requests.get(raw["InstanceId"]), now) for raw, instance in seen]
 
 
-def remembered(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
+def from_requests(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, Instance]:
     """Return spot machines of ours that AWS shows no more, by AWS's id, as far as their requests remember them.
 
     AWS shows an ended machine for about an hour, and "Spot Instance requests are deleted four hours after they are
@@ -66,7 +66,7 @@ def remembered(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[str, In
 def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instance | None:
     if TAG_ID not in translate.tags_of(request):
         return None
-    found = {
+    raw = {
         "InstanceId": native_id,
         "InstanceType": request.get("LaunchSpecification", {}).get("InstanceType", ""),
         "InstanceLifecycle": "spot",
@@ -75,14 +75,17 @@ def _from_request(aws: Aws, region: str, native_id: str, request: Raw) -> Instan
         "Placement": {"AvailabilityZone": request.get("LaunchedAvailabilityZone", "")},
         "Tags": request["Tags"],
     }
-    known = translate.instance(found, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
-    ended = by_request(found, known, request, aws.clock())
+    instance = translate.instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
+    ended = with_cause(raw, instance, request, aws.clock())
     return None if ended.since is None else ended
 
 
 def _has_no_cause(raw: Raw, instance: Instance) -> bool:
-    over = raw.get("SpotInstanceRequestId") and raw.get("State", {}).get("Name") in _OVER
-    return bool(over) and (instance.since is None or not _cause(raw))
+    is_ended = raw.get("SpotInstanceRequestId") and raw.get("State", {}).get("Name") in (
+        *ENDED_STATES,
+        *_STOPPED_STATES,
+    )
+    return bool(is_ended) and (instance.since is None or not _cause(raw))
 
 
 def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str, Raw]:
@@ -90,23 +93,16 @@ def _requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> dict[str,
 
     `name` is a filter, since an id that AWS has forgotten would fail the whole call.
     """
+    filters = ([{"Name": name, "Values": some}] for some in batches(sorted(set(ids)), MAX_FILTER_VALUES))
+    action = "DescribeSpotInstanceRequests"
     try:
-        return {
-            one["InstanceId"]: one
-            for one in _describe_requests(aws, region, name, sorted(set(ids)))
-            if "InstanceId" in one
-        }
+        found = [one for each in filters for one in describe_all(aws, action, region, Filters=each)]
     except CloudgpuError:
         return {}
+    return {one["InstanceId"]: one for one in found if "InstanceId" in one}
 
 
-def _describe_requests(aws: Aws, region: str, name: str, ids: Sequence[str]) -> Iterator[Raw]:
-    for begin in range(0, len(ids), MAX_FILTER_VALUES):
-        meant = [{"Name": name, "Values": list(ids[begin : begin + MAX_FILTER_VALUES])}]
-        yield from describe_all(aws, "DescribeSpotInstanceRequests", region, Filters=meant)
-
-
-def by_request(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
+def with_cause(raw: Raw, instance: Instance, request: Raw | None, now: datetime) -> Instance:
     """Return a machine with the cause of its end from its spot request; unchanged if that has none.
 
     `raw` is what AWS says of the machine itself, `instance` what that comes to.
@@ -116,20 +112,21 @@ def by_request(raw: Raw, instance: Instance, request: Raw | None, now: datetime)
     at = _ended_at(raw, code, status.get("UpdateTime"), now)
     if at is None:
         return instance
-    return replace(instance, since=instance.since or at, reason="interrupted" if code in _TAKEN else instance.reason)
+    return replace(
+        instance, since=instance.since or at, reason="interrupted" if code in _INTERRUPTIONS else instance.reason
+    )
 
 
 def _ended_at(raw: Raw, code: str, at: datetime | None, now: datetime) -> datetime | None:
     """Return when the machine ended by this status; None where that is about something else, or cannot be."""
     if at is None or raw["State"]["Name"] not in _ENDS.get(code, ()):
         return None
-    if code in _TAKEN and _cause(raw).startswith("Client."):
+    if code in _INTERRUPTIONS and _cause(raw).startswith("Client."):
         return None  # its user was quicker, in the two minutes before EC2 would have ended it
     began = raw.get("LaunchTime", at).replace(microsecond=0)
     if not began <= at <= now:
         return None  # it is about an earlier run, or by another clock
-    noticed = code == _NOTICED
-    return (min(at + NOTICE, now) if noticed else at).astimezone(UTC)
+    return (min(at + NOTICE, now) if code == _NO_CAPACITY else at).astimezone(UTC)
 
 
 def _cause(raw: Raw) -> str:

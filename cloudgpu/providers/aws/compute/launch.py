@@ -27,12 +27,12 @@ from cloudgpu.errors import (
     QuotaExceeded,
 )
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.client import Aws
+from cloudgpu.providers.aws.client import Aws, describe_instances
 from cloudgpu.providers.aws.compute.request import Call, run_instances, user_data
 from cloudgpu.providers.aws.compute.translate import instance
+from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.network.shared import Shared, clear_shared, make_shared
-from cloudgpu.providers.aws.storage.disks import code_of
 from cloudgpu.providers.shared.calls import SendLimits
 
 SDK_ATTEMPTS = 1  # send per call: a hidden second one of the SDK's could not be told from ours
@@ -50,7 +50,11 @@ def launch(aws: Aws, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = Call(**attempt.call)
     parameters = _call_parameters(aws, attempt, call)
     (found,) = Sender(aws, attempt, call.region, deadline).send(parameters)
-    return instance(found, account=aws.account, region=call.region, ssh_port=aws.options.ssh_port)
+    return _instance(aws, call.region, found)
+
+
+def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:
+    return instance(raw, account=aws.account, region=region, ssh_port=aws.options.ssh_port)
 
 
 def _call_parameters(aws: Aws, attempt: Attempt, call: Call) -> dict[str, Any]:
@@ -105,13 +109,11 @@ class Sender:
         A refusal for want of capacity or quota is an answer to this very token: had an earlier send made the
         machine, AWS would have returned it. Any other may have come before AWS looked at the token.
         """
-        parameters = [{"Name": "client-token", "Values": [self._token]}]
+        filters = [{"Name": "client-token", "Values": [self._token]}]
         try:
-            with self._aws.calling("DescribeInstances", self._region):
-                answer = self._aws.ec2(self._region).describe_instances(Filters=parameters)
+            found = describe_instances(self._aws, self._region, Filters=filters)
         except CloudgpuError:
             raise self._uncertain(error) from error
-        found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
         if found:
             return self._check_count(_by_index(found), error)
         if isinstance(error, (NoCapacity, QuotaExceeded)):
@@ -119,7 +121,7 @@ class Sender:
         raise self._uncertain(error) from error
 
     def _check_count(self, found: list[dict[str, Any]], error: CloudgpuError | None) -> list[dict[str, Any]]:
-        """Return the machines of a launch where these are all of them: some may be gone, or it was of other many."""
+        """Return the machines of a launch where these are all: some may be gone, or it was of another number."""
         if self._count == 1:
             return found[:1]
         if len(found) == self._count:
@@ -140,8 +142,9 @@ class Sender:
         )
 
     def _uncertain(self, error: CloudgpuError) -> LaunchUncertain:
+        what = "the machine" if self._count == 1 else f"the {self._count} machines"
         return LaunchUncertain(
-            f"It is not known whether AWS has made {_count_text(self._count)} in {self._zone}: {error.message}",
+            f"It is not known whether AWS has made {what} in {self._zone}: {error.message}",
             field=error.field,
             value=error.value,
             next="Run the same up again: it sends the same call with the same token, which never makes a second one.",
@@ -150,10 +153,6 @@ class Sender:
 
 def _by_index(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: int(one.get("AmiLaunchIndex", 0)))
-
-
-def _count_text(count: int) -> str:
-    return "the machine" if count == 1 else f"the {count} machines"
 
 
 NOT_LAUNCHED = (NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest)  # surely none was made
@@ -173,8 +172,7 @@ def launch_together(aws: Aws, attempts: Sequence[Attempt], *, deadline: datetime
         with suppress(CloudgpuError):  # it is free, and `cloudgpu orphans` finds it
             clear_shared(aws, first.machine.removesuffix("-0"), call.region)
         raise
-    port = aws.options.ssh_port
-    return [instance(one, account=aws.account, region=call.region, ssh_port=port) for one in found]
+    return [_instance(aws, call.region, one) for one in found]
 
 
 def _parameters(aws: Aws, attempts: Sequence[Attempt], call: Call) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.errors import CloudgpuError, InstanceNotFound
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, pages
-from cloudgpu.providers.aws.compute import interruption as spot_end, translate
+from cloudgpu.providers.aws.client import Aws, describe_instances
+from cloudgpu.providers.aws.compute import interruption, translate
 
 PAGE = 1000  # machines in an answer: the most that AWS gives
 
@@ -26,7 +26,7 @@ def get(aws: Aws, id: str) -> Instance:  # noqa: A002
     try:
         found = describe_raw(aws, region, native_id)
     except InstanceNotFound:
-        ended_spot = spot_end.remembered(aws, region, [native_id])
+        ended_spot = interruption.from_requests(aws, region, [native_id])
         if native_id not in ended_spot:
             raise
         return ended_spot[native_id]
@@ -46,12 +46,10 @@ def describe_raw(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
 
 
 def _describe_instance(aws: Aws, region: str, native_id: str) -> dict[str, Any]:
-    with aws.calling("DescribeInstances", region, value=ids.joined(region, native_id)):
-        answer = aws.ec2(region).describe_instances(InstanceIds=[native_id])
-    found: list[dict[str, Any]] = [one for part in answer["Reservations"] for one in part["Instances"]]
+    id_ = ids.joined(region, native_id)
+    found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not found:
-        message = f"AWS {region} has no machine {native_id}."
-        raise InstanceNotFound(message, field="instance", value=ids.joined(region, native_id))
+        raise InstanceNotFound(f"AWS {region} has no machine {native_id}.", field="instance", value=id_)
     return found[0]
 
 
@@ -89,15 +87,13 @@ def _listing(
 
 def _our_instances(aws: Aws, region: str) -> list[Instance]:
     filters = [{"Name": "tag-key", "Values": [TAG_ID]}]
-    with aws.calling("DescribeInstances", region):
-        answer = pages(aws.ec2(region), "describe_instances", Filters=filters, PaginationConfig={"PageSize": PAGE})
-        found = [one for page in answer for part in page["Reservations"] for one in part["Instances"]]
+    found = describe_instances(aws, region, Filters=filters, PaginationConfig={"PageSize": PAGE})
     return instances(aws, region, found)
 
 
 def instances(aws: Aws, region: str, found: Sequence[dict[str, Any]]) -> list[Instance]:
     """Return machines as AWS describes them as ours; one call more for spot machines that are over."""
-    return spot_end.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
+    return interruption.with_causes(aws, region, [(one, _instance(aws, region, one)) for one in found])
 
 
 def _instance(aws: Aws, region: str, raw: dict[str, Any]) -> Instance:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_NAME, Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, Silent
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import MAX_PARALLEL, Aws, describe, pages
-from cloudgpu.providers.aws.compute import interruption as spot_end
+from cloudgpu.providers.aws.client import (
+    MAX_FILTER_VALUES,
+    MAX_PARALLEL,
+    Aws,
+    batches,
+    describe,
+    describe_instances,
+)
+from cloudgpu.providers.aws.compute import interruption
 from cloudgpu.providers.aws.compute.listing import describe_raw, instances
-from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, root_disk, tags_of, tags_of_machine
+from cloudgpu.providers.aws.compute.translate import (
+    ENDED_STATES,
+    our_tags,
+    root_disk,
+    tag_list,
+    tags_of,
+    tags_of_machine,
+)
 from cloudgpu.providers.aws.storage.disks import is_shared
 from cloudgpu.providers.shared.calls import by_item, call_in_halves, gather
 
-ENDED_STATES = ("shutting-down", "terminated")
 READ_PAUSE_S, MAX_READS = 3.0, 40  # a machine that is just starting cannot be stopped: AWS refuses until it runs
 
 
@@ -54,12 +67,10 @@ def _request_end(aws: Aws, region: str, instance_id: str, *, keep_disk: bool) ->
 def _end_described(aws: Aws, region: str, instance_id: str, raw: Mapping[str, Any], *, keep_disk: bool) -> None:
     request = raw.get("SpotInstanceRequestId")  # a persistent one would launch the next machine
     if raw["State"]["Name"] in ENDED_STATES:
-        with suppress(InvalidRequest):  # AWS forgets requests that have ended
-            _cancel_spot_request(aws, region, request)
+        _cancel_spot_request(aws, region, request)
         return
     _set_disk_deletion(aws, region, raw, keep=keep_disk)
-    with suppress(InvalidRequest):  # a request that AWS does not know launches nothing, and keeps no machine on
-        _cancel_spot_request(aws, region, request)
+    _cancel_spot_request(aws, region, request)
     _terminate(aws, region, instance_id)
 
 
@@ -74,17 +85,18 @@ def _set_disk_deletion(aws: Aws, region: str, raw: Mapping[str, Any], *, keep: b
     if disk is None or disk["Ebs"]["DeleteOnTermination"] is not keep:
         return
     if keep and is_shared(tags_of(raw)):  # nobody could tell afterwards whose disk it is
-        native_id = {key: value for key, value in tags_of_machine(raw).items() if key.startswith(TAG_PREFIX)}
-        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": native_id[TAG_NAME], **native_id})
+        own_tags = our_tags(tags_of_machine(raw))
+        _tag_resource(aws, region, disk["Ebs"]["VolumeId"], {"Name": own_tags[TAG_NAME], **own_tags})
     change = {"DeviceName": disk["DeviceName"], "Ebs": {"DeleteOnTermination": not keep}}
     with aws.calling("ModifyInstanceAttribute", region, value=ids.joined(region, raw["InstanceId"])):
         aws.ec2(region).modify_instance_attribute(InstanceId=raw["InstanceId"], BlockDeviceMappings=[change])
 
 
 def _cancel_spot_request(aws: Aws, region: str, request: str | None) -> None:
+    """Cancel a machine's spot request. One that AWS does not know has ended, or launches nothing: it is no error."""
     if request is None:
         return
-    with aws.calling("CancelSpotInstanceRequests", region, value=request):
+    with suppress(InvalidRequest), aws.calling("CancelSpotInstanceRequests", region, value=request):
         aws.ec2(region).cancel_spot_instance_requests(SpotInstanceRequestIds=[request])
 
 
@@ -92,8 +104,7 @@ def _cancel_request_of(aws: Aws, region: str, instance_id: str) -> None:
     """Cancel the spot request of a machine that a read did not find: a persistent one would launch the next machine."""
     filters = [{"Name": "instance-id", "Values": [instance_id]}]
     for one in describe(aws, "DescribeSpotInstanceRequests", region, value=instance_id, Filters=filters):
-        with suppress(InvalidRequest):
-            _cancel_spot_request(aws, region, one["SpotInstanceRequestId"])
+        _cancel_spot_request(aws, region, one["SpotInstanceRequestId"])
 
 
 def stop(aws: Aws, id: str) -> None:  # noqa: A002
@@ -160,19 +171,16 @@ def raise_if_ended(id: str, state: str) -> None:  # noqa: A002
 def tag(aws: Aws, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     """Set these tags on the machine and leave every other alone. Raises InstanceNotFound."""
     region, native_id = ids.machine(id)
-    if not tags:
-        return
-    _tag_resource(aws, region, native_id, tags)
+    if tags:
+        _tag_resource(aws, region, native_id, tags)
 
 
-def _tag_resource(aws: Aws, region: str, instance_id: str, tags: Mapping[str, str]) -> None:
-    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-    with aws.calling("CreateTags", region, value=ids.joined(region, instance_id)):
-        aws.ec2(region).create_tags(Resources=[instance_id], Tags=pairs)
+def _tag_resource(aws: Aws, region: str, native_id: str, tags: Mapping[str, str]) -> None:
+    with aws.calling("CreateTags", region, value=ids.joined(region, native_id)):
+        aws.ec2(region).create_tags(Resources=[native_id], Tags=tag_list(tags))
 
 
 MAX_IDS = 1000  # machines in a call: an answer has no more (DescribeInstances), and no call about them is better longer
-MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 MachinesById = dict[str, Instance | CloudgpuError]
 
 
@@ -195,7 +203,7 @@ def _stop_in_region(aws: Aws, region: str, native_ids: Sequence[str]) -> dict[st
             aws.ec2(region).stop_instances(InstanceIds=list(some))
 
     found: dict[str, CloudgpuError] = {}
-    for batch in _batches(native_ids, MAX_IDS):
+    for batch in batches(native_ids, MAX_IDS):
         found |= call_in_halves(batch, ask)
     return {ids.joined(region, one): fault for one, fault in found.items()}
 
@@ -222,33 +230,28 @@ def get_many(aws: Aws, machine_ids: Sequence[str]) -> MachinesById:
     return found
 
 
-def _read_instances(aws: Aws, region: str, natives: Sequence[str]) -> MachinesById:
+def _read_instances(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:
     try:
-        found = {one.id: one for one in instances(aws, region, _describe_by_ids(aws, region, natives))}
+        found = {one.id: one for one in instances(aws, region, _describe_by_ids(aws, region, native_ids))}
     except CloudgpuError as error:
-        return dict.fromkeys((ids.joined(region, one) for one in natives), error)
-    return {**found, **_find_vanished(aws, region, [one for one in natives if ids.joined(region, one) not in found])}
+        return dict.fromkeys((ids.joined(region, one) for one in native_ids), error)
+    return {**found, **_find_vanished(aws, region, [one for one in native_ids if ids.joined(region, one) not in found])}
 
 
-def _describe_by_ids(aws: Aws, region: str, natives: Sequence[str]) -> list[dict[str, Any]]:
+def _describe_by_ids(aws: Aws, region: str, native_ids: Sequence[str]) -> list[dict[str, Any]]:
     try:
-        return [one for part in _batches(natives, MAX_IDS) for one in _describe_machines(aws, region, InstanceIds=part)]
+        return [
+            one for some in batches(native_ids, MAX_IDS) for one in describe_instances(aws, region, InstanceIds=some)
+        ]
     except InstanceNotFound:
-        filters = ({"Name": "instance-id", "Values": part} for part in _batches(natives, MAX_FILTER_VALUES))
-        return [one for each in filters for one in _describe_machines(aws, region, Filters=[each])]
-
-
-def _describe_machines(aws: Aws, region: str, **which: Any) -> Iterator[dict[str, Any]]:
-    with aws.calling("DescribeInstances", region):
-        for page in pages(aws.ec2(region), "describe_instances", **which):
-            for part in page["Reservations"]:
-                yield from part["Instances"]
+        filters = ({"Name": "instance-id", "Values": some} for some in batches(native_ids, MAX_FILTER_VALUES))
+        return [one for each in filters for one in describe_instances(aws, region, Filters=[each])]
 
 
 def _find_vanished(aws: Aws, region: str, native_ids: Sequence[str]) -> MachinesById:
     """Return what is known of machines that AWS does not show: a spot machine's request tells how that has ended."""
-    remembered = spot_end.remembered(aws, region, native_ids) if native_ids else {}
-    return {ids.joined(region, one): remembered.get(one) or _not_found_error(aws, region, one) for one in native_ids}
+    ended_spot = interruption.from_requests(aws, region, native_ids) if native_ids else {}
+    return {ids.joined(region, one): ended_spot.get(one) or _not_found_error(aws, region, one) for one in native_ids}
 
 
 def _not_found_error(aws: Aws, region: str, id_: str) -> CloudgpuError:
@@ -271,8 +274,3 @@ def _by_region(machine_ids: Sequence[str]) -> tuple[dict[str, list[str]], dict[s
         else:
             by_region.setdefault(region, []).append(native_id)
     return by_region, invalid
-
-
-def _batches(native_ids: Sequence[str], size: int) -> Iterator[list[str]]:
-    for begin in range(0, len(native_ids), size):
-        yield list(native_ids[begin : begin + size])

@@ -15,8 +15,8 @@ from typing import Any
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.aws.compute.translate import USER
-from cloudgpu.providers.machine import user_data as bootdata
+from cloudgpu.providers.aws.compute.translate import USER, tag_list
+from cloudgpu.providers.machine import user_data as boot_data
 
 TAG_BOOT = "cloudgpu-boot"
 _TAG = re.compile(r"(x86_64|arm64|i386)_([a-z0-9]+)_(none|legacy-bios|uefi|uefi-preferred)")
@@ -33,13 +33,13 @@ def register_as(tag: str) -> dict[str, Any] | None:
     found = _TAG.fullmatch(tag)
     if found is None:
         return None
-    boots = {} if found[3] == "none" else {"BootMode": found[3]}
+    boot_mode = {} if found[3] == "none" else {"BootMode": found[3]}
     return {
         "Architecture": found[1],
         "RootDeviceName": f"/dev/{found[2]}",
         "VirtualizationType": "hvm",
         "EnaSupport": True,  # every type that is on offer needs it, and every image since 2016 has the driver
-        **boots,
+        **boot_mode,
     }
 
 
@@ -116,12 +116,11 @@ def is_one_time(attempt: Attempt) -> bool:
 def tag_specifications(attempt: Attempt) -> list[dict[str, Any]]:
     """Return the tags of everything that the call makes; `Name` is what AWS's console shows."""
     tags = {"Name": attempt.request.name, **attempt.tags}
-    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
-    made = ["instance", "volume", "network-interface"]
+    kinds = ["instance", "volume", "network-interface"]
     if attempt.offer.available.market is Market.SPOT:
-        made.append("spot-instances-request")
-    boots = [{"Key": TAG_BOOT, "Value": attempt.call.get("boot", "")}]
-    return [{"ResourceType": kind, "Tags": listed + (boots if kind == "volume" else [])} for kind in made]
+        kinds.append("spot-instances-request")
+    of_volume = {**tags, TAG_BOOT: attempt.call.get("boot", "")}
+    return [{"ResourceType": kind, "Tags": tag_list(of_volume if kind == "volume" else tags)} for kind in kinds]
 
 
 def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
@@ -129,12 +128,11 @@ def _root_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
 
     Unless its policy keeps nothing of such a machine.
     """
-    stays = is_one_time(attempt) and attempt.request.setup.keep_disk
     disk = {
         "VolumeSize": call.disk_gb,
         "VolumeType": ROOT_KIND,
         "Encrypted": True,
-        "DeleteOnTermination": not stays,
+        "DeleteOnTermination": not (is_one_time(attempt) and attempt.request.setup.keep_disk),
     }
     return {"DeviceName": call.root_device, "Ebs": disk}
 
@@ -160,20 +158,23 @@ def _spot(attempt: Attempt) -> dict[str, Any]:
     return {"MarketType": "spot", "SpotOptions": options}
 
 
-LIMIT = 16_384  # bytes before they are encoded: EC2's user guide, "Run commands when you launch an EC2 instance"
+MAX_USER_DATA = (
+    16_384  # bytes before they are encoded: EC2's user guide, "Run commands when you launch an EC2 instance"
+)
 
 
-def boot_options(attempt: Attempt) -> bootdata.BootOptions:
+def boot_options(attempt: Attempt) -> boot_data.BootOptions:
     """Return what EC2 says of the attempt's machine: it reports by an instance profile."""
     call = Call(**attempt.call)
-    reports = bool(call.profile)
-    return bootdata.BootOptions("aws", ssh_port=call.ssh_port, reports=reports, volume=call.volume or "", user=USER)
+    return boot_data.BootOptions(
+        "aws", ssh_port=call.ssh_port, reports=bool(call.profile), volume=call.volume or "", user=USER
+    )
 
 
 def user_data(attempt: Attempt) -> bytes:
     """Return the user data, the same bytes for the same attempt; raise InvalidRequest when they are too large."""
-    text = bootdata.user_data(attempt, boot_options(attempt))
+    text = boot_data.user_data(attempt, boot_options(attempt))
     packed = gzip.compress(text.encode("ascii"), compresslevel=9, mtime=0)
-    if len(packed) <= LIMIT:
+    if len(packed) <= MAX_USER_DATA:
         return packed
-    raise bootdata.too_large(attempt, len(packed), LIMIT, "EC2")
+    raise boot_data.too_large(attempt, len(packed), MAX_USER_DATA, "EC2")

@@ -23,7 +23,7 @@ from cloudgpu.providers.aws.market.availability import named_region
 from cloudgpu.providers.aws.network import network
 from cloudgpu.providers.aws.storage import images
 from cloudgpu.providers.aws.storage.disks import LARGEST_GB, SNAPSHOT, holder
-from cloudgpu.providers.aws.storage.images import AMI, Choice, Image, described
+from cloudgpu.providers.aws.storage.images import AMI, Image, ImageChoice, describe_images
 from cloudgpu.providers.shared.named_volumes import (
     Data,
     ambiguous_name,
@@ -45,7 +45,7 @@ IN_THE_CLOUD = "AWS's own EventBridge Scheduler"
 class _Lookups:
     """What the look-ups found."""
 
-    choice: Choice
+    choice: ImageChoice
     subnet: network.Subnet
     callers: Mapping[str, str]
     openings: tuple[Opening, ...]
@@ -91,7 +91,7 @@ def _look_up(aws: Aws, request: LaunchRequest, item: Available) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     vcpus = None if item.vcpus is None else nodes * item.vcpus
     with Pool(5) as pool:
-        choice = pool.submit(images.chosen, aws, item, setup.image, request.template)
+        choice = pool.submit(images.choose_image, aws, item, setup.image, request.template)
         placement = pool.submit(_choose_network, aws, request, item)
         quota = pool.submit(quotas.check, aws, item.region, item.instance_type, item.market, vcpus, nodes)
         volume = pool.submit(data_volume, aws, item, setup.volume)
@@ -251,9 +251,9 @@ def _image_region(aws: Aws, named: str, requirements: Requirements) -> str | Non
 def _image_names(aws: Aws, region: str, id_: str | None) -> Sequence[str]:
     """Return the names of our images in a region, or this id where the region has it."""
     if id_ is not None:
-        return [one.id for one in described(aws, region, ImageIds=[id_])]
+        return [one.id for one in describe_images(aws, region, ImageIds=[id_])]
     filters = [{"Name": "tag-key", "Values": [TAG_IMAGE]}]
-    return [one.tags[TAG_IMAGE] for one in described(aws, region, Owners=["self"], Filters=filters)]
+    return [one.tags[TAG_IMAGE] for one in describe_images(aws, region, Owners=["self"], Filters=filters)]
 
 
 # Volumes
@@ -274,14 +274,14 @@ def _check_size(volume: Volume) -> None:
 
 def _volumes(aws: Aws, region: str) -> list[Data]:
     """Return the data volumes of a region: those of this ledger, since another's are not attached either."""
-    own = [{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else []
-    return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=[_STATES, _VOLUMES, *own])]
+    filters = [_STATES, _VOLUMES, *([{"Name": f"tag:{TAG_LEDGER}", "Values": [aws.ledger]}] if aws.ledger else [])]
+    return [_to_volume(one) for one in describe_all(aws, "DescribeVolumes", region, Filters=filters)]
 
 
 def _to_volume(raw: Mapping[str, Any]) -> Data:
     held = holder(raw)
-    name, holder_id = tags_of(raw)[TAG_VOLUME], held["InstanceId"] if held and held["State"] != "detaching" else None
-    return Data(name, raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
+    holder_id = held["InstanceId"] if held and held["State"] != "detaching" else None
+    return Data(tags_of(raw)[TAG_VOLUME], raw["VolumeId"], raw["AvailabilityZone"], raw["Size"], holder_id)
 
 
 # Subnets
@@ -301,8 +301,8 @@ def _subnet_zone(aws: Aws, id_: str, requirements: Requirements, region: str | N
 
 
 def _subnet_zone_in(aws: Aws, region: str, id_: str) -> str | None:
-    parameters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
-    found = describe(aws, "DescribeSubnets", region, value=id_, Filters=parameters)
+    filters = [{"Name": "subnet-id", "Values": [id_]}]  # by a filter one that is not there is no error
+    found = describe(aws, "DescribeSubnets", region, value=id_, Filters=filters)
     return str(found[0]["AvailabilityZone"]) if found else None
 
 

@@ -18,12 +18,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import TimerAction
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import Aws, call_unless, pages
 from cloudgpu.providers.aws.compute.listing import describe_raw
 from cloudgpu.providers.aws.compute.power import is_one_time, raise_if_ended
+from cloudgpu.providers.shared.calls import by_item
 
 GROUP = "cloudgpu"
 MIN_DELAY = timedelta(minutes=2)  # "schedules invoke their targets with 60 second precision" (user guide)
@@ -32,7 +32,7 @@ MAX_PARALLEL = 8  # schedules read side by side
 PAGE = 100  # schedules in an answer: the most that AWS gives
 # A call that failed is made again: as often as AWS does it at most, for a day.
 RETRIES = {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
-THERE, GONE = "ConflictException", "ResourceNotFoundException"
+ALREADY_EXISTS, NOT_FOUND = "ConflictException", "ResourceNotFoundException"
 _AT = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
 
 
@@ -40,9 +40,8 @@ def why_no_timer(aws: Aws) -> str:
     """Return why this account has no timers; empty where it names their role."""
     if aws.options.timer_role:
         return ""
-    where = f"accounts.{aws.account}.timer_role"
     absent = "no timer in the cloud ends it if its agent and the reaper both fail"
-    return f"{absent}. cloudgpu init aws makes its role ({where})"
+    return f"{absent}. cloudgpu init aws makes its role (accounts.{aws.account}.timer_role)"
 
 
 def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> None:  # noqa: A002
@@ -55,11 +54,11 @@ def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> No
         field = f"accounts.{aws.account}.timer_role"
         raise InvalidRequest(f"{id} gets none: {why_no_timer(aws)}.", field=field, next="Run: cloudgpu init aws")
     parameters = _schedule(aws, region, native_id, at, action or _default_action(aws, id))
-    made = _call_scheduler(aws, region, "CreateSchedule", unless=(THERE, GONE), **parameters)
-    if made == GONE:
-        _call_scheduler(aws, region, "CreateScheduleGroup", unless=(THERE,), Name=GROUP)
-        made = _call_scheduler(aws, region, "CreateSchedule", unless=(THERE,), **parameters)
-    if made == THERE:
+    outcome = _call_scheduler(aws, region, "CreateSchedule", unless=(ALREADY_EXISTS, NOT_FOUND), **parameters)
+    if outcome == NOT_FOUND:
+        _call_scheduler(aws, region, "CreateScheduleGroup", unless=(ALREADY_EXISTS,), Name=GROUP)
+        outcome = _call_scheduler(aws, region, "CreateSchedule", unless=(ALREADY_EXISTS,), **parameters)
+    if outcome == ALREADY_EXISTS:
         _call_scheduler(aws, region, "UpdateSchedule", **parameters)
 
 
@@ -67,7 +66,7 @@ def drop_timer(aws: Aws, id: str) -> None:  # noqa: A002
     """Delete the machine's schedule; none is no error. One call."""
     region, native_id = ids.machine(id)
     if not why_no_timer(aws):
-        _call_scheduler(aws, region, "DeleteSchedule", unless=(GONE,), GroupName=GROUP, Name=_name(aws, native_id))
+        _call_scheduler(aws, region, "DeleteSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=_name(aws, native_id))
 
 
 def timer(aws: Aws, id: str) -> datetime | None:  # noqa: A002
@@ -87,10 +86,10 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
     if why_no_timer(aws) or (of is not None and not of):
         return {}
     regions = (region,) if region else aws.regions()
-    meant = None if of is None else {ids.machine(one) for one in of}
-    if meant is not None:
-        regions = tuple(sorted({timer_region for timer_region, _ in meant if region in (None, timer_region)}))
-    answers, silent = aws.each(regions, lambda one: _listed(aws, one, meant))
+    machines = None if of is None else {ids.machine(one) for one in of}
+    if machines is not None:
+        regions = tuple(sorted({machine_region for machine_region, _ in machines if region in (None, machine_region)}))
+    answers, silent = aws.each(regions, lambda one: _timers_in(aws, one, machines))
     if silent:
         raise ProviderUnavailable(
             f"{silent[0].scope} did not say which timers it has: {silent[0].why}",
@@ -100,29 +99,28 @@ def timers(aws: Aws, region: str | None = None, of: Collection[str] | None = Non
     return {ids.joined(one, native_id): at for one, found in answers.items() for native_id, at in found.items()}
 
 
-def _listed(aws: Aws, region: str, meant: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
-    names = [one for one in _names(aws, region) if meant is None or (region, one.rpartition(".")[2]) in meant]
-    with Pool(MAX_PARALLEL) as pool:
-        times = pool.map(lambda name: _start_time(aws, region, name), names)
-    found = zip(names, times, strict=True)
-    return {name.rpartition(".")[2]: at for name, at in found if at is not None}
+def _timers_in(aws: Aws, region: str, machines: Collection[tuple[str, str]] | None) -> dict[str, datetime]:
+    """Return when the schedules of a region fire, by AWS's id of the machine; None: those of all machines."""
+    names = [one for one in _names(aws, region) if machines is None or (region, one.rpartition(".")[2]) in machines]
+    times = by_item(names, lambda name: _start_time(aws, region, name), MAX_PARALLEL)
+    return {name.rpartition(".")[2]: at for name, at in times.items() if at is not None}
 
 
 def _names(aws: Aws, region: str) -> Iterator[str]:
-    client, meant = _client(aws, region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
+    client, filters = aws.client("scheduler", region), {"GroupName": GROUP, "NamePrefix": f"{_prefix(aws)}."}
     from botocore.exceptions import ClientError
 
     with aws.calling("scheduler:ListSchedules", region):
         try:
-            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **meant):
+            for page in pages(client, "list_schedules", PaginationConfig={"PageSize": PAGE}, **filters):
                 yield from (one["Name"] for one in page["Schedules"])
         except ClientError as error:
-            if error.response["Error"]["Code"] != GONE:  # a region in which no timer was ever set
+            if error.response["Error"]["Code"] != NOT_FOUND:  # a region in which no timer was ever set
                 raise
 
 
 def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
-    found = _call_scheduler(aws, region, "GetSchedule", unless=(GONE,), GroupName=GROUP, Name=name)
+    found = _call_scheduler(aws, region, "GetSchedule", unless=(NOT_FOUND,), GroupName=GROUP, Name=name)
     if not isinstance(found, dict):
         return None
     once = _AT.fullmatch(found["ScheduleExpression"])
@@ -132,17 +130,17 @@ def _start_time(aws: Aws, region: str, name: str) -> datetime | None:
     return started and started.astimezone(UTC)
 
 
-def _schedule(aws: Aws, region: str, native_id: str, at: datetime, does: TimerAction) -> dict[str, Any]:
+def _schedule(aws: Aws, region: str, native_id: str, at: datetime, action: TimerAction) -> dict[str, Any]:
     """Return the parameters of CreateSchedule, which are those of UpdateSchedule: that replaces all.
 
     The SDK gives each call a client token of its own. One that followed from the time would make a schedule that was
     moved away and back look like a call that AWS has answered already.
     """
     role = aws.options.timer_role or ""
-    verb = "terminateInstances" if does is TimerAction.TERMINATE else "stopInstances"
+    verb = "terminateInstances" if action is TimerAction.TERMINATE else "stopInstances"
     moment = max(at, aws.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    again = does is TimerAction.STOP_AGAIN
-    when = {"ScheduleExpression": RETRY_RATE, "StartDate": moment.replace(tzinfo=UTC)} if again else {}
+    repeats = action is TimerAction.STOP_AGAIN
+    repetition = {"ScheduleExpression": RETRY_RATE, "StartDate": moment.replace(tzinfo=UTC)} if repeats else {}
     return {
         "GroupName": GROUP,
         "Name": _name(aws, native_id),
@@ -150,14 +148,14 @@ def _schedule(aws: Aws, region: str, native_id: str, at: datetime, does: TimerAc
         "ScheduleExpression": f"at({moment.isoformat()})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
-        "ActionAfterCompletion": "NONE" if again else "DELETE",
+        "ActionAfterCompletion": "NONE" if repeats else "DELETE",
         "Target": {
             "Arn": f"arn:{role.split(':')[1]}:scheduler:::aws-sdk:ec2:{verb}",
             "RoleArn": role,
             "Input": json.dumps({"InstanceIds": [native_id]}),
             "RetryPolicy": RETRIES,
         },
-    } | when
+    } | repetition
 
 
 def _default_action(aws: Aws, id: str) -> TimerAction:  # noqa: A002
@@ -180,9 +178,5 @@ def _prefix(aws: Aws) -> str:
 
 def _call_scheduler(aws: Aws, region: str, action: str, *, unless: tuple[str, ...] = (), **parameters: Any) -> Any:
     """Call EventBridge Scheduler; return its answer, or the code of an error that is one of `unless`."""
-    client, name = _client(aws, region), str(parameters["Name"])
+    client, name = aws.client("scheduler", region), str(parameters["Name"])
     return call_unless(aws, client, action, region, f"scheduler:{action}", name, unless, **parameters)
-
-
-def _client(aws: Aws, region: str) -> Any:
-    return aws.client("scheduler", region)

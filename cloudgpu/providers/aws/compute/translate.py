@@ -24,6 +24,7 @@ _STATES = {
     "shutting-down": State.STOPPING,  # the next state is terminated, and nothing is billed any more
     "terminated": State.TERMINATED,
 }
+ENDED_STATES = ("shutting-down", "terminated")
 # AWS bills from `running` on ("Billing by instance state", EC2 user guide). What is pending is about to be billed: it
 # counts for what ends machines, and the bill leaves it out (`from_running` in core.billing.rules).
 _BILLED = (State.PENDING, State.RUNNING)
@@ -48,7 +49,7 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
         id=joined(region, raw["InstanceId"]),
         state=state,
         billed=state in _BILLED or state is State.UNKNOWN,
-        tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)},
+        tags=our_tags(tags),
         region=region,
         zone=raw.get("Placement", {}).get("AvailabilityZone", ""),
         instance_type=raw["InstanceType"],
@@ -65,6 +66,16 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
 def tags_of(raw: Raw) -> dict[str, str]:
     """Return all tags of anything on AWS."""
     return {tag["Key"]: tag["Value"] for tag in raw.get("Tags", ())}
+
+
+def our_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return those of these tags that are ours."""
+    return {key: value for key, value in tags.items() if key.startswith(TAG_PREFIX)}
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as EC2's calls take them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def tags_of_machine(raw: Raw) -> Mapping[str, str]:

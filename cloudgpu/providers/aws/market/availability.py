@@ -2,12 +2,19 @@
 
 The regions are the one that it names, checked, or those of the account where it may be sold. What could be launched are
 types that fit, and the zones in which AWS offers them. A price is no such proof.
+
+How likely a spot launch is in each zone, AWS says by spot placement scores, from 1 to 10. It names zones there by their
+ids, which are the same in all accounts; their names are asked for once. For fewer than three types its scores are low
+(EC2 user guide, Spot placement score), so they are good for a comparison only. It limits how many different questions
+an account has in a day: an answer is remembered for an hour, and so is a refusal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +24,10 @@ from cloudgpu.core.catalog.matching import allowed_markets
 from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import unknown_word
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all
-from cloudgpu.providers.shared.rules import is_meant, region as wished_region
+from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
+from cloudgpu.providers.shared.rules import is_meant, region as requested_region
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."
@@ -37,16 +44,14 @@ def wanted_regions(aws: Aws, requirements: Requirements, names: Sequence[str]) -
     priced = priced_regions("aws")
     sold = frozenset[str]().union(*(priced.get(name, ()) for name in names))
     unlisted = any(name not in priced for name in names)
-    asked = Market.SPOT in allowed_markets(
-        requirements
-    )  # spot prices are asked: they are there where the catalogue knows none
+    spot = Market.SPOT in allowed_markets(requirements)  # whose prices are there also where the catalogue knows none
     known = regions("aws")
-    return tuple(one for one in aws.regions() if one in sold or unlisted or (asked and one not in known))
+    return tuple(one for one in aws.regions() if one in sold or unlisted or (spot and one not in known))
 
 
 def named_region(aws: Aws, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(aws, region)
     return region
@@ -75,10 +80,10 @@ def check_region(aws: Aws, region: str) -> None:
 def check_zone(aws: Aws, zone: str) -> None:
     """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
     region = ids.region_of(zone) or aws.options.home_region
-    there = sorted(one["ZoneName"] for one in describe(aws, "DescribeAvailabilityZones", region, value=zone))
-    if zone not in there:
+    zones = sorted(one["ZoneName"] for one in describe(aws, "DescribeAvailabilityZones", region, value=zone))
+    if zone not in zones:
         message = f"{region} has no zone {zone!r}."
-        raise InvalidRequest(message, field="--zone", value=zone, next=f"Use one of: {', '.join(there)}.")
+        raise InvalidRequest(message, field="--zone", value=zone, next=f"Use one of: {', '.join(zones)}.")
 
 
 def endpoints(aws: Aws) -> list[Region]:
@@ -100,8 +105,8 @@ STOPS_PERSISTENT = "keeps its disk and its spot request, and costs that disk alo
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What a type has. `accelerators` is empty for one without GPUs; `scratch_gb` are on disks that a stop erases."""
+class InstanceTypeInfo:
+    """What an instance type has. `accelerators` is empty for one without GPUs; a stop erases its `scratch_gb`."""
 
     name: str
     accelerators: tuple[Accelerator, ...]
@@ -116,15 +121,13 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
     One call per region, and one more for a type that the catalogue lacks. Raises InvalidRequest for a type, region
     or zone that does not exist.
     """
-    shapes = _shapes(aws, requirements)
-    if not shapes:
-        return Availability(())
-    regions = wanted_regions(aws, requirements, list(shapes))
+    types = _fitting_types(aws, requirements)
+    regions = wanted_regions(aws, requirements, list(types)) if types else ()
     if not regions:
         return Availability(())
-    answers, silent = aws.each(regions, lambda region: _offered(aws, region, sorted(shapes), requirements.zone))
+    answers, silent = aws.each(regions, lambda region: _offerings(aws, region, sorted(types), requirements.zone))
     items = tuple(
-        _item(aws, shapes[name], region, zone, market, persistent=requirements.persistent)
+        _item(aws, types[name], region, zone, market, persistent=requirements.persistent)
         for region in sorted(answers)
         for name, zone in answers[region]
         for market in allowed_markets(requirements)
@@ -134,25 +137,21 @@ def available(aws: Aws, requirements: Requirements) -> Availability:
     return Availability(items, silent)
 
 
-def _shapes(aws: Aws, requirements: Requirements) -> dict[str, Shape]:
+def _fitting_types(aws: Aws, requirements: Requirements) -> dict[str, InstanceTypeInfo]:
     """Return the types that fit, by name: from the catalogue, or asked where it lacks the one that was named."""
-    known = {one.name: _shape(one) for one in instance_types(KIND) if is_meant(one, requirements)}
-    if (
-        requirements.instance_type is not None
-        and not known
-        and requirements.instance_type not in {one.name for one in instance_types(KIND)}
-    ):
-        return {requirements.instance_type: described(aws, requirements.instance_type, requirements)}
-    return known
+    name = requirements.instance_type
+    if name is not None and name not in {one.name for one in instance_types(KIND)}:
+        return {name: _describe_type(aws, name, requirements)}
+    return {one.name: _from_catalogue(one) for one in instance_types(KIND) if is_meant(one, requirements)}
 
 
-def _shape(machine_type: InstanceType) -> Shape:
-    return Shape(
+def _from_catalogue(machine_type: InstanceType) -> InstanceTypeInfo:
+    return InstanceTypeInfo(
         machine_type.name, (machine_type.gpu,), machine_type.vcpus, machine_type.memory_gib, machine_type.local_ssd_gb
     )
 
 
-def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
+def _describe_type(aws: Aws, name: str, requirements: Requirements) -> InstanceTypeInfo:
     """Return what AWS says of a type that the catalogue lacks, asked where it is wanted, else in the home region.
 
     Raises InvalidRequest, with the near one, for a type that AWS does not have there.
@@ -162,12 +161,12 @@ def described(aws: Aws, name: str, requirements: Requirements) -> Shape:
         (found,) = describe(aws, "DescribeInstanceTypes", region, value=name, InstanceTypes=[name])
     except InvalidRequest as error:
         raise _unknown_type(name, region) from error
-    return _of_answer(found)
+    return _from_answer(found)
 
 
-def _of_answer(raw: Mapping[str, Any]) -> Shape:
+def _from_answer(raw: Mapping[str, Any]) -> InstanceTypeInfo:
     gpus = raw.get("GpuInfo", {}).get("Gpus", ())
-    return Shape(
+    return InstanceTypeInfo(
         raw["InstanceType"],
         tuple(Accelerator(gpu["Name"], gpu["Count"], gpu["MemoryInfo"]["SizeInMiB"] / 1024) for gpu in gpus),
         raw["VCpuInfo"]["DefaultVCpus"],
@@ -187,36 +186,36 @@ def _unknown_type(name: str, region: str) -> InvalidRequest:
     )
 
 
-def _offered(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> list[tuple[str, str]]:
+def _offerings(aws: Aws, region: str, names: Sequence[str], zone: str | None) -> list[tuple[str, str]]:
     """Return each (type, zone) that AWS offers in a region."""
     filters = [{"Name": "instance-type", "Values": list(names)}]
     if zone is not None:
         filters.append({"Name": "location", "Values": [zone]})
-    where: dict[str, Any] = {"LocationType": "availability-zone", "Filters": filters}
-    found = describe_all(aws, "DescribeInstanceTypeOfferings", region, **where)
+    action = "DescribeInstanceTypeOfferings"
+    found = describe_all(aws, action, region, LocationType="availability-zone", Filters=filters)
     return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 
-def _item(aws: Aws, shape: Shape, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
+def _item(aws: Aws, info: InstanceTypeInfo, region: str, zone: str, market: Market, *, persistent: bool) -> Available:
     stoppable, stop_effect = stops(market, persistent=persistent)
     return Available(
         provider=KIND,
         account=aws.account,
         region=region,
         zone=zone,
-        instance_type=shape.name,
+        instance_type=info.name,
         market=market,
-        accelerators=shape.accelerators,
-        vcpus=shape.vcpus,
-        memory_gib=shape.memory_gib,
+        accelerators=info.accelerators,
+        vcpus=info.vcpus,
+        memory_gib=info.memory_gib,
         stoppable=stoppable,
-        stop_effect=_erases(shape) + stop_effect,
+        stop_effect=_erased_by_stop(info) + stop_effect,
     )
 
 
-def _erases(shape: Shape) -> str:
+def _erased_by_stop(info: InstanceTypeInfo) -> str:
     """Return what stopping a machine of this type erases, as the beginning of what it means; empty for nothing."""
-    return f"erases its {shape.scratch_gb:,g} GB of scratch disks (instance store) and " if shape.scratch_gb else ""
+    return f"erases its {info.scratch_gb:,g} GB of scratch disks (instance store) and " if info.scratch_gb else ""
 
 
 def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
@@ -224,3 +223,49 @@ def stops(market: Market, *, persistent: bool) -> tuple[bool, str]:
     if market is Market.ON_DEMAND:
         return True, STOPS
     return (True, STOPS_PERSISTENT) if persistent else (False, PARKS)
+
+
+SCORES_VALID_FOR = timedelta(hours=1)
+MAX_SCORED_REGIONS = 10  # of one question (EC2 API Reference, GetSpotPlacementScores)
+
+
+def placement_scores(aws: Aws, items: Sequence[Available]) -> list[int | None]:
+    """Return the score of each spot item of the first one's type; None for others, and where AWS gives none.
+
+    Raises nothing: an account that may not ask has no scores.
+    """
+    spot = [item for item in items if item.market is Market.SPOT]
+    if not spot:
+        return [None for _ in items]
+    name = spot[0].instance_type
+    regions = tuple(sorted({item.region for item in spot if item.instance_type == name})[:MAX_SCORED_REGIONS])
+    scores = _cached_scores(aws, name, regions)
+    return [scores.get(item.zone) if item in spot and item.instance_type == name else None for item in items]
+
+
+def _cached_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the scores by zone, asked anew where the last answer is too old."""
+    known, now = aws.scores.get((name, regions)), aws.clock()
+    if known is None or now - known[0] >= SCORES_VALID_FOR:
+        found: Mapping[str, int] = {}
+        with suppress(CloudgpuError):
+            found = _query_scores(aws, name, regions)
+        known = aws.scores[name, regions] = (now, found)
+    return known[1]
+
+
+def _query_scores(aws: Aws, name: str, regions: tuple[str, ...]) -> dict[str, int]:
+    by_id: dict[str, int] = {}
+    with aws.calling("GetSpotPlacementScores", regions[0]):
+        query = {"InstanceTypes": [name], "TargetCapacity": 1, "SingleAvailabilityZone": True}
+        for page in pages(aws.ec2(regions[0]), "get_spot_placement_scores", **query, RegionNames=list(regions)):
+            by_id |= {one["AvailabilityZoneId"]: one["Score"] for one in page["SpotPlacementScores"]}
+    return {zone: by_id[key] for region in regions for key, zone in _zones(aws, region).items() if key in by_id}
+
+
+def _zones(aws: Aws, region: str) -> Mapping[str, str]:
+    """Return the names of a region's zones by their ids. Asked once."""
+    if region not in aws.zone_names:
+        zones = describe(aws, "DescribeAvailabilityZones", region)
+        aws.zone_names[region] = {one["ZoneId"]: one["ZoneName"] for one in zones}
+    return aws.zone_names[region]

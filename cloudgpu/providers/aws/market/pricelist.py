@@ -35,15 +35,15 @@ def price_list(settings: ProviderSettings) -> PriceList:
     Raises AuthFailed, or ProviderUnavailable when no part answered.
     """
     aws = Aws(settings)
-    ask = {f"{region} list": (_listed, region) for region in aws.regions()}
-    ask |= {f"{region} spot": (_spot, region) for region in aws.regions()}
-    answers, silent = aws.each(list(ask), lambda scope: ask[scope][0](aws, scope, ask[scope][1]))
+    readers = {f"{region} list": (_listed, region) for region in aws.regions()}
+    readers |= {f"{region} spot": (_spot, region) for region in aws.regions()}
+    answers, silent = aws.each(list(readers), lambda scope: readers[scope][0](aws, scope, readers[scope][1]))
     return PriceList(KIND, tuple(answers.values()), silent)
 
 
 def _listed(aws: Aws, scope: str, region: str) -> PricePart:
     rows = PartBuilder(scope, aws.clock(), region)
-    machines = {"regionCode": region, "instanceFamily": "GPU instance", **MEANT}
+    machines = {"regionCode": region, "instanceFamily": "GPU instance", **PLAIN_LINUX}
     for product in _products(aws, "AmazonEC2", machines):
         if product.get("marketoption", "OnDemand") == "OnDemand":  # not a block of capacity, bought ahead
             _add_price(rows, product, RowKey(product["instanceType"], region, Market.ON_DEMAND))
@@ -86,7 +86,7 @@ def _add_price(rows: PartBuilder, product: Product, key: RowKey) -> None:
 
 def _free_quantity(rate: Product, unit: str) -> str:
     """Return the free quantity before this tier of a price; for traffic without one in the list, a recalled one."""
-    begin = _figure(str(rate.get("beginRange", "0")))
+    begin = _amount_or_least(str(rate.get("beginRange", "0")))
     if begin > 0:
         return f"first {begin:g} {rate['unit']} a month free"
     return "first 100 GB a month free (recalled)" if unit == PER_GB else ""
@@ -96,9 +96,9 @@ def _first_paid(rates: Sequence[Product]) -> list[Product]:
     """Return the rates of the first step that costs something (the first gigabytes may be free), else of the first."""
     steps: dict[float, list[Product]] = {}
     for rate in rates:
-        steps.setdefault(_figure(str(rate.get("beginRange", "0"))), []).append(rate)
+        steps.setdefault(_amount_or_least(str(rate.get("beginRange", "0"))), []).append(rate)
     in_order = [steps[begin] for begin in sorted(steps)]
-    paid = (step for step in in_order if any(_figure(str(_price_of(rate)[1])) for rate in step))
+    paid = (step for step in in_order if any(_amount_or_least(str(_price_of(rate)[1])) for rate in step))
     return next(paid, in_order[0] if in_order else [])
 
 
@@ -108,10 +108,10 @@ def _price_of(rate: Product) -> tuple[str, object]:
     return currency, paid.get(currency)
 
 
-def _products(aws: Aws, service: str, meant: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _products(aws: Aws, service: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the attributes of the products that fit, each with its `sku` and the `rates` of its on-demand terms."""
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in meant.items()]
-    value = meant.get("regionCode")
+    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in fields.items()]
+    value = fields.get("instanceType") or fields.get("regionCode")
     with aws.calling("pricing:GetProducts", LIST_REGION, value=value):
         for page in pages(aws.client("pricing", LIST_REGION), "get_products", ServiceCode=service, Filters=filters):
             yield from map(_product, page["PriceList"])
@@ -132,34 +132,27 @@ def _product(text: str) -> dict[str, Any]:
 def _spot(aws: Aws, scope: str, region: str) -> PricePart:
     """Return the spot prices of now of today's types that the catalogue knows, each in its cheapest zone."""
     names = [one.name for one in instance_types(KIND) if not one.legacy_reason]
-    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    with aws.calling("DescribeSpotPriceHistory", region):
-        asked = {
-            "Filters": [{"Name": "instance-type", "Values": names}],
-            "ProductDescriptions": [PRODUCT],
-            "StartTime": aws.clock(),  # from now on: what is in force, and no history
-        }
-        for page in pages(aws.ec2(region), "describe_spot_price_history", **asked):
-            for row in page["SpotPriceHistory"]:
-                key = (row["InstanceType"], row["AvailabilityZone"])
-                newest[key] = max(newest.get(key, row), row, key=lambda one: one["Timestamp"])
+    newest: dict[PriceKey, Mapping[str, Any]] = {}
+    for row in _spot_rows(aws, region, aws.clock(), Filters=[{"Name": "instance-type", "Values": names}]):
+        key = (row["InstanceType"], row["AvailabilityZone"])
+        newest[key] = max(newest.get(key, row), row, key=lambda one: one["Timestamp"])
     return _cheapest_zones(PartBuilder(scope, aws.clock(), region), region, newest)
 
 
-def _cheapest_zones(rows: PartBuilder, region: str, newest: Mapping[tuple[str, str], Mapping[str, Any]]) -> PricePart:
+def _cheapest_zones(rows: PartBuilder, region: str, newest: Mapping[PriceKey, Mapping[str, Any]]) -> PricePart:
     by_type: dict[str, dict[str, str]] = {}
     for (name, zone), row in newest.items():
         by_type.setdefault(name, {})[zone] = row["SpotPrice"]
     for name, zones in by_type.items():
-        zone = min(zones, key=lambda one: (_figure(zones[one]), one))
+        zone = min(zones, key=lambda one: (_amount_or_least(zones[one]), one))
         note = f"the cheapest of {len(zones)} zones, {zone}"
         key = RowKey(name, region, Market.SPOT)
         rows.add(key, PER_HOUR, zones[zone], source=SPOT_SOURCE, name=f"{name} in {zone}", note=note)
     return rows.part()
 
 
-def _figure(text: str) -> float:
-    """Return a price to compare by; what is none comes first, so that it is refused by name."""
+def _amount_or_least(text: str) -> float:
+    """Return a number to compare by; a text that is none comes first, so that it is refused by name."""
     try:
         return float(text)
     except ValueError:
@@ -170,7 +163,7 @@ PRODUCT = "Linux/UNIX"
 SPOT_SOURCE = "EC2 DescribeSpotPriceHistory"
 LIST_SOURCE = "AWS Price List (GetProducts)"
 LIST_REGION = "us-east-1"  # the Price List answers in few regions, for all
-MEANT = {  # what a plain Linux machine is, in the Price List's words
+PLAIN_LINUX = {  # a machine without a licence, in the Price List's words
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "preInstalledSw": "NA",
@@ -186,7 +179,7 @@ def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
     One call per region with spot offers, one per type that the catalogue lacks and region. Raises ProviderUnavailable
     naming a region that did not answer: the cheapest of the rest is not known to be the cheapest.
     """
-    spot = _asked_spot(aws, [item for item in offers if item.market is Market.SPOT])
+    spot = _query_spot_prices(aws, [item for item in offers if item.market is Market.SPOT])
     listed = _query_list_prices(aws, [item for item in offers if item.market is Market.ON_DEMAND])
     return [
         spot.get((item.instance_type, item.zone)) if item.market is Market.SPOT else _on_demand(item, listed)
@@ -194,38 +187,38 @@ def prices(aws: Aws, offers: Sequence[Available]) -> list[Price | None]:
     ]
 
 
-def _on_demand(item: Available, asked: Mapping[PriceKey, Price | None]) -> Price | None:
+def _on_demand(item: Available, queried: Mapping[PriceKey, Price | None]) -> Price | None:
     key = (item.instance_type, item.region)
-    return asked[key] if key in asked else listed_price(KIND, *key, Market.ON_DEMAND)
+    return queried[key] if key in queried else listed_price(KIND, *key, Market.ON_DEMAND)
 
 
-def _asked_spot(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price]:
+def _query_spot_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, Price]:
     """Return the spot price of now by type and zone."""
     names = {item.region: sorted({one.instance_type for one in offers if one.region == item.region}) for item in offers}
     if not names:
         return {}
-    answers, silent = aws.each(sorted(names), lambda region: _spot_in(aws, region, names[region]))
+    answers, silent = aws.each(sorted(names), lambda region: _spot_prices_in(aws, region, names[region]))
     if silent:
         message = f"The spot prices of {silent[0].scope} are not known, so the cheapest is not: {silent[0].why}"
         raise ProviderUnavailable(message, field="--region", value=silent[0].scope, next="Name another --region.")
     return {key: price for found in answers.values() for key, price in found.items()}
 
 
-def _spot_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
+def _spot_prices_in(aws: Aws, region: str, names: Sequence[str]) -> dict[PriceKey, Price]:
     found: dict[PriceKey, Price] = {}
-    with aws.calling("DescribeSpotPriceHistory", region):
-        answers = pages(
-            aws.ec2(region),
-            "describe_spot_price_history",
-            InstanceTypes=list(names),
-            ProductDescriptions=[PRODUCT],
-            StartTime=aws.clock(),  # from now on: the price that is in force, and no history
-        )
-        for row in (row for page in answers for row in page["SpotPriceHistory"]):
-            key, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
-            if key not in found or found[key].as_of < price.as_of:
-                found[key] = price
+    for row in _spot_rows(aws, region, aws.clock(), InstanceTypes=list(names)):
+        key, price = (row["InstanceType"], row["AvailabilityZone"]), spot_price(row)
+        if key not in found or found[key].as_of < price.as_of:
+            found[key] = price
     return found
+
+
+def _spot_rows(aws: Aws, region: str, since: datetime, **query: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what was told of spot prices since then; of now, it is the prices that are in force. A call per page."""
+    more = {"ProductDescriptions": [PRODUCT], "StartTime": since}
+    with aws.calling("DescribeSpotPriceHistory", region):
+        for page in pages(aws.ec2(region), "describe_spot_price_history", **query, **more):
+            yield from page["SpotPriceHistory"]
 
 
 def spot_price(row: Mapping[str, Any]) -> Price:
@@ -248,18 +241,14 @@ def _query_list_prices(aws: Aws, offers: Sequence[Available]) -> dict[PriceKey, 
 
 
 def _list_price(aws: Aws, name: str, region: str, now: datetime) -> Price | None:
-    meant = {"instanceType": name, "regionCode": region, **MEANT}
-    filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in meant.items()]
-    with aws.calling("pricing:GetProducts", LIST_REGION, value=name):
-        answer = aws.client("pricing", LIST_REGION).get_products(ServiceCode="AmazonEC2", Filters=filters)
-    usd = {text for product in answer["PriceList"] for text in _hourly(json.loads(product))}
+    fields = {"instanceType": name, "regionCode": region, **PLAIN_LINUX}
+    usd = {text for product in _products(aws, "AmazonEC2", fields) for text in _hourly_usd(product["rates"])}
     # two prices for one question: none of them is known to be the one
     return Price(Money.usd(usd.pop()), LIST_SOURCE, now, Basis.ASKED) if len(usd) == 1 else None
 
 
-def _hourly(product: Mapping[str, Any]) -> list[str]:
-    terms = product.get("terms", {}).get("OnDemand", {}).values()
-    rates = [rate for term in terms for rate in term.get("priceDimensions", {}).values()]
+def _hourly_usd(rates: Sequence[Product]) -> list[str]:
+    """Return the prices per hour that are not zero."""
     found = [
         rate["pricePerUnit"]["USD"] for rate in rates if rate.get("unit") == "Hrs" and "USD" in rate["pricePerUnit"]
     ]
@@ -287,18 +276,13 @@ def price_history(aws: Aws, items: Sequence[Available], since: datetime) -> list
 
 def _spot_history(aws: Aws, region: str, items: Sequence[Available], since: datetime) -> dict[PriceKey, list[Price]]:
     here = [item for item in items if item.region == region]
+    query = {
+        "InstanceTypes": sorted({item.instance_type for item in here}),
+        "Filters": [{"Name": "availability-zone", "Values": sorted({item.zone for item in here})}],
+    }
     found: dict[PriceKey, list[Price]] = {}
-    with aws.calling("DescribeSpotPriceHistory", region):
-        answers = pages(
-            aws.ec2(region),
-            "describe_spot_price_history",
-            InstanceTypes=sorted({item.instance_type for item in here}),
-            ProductDescriptions=[PRODUCT],
-            StartTime=since,
-            Filters=[{"Name": "availability-zone", "Values": sorted({item.zone for item in here})}],
-        )
-        for row in (row for page in answers for row in page["SpotPriceHistory"]):
-            found.setdefault((row["InstanceType"], row["AvailabilityZone"]), []).append(spot_price(row))
+    for row in _spot_rows(aws, region, since, **query):
+        found.setdefault((row["InstanceType"], row["AvailabilityZone"]), []).append(spot_price(row))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.catalog import instance_type, instance_types, listed_quotas, quota_of
@@ -12,11 +12,11 @@ from cloudgpu.core.model.account import Quota
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, QuotaExceeded
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.aws.client import KIND, Aws, pages
+from cloudgpu.providers.aws.client import KIND, Aws, describe_instances, pages
 from cloudgpu.providers.aws.market.availability import check_region
 
 SERVICE = "service-quotas"
-_COUNTED = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]  # what is stopped counts nowhere
+_COUNTED_STATES = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]  # what is stopped counts nowhere
 
 
 def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, machines: int = 1) -> str | None:
@@ -34,11 +34,11 @@ def check(aws: Aws, region: str, name: str, market: Market, vcpus: int | None, m
     except (AuthFailed, ProviderUnavailable) as error:
         return f"the quota {quota.name} ({quota.code}) in {region} could not be read: {error.message}"
     if limit is not None and limit < vcpus:
-        raise _too_small(quota, region, name if machines == 1 else f"{machines} x {name}", limit, vcpus)
+        raise _too_small_error(quota, region, name if machines == 1 else f"{machines} x {name}", limit, vcpus)
     return None if limit is not None else f"AWS gives no limit for {quota.name} ({quota.code}) in {region}"
 
 
-def _too_small(quota: ListedQuota, region: str, what: str, limit: float, vcpus: int) -> QuotaExceeded:
+def _too_small_error(quota: ListedQuota, region: str, what: str, limit: float, vcpus: int) -> QuotaExceeded:
     return QuotaExceeded(
         f"The quota {quota.name!r} ({quota.code}) in {region} allows {limit:g} vCPUs, and {what} needs {vcpus}.",
         field="quota",
@@ -66,10 +66,10 @@ def quotas(aws: Aws, region: str) -> list[Quota]:
     check_region(aws, region)
     with Pool(2) as pool:
         limits, running = pool.submit(_limits, aws, region), pool.submit(_running, aws, region)
-        return [_quota(aws, region, one, limits.result().get(one.code), running.result()) for one in _of_gpus()]
+        return [_quota(aws, region, one, limits.result().get(one.code), running.result()) for one in _gpu_quotas()]
 
 
-def _of_gpus() -> list[ListedQuota]:
+def _gpu_quotas() -> list[ListedQuota]:
     used = {quota_of(KIND, one.name, market) for one in instance_types(KIND) for market in Market}
     return [one for one in listed_quotas(KIND) if one in used]
 
@@ -89,26 +89,20 @@ def _limits(aws: Aws, region: str) -> dict[str, float]:
 def _running(aws: Aws, region: str) -> dict[str, int]:
     """Return the vCPUs that run by the code of the quota that counts them."""
     used: dict[str, int] = {}
-    with aws.calling("DescribeInstances", region):
-        for one in _machines(aws, region):
-            market = Market.SPOT if one.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
-            quota = quota_of(KIND, one["InstanceType"], market)
-            if quota is not None:
-                used[quota.code] = used.get(quota.code, 0) + _vcpus(one)
+    for machine in describe_instances(aws, region, Filters=_COUNTED_STATES):
+        market = Market.SPOT if machine.get("InstanceLifecycle") == "spot" else Market.ON_DEMAND
+        quota = quota_of(KIND, machine["InstanceType"], market)
+        if quota is not None:
+            used[quota.code] = used.get(quota.code, 0) + _vcpus(machine)
     return used
 
 
-def _machines(aws: Aws, region: str) -> Iterator[Mapping[str, Any]]:
-    for page in pages(aws.ec2(region), "describe_instances", Filters=_COUNTED):
-        yield from (one for part in page["Reservations"] for one in part["Instances"])
-
-
-def _vcpus(one: Mapping[str, Any]) -> int:
+def _vcpus(machine: Mapping[str, Any]) -> int:
     """Return what a machine counts: its type's vCPUs, or, for a type without GPUs, what it says of itself."""
     try:
-        return instance_type(KIND, one["InstanceType"]).vcpus
+        return instance_type(KIND, machine["InstanceType"]).vcpus
     except InvalidRequest:
-        cpu = one.get("CpuOptions", {})
+        cpu = machine.get("CpuOptions", {})
         return int(cpu.get("CoreCount", 0)) * int(cpu.get("ThreadsPerCore", 1))
 
 
@@ -128,7 +122,7 @@ def request(aws: Aws, region: str, code: str, limit: float) -> str:
     """
     check_region(aws, region)
     if code not in {one.code for one in listed_quotas(KIND)}:
-        known = ", ".join(f"{one.code} ({one.name})" for one in _of_gpus())
+        known = ", ".join(f"{one.code} ({one.name})" for one in _gpu_quotas())
         message = f"{code!r} is not a quota of AWS that cloudgpu knows."
         raise InvalidRequest(message, field="--request", value=code, next=f"Use one of: {known}.")
     with aws.calling("servicequotas:RequestServiceQuotaIncrease", region, value=code):

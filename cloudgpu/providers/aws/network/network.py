@@ -15,9 +15,11 @@ from cloudgpu.core.values.naming import digest, tag_value
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, describe
 from cloudgpu.providers.aws.compute.request import Call
-from cloudgpu.providers.aws.network import security_group as access, security_group as rules
-from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.aws.network import security_group
+from cloudgpu.providers.aws.storage.disks import tag_specifications
 from cloudgpu.providers.shared.calls import retry
+from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import Opening, ssh_sources as callers_of
 
 KEY_PREFIX = "cloudgpu-"
@@ -27,12 +29,11 @@ _TRIES = 2  # what another process makes at the same moment is found the second 
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """A subnet, its VPC and zone; `cidr` is the VPC's network where it was asked for, else empty."""
+    """A subnet, its VPC and zone."""
 
     id: str
     vpc: str
     zone: str
-    cidr: str = ""
 
 
 def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
@@ -55,11 +56,11 @@ def subnet(aws: Aws, region: str, zone: str, network: Network) -> Subnet:
     return chosen
 
 
-def ssh_sources(aws: Aws, region: str, there: Subnet, network: Network) -> Mapping[str, str]:
+def ssh_sources(aws: Aws, region: str, subnet: Subnet, network: Network) -> Mapping[str, str]:
     """Return the networks that may open SSH, by label; if none is given, that of the VPC, which is queried."""
     if network.ssh_from:
         return callers_of(network, "")
-    (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[there.vpc])
+    (vpc,) = describe(aws, "DescribeVpcs", region, VpcIds=[subnet.vpc])
     return callers_of(network, vpc["CidrBlock"])
 
 
@@ -98,18 +99,16 @@ def key_pair(aws: Aws, region: str, public_line: str, owner: str, ledger: str) -
             found = ec2.describe_key_pairs(Filters=parameters, IncludePublicKey=True)["KeyPairs"]
         if found:
             return _same_key(found[0], name, public_line, region)
-        try:
-            with aws.calling("ImportKeyPair", region, value=name):
-                ec2.import_key_pair(
-                    KeyName=name,
-                    PublicKeyMaterial=public_line.strip().encode(),
-                    TagSpecifications=[{"ResourceType": "key-pair", "Tags": _tags(name, tags)}],
-                )
-        except InvalidRequest as error:
-            if code_of(error) != "InvalidKeyPair.Duplicate":
-                raise
-            continue  # another process was first: is it the same key?
-        return name
+        with (
+            Tolerating(code_of, "InvalidKeyPair.Duplicate"),  # another process was first: is it the same key?
+            aws.calling("ImportKeyPair", region, value=name),
+        ):
+            ec2.import_key_pair(
+                KeyName=name,
+                PublicKeyMaterial=public_line.strip().encode(),
+                TagSpecifications=tag_specifications(("key-pair",), tags, name),
+            )
+            return name
     return name
 
 
@@ -169,7 +168,9 @@ def openings(aws: Aws, region: str, vpc: str, owner: str) -> tuple[Opening, ...]
     if not aws.ledger:
         return ()
     name = name_of_group(tag_value(owner), aws.ledger)
-    return tuple(one for found in _groups_named(aws, region, vpc, name) for one in rules.openings(found, region))
+    return tuple(
+        one for found in _groups_named(aws, region, vpc, name) for one in security_group.openings(found, region)
+    )
 
 
 def _groups_named(aws: Aws, region: str, vpc: str, name: str) -> Sequence[Mapping[str, Any]]:
@@ -199,7 +200,7 @@ def group(aws: Aws, attempt: Attempt, call: Call) -> str:
 def _admit_callers(aws: Aws, call: Call, raw: Mapping[str, Any]) -> None:
     """Let the callers in; a group that was just made is not known everywhere at once."""
     retry(
-        lambda: access.admit(aws, call.region, raw, dict(call.callers)),
+        lambda: security_group.admit(aws, call.region, raw, dict(call.callers)),
         len(NOT_YET_PAUSES_S) + 1,
         after=lambda error: code_of(error) == "InvalidGroup.NotFound",
         pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
@@ -211,35 +212,26 @@ def _find_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | N
     found = _groups_named(aws, call.region, call.vpc, name)
     if not found:
         return None
-    one = found[0]
-    if not rules.is_ours(one, attempt.tags[TAG_OWNER]):
+    if not security_group.is_ours(found[0], attempt.tags[TAG_OWNER]):
         raise InvalidRequest(
             f"The security group {name} in {call.vpc} does not have cloudgpu's tag: it is somebody else's.",
             field="--security-group",
             value=name,
             next="Remove or rename it, or name another with --security-group.",
         )
-    return one
+    return found[0]
 
 
 def _create_group(aws: Aws, attempt: Attempt, call: Call) -> Mapping[str, Any] | None:
     """Make the group, tagged in the same call; None where another process was first."""
     name = group_name(attempt)
     tags = {TAG_OWNER: attempt.tags[TAG_OWNER], TAG_LEDGER: attempt.ledger}
-    try:
-        with aws.calling("CreateSecurityGroup", call.region, value=name):
-            answer = aws.ec2(call.region).create_security_group(
-                GroupName=name,
-                Description="cloudgpu: SSH from the caller only",
-                VpcId=call.vpc,
-                TagSpecifications=[{"ResourceType": "security-group", "Tags": _tags(name, tags)}],
-            )
-    except InvalidRequest as error:
-        if code_of(error) != "InvalidGroup.Duplicate":
-            raise
-        return None
-    return {"GroupId": answer["GroupId"]}
-
-
-def _tags(name: str, tags: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"Key": key, "Value": value} for key, value in {"Name": name, **tags}.items()]
+    with Tolerating(code_of, "InvalidGroup.Duplicate"), aws.calling("CreateSecurityGroup", call.region, value=name):
+        answer = aws.ec2(call.region).create_security_group(
+            GroupName=name,
+            Description="cloudgpu: SSH from the caller only",
+            VpcId=call.vpc,
+            TagSpecifications=tag_specifications(("security-group",), tags, name),
+        )
+        return {"GroupId": answer["GroupId"]}
+    return None

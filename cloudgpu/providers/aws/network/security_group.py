@@ -17,7 +17,10 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_OWNER
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, describe
+from cloudgpu.providers.aws.client import Aws, describe, describe_instances
+from cloudgpu.providers.aws.compute.translate import ENDED_STATES, tags_of
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.rules import CALLER, INSIDE, Opening, is_wide
 
 MAX_DESCRIPTION = 255  # characters of a description (EC2's API reference, IpRange)
@@ -102,8 +105,8 @@ def is_ours(group: Mapping[str, Any], owner: str) -> bool:
 
     That of a cluster is not: nobody is let in to it.
     """
-    tags = list(group.get("Tags", ()))
-    return {"Key": TAG_OWNER, "Value": owner} in tags and TAG_CLUSTER not in {tag["Key"] for tag in tags}
+    tags = tags_of(group)
+    return tags.get(TAG_OWNER) == owner and TAG_CLUSTER not in tags
 
 
 def openings(group: Mapping[str, Any], region: str) -> tuple[Opening, ...]:
@@ -125,11 +128,7 @@ def _strangers(group: Mapping[str, Any], permission: Mapping[str, Any]) -> Itera
             yield "Ipv6Ranges", f"CidrIpv6={source['CidrIpv6']}", f"everybody ({source['CidrIpv6']})"
     for source in permission.get("PrefixListIds", ()):
         name = source["PrefixListId"]
-        yield (
-            "PrefixListIds",
-            f"PrefixListId={name}",
-            f"the networks of the prefix list {name} (not read)",
-        )
+        yield "PrefixListIds", f"PrefixListId={name}", f"the networks of the prefix list {name} (not read)"
     for source in permission.get("UserIdGroupPairs", ()):
         name = source.get("GroupId")
         if name and name != group["GroupId"]:
@@ -162,9 +161,6 @@ def _label(word: str) -> str | None:
         return word
     shared = _SHARED.fullmatch(word)
     return shared[1] if shared else None
-
-
-_GONE = ("terminated", "shutting-down")
 
 
 def allowed(aws: Aws, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -206,20 +202,17 @@ def _group_of(aws: Aws, id: str) -> tuple[str, Mapping[str, Any] | None]:  # noq
     """Return a machine's region and its group of ours; None for the group where it has none."""
     region, native_id = ids.machine(id)
     machine = _machine(aws, region, native_id)
-    owner = next((tag["Value"] for tag in machine.get("Tags", ()) if tag["Key"] == TAG_OWNER), "")
-    named = [group["GroupId"] for group in machine.get("SecurityGroups", ())]
-    found = _groups(aws, region, named) if named else []
+    owner = tags_of(machine).get(TAG_OWNER, "")
+    group_ids = [group["GroupId"] for group in machine.get("SecurityGroups", ())]
+    found = _groups(aws, region, group_ids) if group_ids else []
     return region, next((group for group in found if is_ours(group, owner)), None)
 
 
 def _machine(aws: Aws, region: str, native_id: str) -> Mapping[str, Any]:
-    with aws.calling("DescribeInstances", region, value=native_id):
-        answer = aws.ec2(region).describe_instances(InstanceIds=[native_id])
-    found = [one for reservation in answer["Reservations"] for one in reservation["Instances"]]
-    if not found or found[0]["State"]["Name"] in _GONE:
+    found = describe_instances(aws, region, value=native_id, InstanceIds=[native_id])
+    if not found or found[0]["State"]["Name"] in ENDED_STATES:
         raise InstanceNotFound(f"AWS {region} has no machine {native_id} any more.", field="id", value=native_id)
-    machine: Mapping[str, Any] = found[0]
-    return machine
+    return found[0]
 
 
 def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -228,31 +221,28 @@ def _groups(aws: Aws, region: str, ids: Sequence[str]) -> list[Mapping[str, Any]
 
 def _apply(aws: Aws, region: str, group: str, planned: Changes) -> bool:
     """Change the rules; return False where one that was to be added stood there already."""
-    ec2 = aws.ec2(region)
-    new = True
+    ec2, all_new = aws.ec2(region), True
     for rule in planned.added:
-        with aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr):
-            new &= _call_unless(
-                "InvalidPermission.Duplicate", ec2.authorize_security_group_ingress, group, [rule.permission()]
-            )
+        all_new &= _add(aws, region, group, rule)
     if planned.renamed:
-        named = [rule.permission() for rule in planned.renamed]
+        permissions = [rule.permission() for rule in planned.renamed]
         with aws.calling("UpdateSecurityGroupRuleDescriptionsIngress", region):
-            ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=named)
+            ec2.update_security_group_rule_descriptions_ingress(GroupId=group, IpPermissions=permissions)
     for rule in planned.removed:
-        with aws.calling("RevokeSecurityGroupIngress", region, value=rule.cidr):
-            _call_unless("InvalidPermission.NotFound", ec2.revoke_security_group_ingress, group, [rule.permission()])
-    return new
+        with (
+            Tolerating(code_of, "InvalidPermission.NotFound"),
+            aws.calling("RevokeSecurityGroupIngress", region, value=rule.cidr),
+        ):
+            ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=[rule.permission()])
+    return all_new
 
 
-def _call_unless(code: str, call: Any, group: str, permissions: list[dict[str, Any]]) -> bool:
-    """Make the call; return False where it was refused with this code: what it asks for is so already."""
-    from botocore.exceptions import ClientError
-
-    try:
-        call(GroupId=group, IpPermissions=permissions)
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code") != code:
-            raise
-        return False
-    return True
+def _add(aws: Aws, region: str, group: str, rule: Rule) -> bool:
+    """Add a rule; return False where it stood there already."""
+    with (
+        Tolerating(code_of, "InvalidPermission.Duplicate"),
+        aws.calling("AuthorizeSecurityGroupIngress", region, value=rule.cidr),
+    ):
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[rule.permission()])
+        return True
+    return False

@@ -6,23 +6,26 @@ takes them away again; so does the end of the last node, once EC2 lets go of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.cluster import node_name
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import Aws, describe, describe_all
 from cloudgpu.providers.aws.compute.request import Call
 from cloudgpu.providers.aws.compute.translate import tags_of
-from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.aws.storage.disks import tag_specifications
+from cloudgpu.providers.shared.calls import retry
+from cloudgpu.providers.shared.errors import Tolerating
 
 Raw = Mapping[str, Any]
 NOT_FOUND_CODES = ("InvalidPlacementGroup.Unknown", "InvalidGroup.NotFound")
-IN_USE = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
-NOT_YET_PAUSES_S = (1.0, 2.0, 4.0, 0.0)  # what was just made is not known everywhere at once
+IN_USE_CODES = ("InvalidPlacementGroup.InUse", "DependencyViolation", "InvalidGroup.InUse")
+NOT_YET_PAUSES_S = (1.0, 2.0, 4.0)  # what was just made is not known everywhere at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,14 @@ def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
 
 def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
     """Ask to delete both; return whether a look found neither. What machines still use stays, and is no error."""
-    placements, groups = list(_placements(aws, region, cluster)), _groups(aws, region, cluster)
+    # by these tags they are found also where their names are not known
+    filters = [
+        {"Name": f"tag:{TAG_ID}", "Values": [node_name(cluster, 0)]},
+        {"Name": "tag-key", "Values": [TAG_CLUSTER]},
+    ]
+    found = describe(aws, "DescribePlacementGroups", region, value=cluster, Filters=filters)
+    placements = [one for one in found if one.get("State") != "deleted"]
+    groups = describe_all(aws, "DescribeSecurityGroups", region, value=cluster, Filters=filters)
     ec2 = aws.ec2(region)
     for one in placements:
         if one.get("State") != "deleting":
@@ -60,31 +70,13 @@ def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
 
 
 def _delete(aws: Aws, region: str, action: str, name: str, call: Any, key: str) -> None:
-    try:
-        with aws.calling(action, region, value=name):
-            call(**{key: name})
-    except CloudgpuError as error:
-        if code_of(error) not in (*NOT_FOUND_CODES, *IN_USE):
-            raise
-
-
-def _of_cluster(cluster: str) -> list[dict[str, Any]]:
-    """Return the filter that finds what the nodes share: it is there also where a name is not known."""
-    return [{"Name": f"tag:{TAG_ID}", "Values": [node_name(cluster, 0)]}, {"Name": "tag-key", "Values": [TAG_CLUSTER]}]
-
-
-def _placements(aws: Aws, region: str, cluster: str) -> Iterator[Raw]:
-    found = describe(aws, "DescribePlacementGroups", region, value=cluster, Filters=_of_cluster(cluster))
-    yield from (one for one in found if one.get("State") != "deleted")
-
-
-def _groups(aws: Aws, region: str, cluster: str) -> list[Raw]:
-    return describe_all(aws, "DescribeSecurityGroups", region, value=cluster, Filters=_of_cluster(cluster))
+    with Tolerating(code_of, *NOT_FOUND_CODES, *IN_USE_CODES), aws.calling(action, region, value=name):
+        call(**{key: name})
 
 
 def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
-    tags = {"Name": shared_name(first)} | {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
-    return [{"ResourceType": kind, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    tags = {key: first.tags[key] for key in (TAG_ID, TAG_LEDGER, TAG_OWNER, TAG_CLUSTER)}
+    return tag_specifications((kind,), tags, shared_name(first))
 
 
 # The security group
@@ -92,50 +84,50 @@ def _tags(first: Attempt, kind: str) -> list[dict[str, Any]]:
 
 def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
     """Return the id of the group in which all ports are open to its own members, and to nobody else."""
-    made = _existing_group(aws, first, call) or _create_group(aws, first, call) or _existing_group(aws, first, call)
-    if made is None:
+    id_ = _existing_group(aws, first, call) or _create_group(aws, first, call) or _existing_group(aws, first, call)
+    if id_ is None:
         raise _name_taken_error(first, call, "security group")
-    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": made, "Description": "cloudgpu inside the cluster"}]}
-    for pause in NOT_YET_PAUSES_S:
-        try:
-            with aws.calling("AuthorizeSecurityGroupIngress", call.region, value=made):
-                aws.ec2(call.region).authorize_security_group_ingress(GroupId=made, IpPermissions=[inside])
-        except InvalidRequest as error:
-            if code_of(error) == "InvalidPermission.Duplicate":
-                break
-            if code_of(error) != "InvalidGroup.NotFound" or not pause:
-                raise
-            aws.pause(pause)
-        else:
-            break
-    return made
+    retry(
+        lambda: _open_inside(aws, call.region, id_),
+        len(NOT_YET_PAUSES_S) + 1,
+        after=lambda error: code_of(error) == "InvalidGroup.NotFound",
+        pause=lambda tries: aws.pause(NOT_YET_PAUSES_S[tries - 1]),
+    )
+    return id_
+
+
+def _open_inside(aws: Aws, region: str, group: str) -> None:
+    members = {"GroupId": group, "Description": "cloudgpu inside the cluster"}
+    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [members]}
+    with (
+        Tolerating(code_of, "InvalidPermission.Duplicate"),
+        aws.calling("AuthorizeSecurityGroupIngress", region, value=group),
+    ):
+        aws.ec2(region).authorize_security_group_ingress(GroupId=group, IpPermissions=[inside])
 
 
 def _existing_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     name = shared_name(first)
-    asked = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
-    found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=asked)
+    filters = [{"Name": "vpc-id", "Values": [call.vpc]}, {"Name": "group-name", "Values": [name]}]
+    found = describe(aws, "DescribeSecurityGroups", call.region, value=name, Filters=filters)
     if not found:
         return None
-    return str(_check_ours(found[0], first, call, "security group")["GroupId"])
+    _check_ours(found[0], first, call, "security group")
+    return str(found[0]["GroupId"])
 
 
 def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
     """Make the group, tagged in the same call; None where another process was first."""
     name = shared_name(first)
-    try:
-        with aws.calling("CreateSecurityGroup", call.region, value=name):
-            answer = aws.ec2(call.region).create_security_group(
-                GroupName=name,
-                Description="cloudgpu: the machines of one cluster reach each other",
-                VpcId=call.vpc,
-                TagSpecifications=_tags(first, "security-group"),
-            )
-    except InvalidRequest as error:
-        if code_of(error) != "InvalidGroup.Duplicate":
-            raise
-        return None
-    return str(answer["GroupId"])
+    with Tolerating(code_of, "InvalidGroup.Duplicate"), aws.calling("CreateSecurityGroup", call.region, value=name):
+        answer = aws.ec2(call.region).create_security_group(
+            GroupName=name,
+            Description="cloudgpu: the machines of one cluster reach each other",
+            VpcId=call.vpc,
+            TagSpecifications=_tags(first, "security-group"),
+        )
+        return str(answer["GroupId"])
+    return None
 
 
 # The placement group
@@ -143,26 +135,24 @@ def _create_group(aws: Aws, first: Attempt, call: Call) -> str | None:
 
 def _placement_group(aws: Aws, first: Attempt, call: Call) -> str:
     name = shared_name(first)
-    try:
-        with aws.calling("CreatePlacementGroup", call.region, value=name):
-            aws.ec2(call.region).create_placement_group(
-                GroupName=name, Strategy="cluster", TagSpecifications=_tags(first, "placement-group")
-            )
-    except InvalidRequest as error:
-        if code_of(error) != "InvalidPlacementGroup.Duplicate":
-            raise
-        asked = [{"Name": "group-name", "Values": [name]}]
-        found = describe(aws, "DescribePlacementGroups", call.region, value=name, Filters=asked)
-        if found:
-            _check_ours(found[0], first, call, "placement group")
+    with (
+        Tolerating(code_of, "InvalidPlacementGroup.Duplicate"),
+        aws.calling("CreatePlacementGroup", call.region, value=name),
+    ):
+        aws.ec2(call.region).create_placement_group(
+            GroupName=name, Strategy="cluster", TagSpecifications=_tags(first, "placement-group")
+        )
+        return name
+    filters = [{"Name": "group-name", "Values": [name]}]
+    for one in describe(aws, "DescribePlacementGroups", call.region, value=name, Filters=filters):
+        _check_ours(one, first, call, "placement group")
     return name
 
 
-def _check_ours(raw: Raw, first: Attempt, call: Call, what: str) -> Raw:
-    """Return what bears this cluster's id; raise InvalidRequest for anything else of that name."""
+def _check_ours(raw: Raw, first: Attempt, call: Call, what: str) -> None:
+    """Raise InvalidRequest for what does not bear this cluster's id."""
     if tags_of(raw).get(TAG_ID) != first.tags[TAG_ID]:
         raise _name_taken_error(first, call, what)
-    return raw
 
 
 def _name_taken_error(first: Attempt, call: Call, what: str) -> InvalidRequest:

@@ -13,7 +13,7 @@ from cloudgpu.providers.base import ProviderSettings
 
 CHUNK = 1 << 20
 MAX_PER_CALL = 1000  # objects that one call removes
-_GONE = ("NoSuchKey", "404", "NotFound")
+_NO_OBJECT = ("NoSuchKey", "404", "NotFound")
 _NO_BUCKET = ("NoSuchBucket", "404", "NotFound")
 
 
@@ -33,7 +33,7 @@ class S3Bucket:
         """Return its region. One call, HeadBucket, the first time."""
         if self._region is None:
             home = self._aws.options.home_region
-            found = self._asked("ListBucket", home, "head_bucket", missing=_NO_BUCKET, Bucket=self._name)
+            found = self._call("ListBucket", home, "head_bucket", missing=_NO_BUCKET, Bucket=self._name)
             headers = found["ResponseMetadata"]["HTTPHeaders"]
             self._region = str(headers.get("x-amz-bucket-region") or home)
         return self._region
@@ -56,8 +56,8 @@ class S3Bucket:
         """Return an address at which an object can be read for so long."""
         region = self.region()
         with self._aws.calling("s3:GetObject", region, value=self._name):
-            asked = {"Bucket": self._name, "Key": key}
-            return str(self._client().generate_presigned_url("get_object", asked, ExpiresIn=seconds))
+            parameters = {"Bucket": self._name, "Key": key}
+            return str(self._client().generate_presigned_url("get_object", parameters, ExpiresIn=seconds))
 
     def presigned_post(self, prefix: str, seconds: int, max_bytes: int) -> PresignedPost:
         """Return a form that makes objects below the prefix: POST Object, with a signed policy."""
@@ -73,7 +73,7 @@ class S3Bucket:
 
     def read(self, key: str) -> bytes | None:
         """Return an object's content; None where there is none."""
-        found = self._asked("GetObject", self.region(), "get_object", none=_GONE, Bucket=self._name, Key=key)
+        found = self._call("GetObject", self.region(), "get_object", none=_NO_OBJECT, Bucket=self._name, Key=key)
         if found is None:
             return None
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
@@ -81,7 +81,7 @@ class S3Bucket:
 
     def copy(self, key: str, file: BinaryIO) -> None:
         """Write an object's content to a file."""
-        found = self._asked("GetObject", self.region(), "get_object", missing=_GONE, Bucket=self._name, Key=key)
+        found = self._call("GetObject", self.region(), "get_object", missing=_NO_OBJECT, Bucket=self._name, Key=key)
         with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             file.writelines(found["Body"].iter_chunks(CHUNK))
 
@@ -89,12 +89,12 @@ class S3Bucket:
         """Remove objects, a thousand with each call."""
         for at in range(0, len(keys), MAX_PER_CALL):
             some = {"Objects": [{"Key": key} for key in keys[at : at + MAX_PER_CALL]], "Quiet": True}
-            self._asked("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=some)
+            self._call("DeleteObject", self.region(), "delete_objects", Bucket=self._name, Delete=some)
 
     def _client(self) -> Any:
         return self._aws.client("s3", self._region or self._aws.options.home_region)
 
-    def _asked(
+    def _call(
         self,
         permission: str,
         region: str,
@@ -102,14 +102,14 @@ class S3Bucket:
         *,
         none: Sequence[str] = (),
         missing: Sequence[str] = (),
-        **asked: Any,
+        **parameters: Any,
     ) -> Any:
         """Return what a method answers; None for these codes, and InvalidRequest for those `missing`."""
         from botocore.exceptions import ClientError
 
         with self._aws.calling(f"s3:{permission}", region, value=self._name):
             try:
-                return getattr(self._client(), method)(**asked)
+                return getattr(self._client(), method)(**parameters)
             except ClientError as error:
                 code = str(error.response["Error"]["Code"])
                 if code in none:
@@ -117,7 +117,7 @@ class S3Bucket:
                 if code not in missing:
                     raise
         raise InvalidRequest(
-            f"The bucket s3://{self._name} is not there, or lacks {asked.get('Key', 'everything')}.",
+            f"The bucket s3://{self._name} is not there, or lacks {parameters.get('Key', 'everything')}.",
             field="bucket",
             value=self._name,
             next="Correct the address. To see your buckets: aws s3 ls",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import Aws, describe
+from cloudgpu.providers.aws.client import Aws, describe, describe_instances
 from cloudgpu.providers.aws.compute.request import TAG_BOOT, boot_tag, register_as
 from cloudgpu.providers.aws.compute.translate import tags_of
-from cloudgpu.providers.aws.storage.disks import code_of, image, remove, snapshot, tag_specifications
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.aws.storage.disks import image, remove, snapshot, tag_specifications
+from cloudgpu.providers.shared.errors import Tolerating
 
 Raw = Mapping[str, Any]
-_TAKEN = "InvalidAMIName.Duplicate"
+_NAME_EXISTS = "InvalidAMIName.Duplicate"
 
 
 def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, restart: bool) -> ProviderResource:
@@ -27,20 +28,20 @@ def save_image(aws: Aws, source: str, name: str, tags: Mapping[str, str], *, res
     """
     region = source.partition("/")[0]
     if not ids.REGION.fullmatch(region):
-        raise _unknown(source)
-    found = _image_named(aws, region, name)
-    if found is not None:
-        return _check_image(aws, region, found, name, tags)
+        raise _not_found_error(source)
+    existing = _image_named(aws, region, name)
+    if existing is not None:
+        return _check_image(aws, region, existing, name, tags)
     machine = ids.split_id(source, "i")
     if machine is not None:
         return _of_machine(aws, region, machine[1], name, tags, restart=restart)
-    begun = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source, name, tags)
-    if begun["State"] == "error":  # AWS gave up on it: it is not part of anything
-        remove(aws, snapshot(aws, region, begun))
-        return replace(snapshot(aws, region, begun), ready=False)
-    if begun["State"] != "completed":
-        return snapshot(aws, region, begun)
-    return _register(aws, region, begun, name, tags)
+    raw = _snapshot_named(aws, region, name) or _begin_snapshot(aws, region, source, name, tags)
+    if raw["State"] == "completed":
+        return _register(aws, region, raw, name, tags)
+    found = snapshot(aws, region, raw)
+    if raw["State"] == "error":  # AWS gave up on it: it is not part of anything
+        remove(aws, found)
+    return found
 
 
 def _image_named(aws: Aws, region: str, name: str) -> Raw | None:
@@ -66,15 +67,12 @@ def _of_machine(
     aws: Aws, region: str, native_id: str, name: str, tags: Mapping[str, str], *, restart: bool
 ) -> ProviderResource:
     """Image a machine's system disk. Its data volumes are left out: they are kept by themselves."""
-    ec2, id_ = aws.ec2(region), ids.joined(region, native_id)
-    with aws.calling("DescribeInstances", region, value=id_):
-        found = [
-            one for each in ec2.describe_instances(InstanceIds=[native_id])["Reservations"] for one in each["Instances"]
-        ]
+    id_ = ids.joined(region, native_id)
+    found = describe_instances(aws, region, value=id_, InstanceIds=[native_id])
     if not found:
-        raise _unknown(id_)
-    others = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
-    others = [device for device in others if device != found[0]["RootDeviceName"]]
+        raise _not_found_error(id_)
+    devices = [one["DeviceName"] for one in found[0].get("BlockDeviceMappings", ())]
+    others = [device for device in devices if device != found[0]["RootDeviceName"]]
     parameters: dict[str, Any] = {
         "InstanceId": native_id,
         "Name": name,
@@ -87,14 +85,10 @@ def _of_machine(
     return _read_image(aws, region, name, tags)
 
 
-def _make(aws: Aws, region: str, action: str, name: str, call: Any) -> None:
+def _make(aws: Aws, region: str, action: str, name: str, call: Callable[[Any], object]) -> None:
     """Send a call that makes an image; a name that is taken is what an earlier call made, whose reply was lost."""
-    try:
-        with aws.calling(action, region, value=name):
-            call(aws.ec2(region))
-    except CloudgpuError as error:
-        if code_of(error) != _TAKEN:
-            raise
+    with Tolerating(code_of, _NAME_EXISTS), aws.calling(action, region, value=name):
+        call(aws.ec2(region))
 
 
 def _read_image(aws: Aws, region: str, name: str, tags: Mapping[str, str]) -> ProviderResource:
@@ -122,23 +116,22 @@ def _begin_snapshot(aws: Aws, region: str, source: str, name: str, tags: Mapping
     """Begin a snapshot of a disk. It is sent once: a second sending would make a second snapshot."""
     split = ids.split_id(source, "vol")
     if split is None:
-        raise _unknown(source)
+        raise _not_found_error(source)
     disk = _disk(aws, region, split[1])
-    boots = {TAG_BOOT: _boot_tag(aws, region, disk)}
+    boot = {TAG_BOOT: _boot_tag(aws, region, disk)}
     with aws.calling("CreateSnapshot", region, value=source):
-        made: Raw = aws.client("ec2", region, sends=1).create_snapshot(
+        raw: Raw = aws.client("ec2", region, sends=1).create_snapshot(
             VolumeId=split[1],
             Description=name,
-            TagSpecifications=tag_specifications(("snapshot",), {**tags, **boots}, name),
+            TagSpecifications=tag_specifications(("snapshot",), {**tags, **boot}, name),
         )
-    return made
+    return raw
 
 
 def _disk(aws: Aws, region: str, native_id: str) -> Raw:
-    filters = [{"Name": "volume-id", "Values": [native_id]}]
-    found = describe(aws, "DescribeVolumes", region, Filters=filters)
+    found = describe(aws, "DescribeVolumes", region, Filters=[{"Name": "volume-id", "Values": [native_id]}])
     if not found:
-        raise _unknown(ids.joined(region, native_id))
+        raise _not_found_error(ids.joined(region, native_id))
     if TAG_VOLUME in tags_of(found[0]):
         message = f"{native_id} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=native_id, next="Name a machine.")
@@ -160,19 +153,19 @@ def _boot_tag(aws: Aws, region: str, disk: Raw) -> str:
     raise InvalidRequest(message, field=TAG_BOOT, value=native_id, next=remedy)
 
 
-def _register(aws: Aws, region: str, begun: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
+def _register(aws: Aws, region: str, raw: Raw, name: str, tags: Mapping[str, str]) -> ProviderResource:
     """Make the image of a completed snapshot."""
-    boots = tags_of(begun).get(TAG_BOOT, "")
-    registration = register_as(boots)
+    boot = tags_of(raw).get(TAG_BOOT, "")
+    registration = register_as(boot)
     if registration is None:
-        message = f"The snapshot {begun['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boots!r})."
+        message = f"The snapshot {raw['SnapshotId']} does not say how it boots (its tag {TAG_BOOT} is {boot!r})."
         remedy = f"Correct that tag, for example {TAG_BOOT}=x86_64_sda1_uefi-preferred, and run it again."
-        raise InvalidRequest(message, field=TAG_BOOT, value=boots, next=remedy)
-    disk = {"SnapshotId": begun["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
+        raise InvalidRequest(message, field=TAG_BOOT, value=boot, next=remedy)
+    disk = {"SnapshotId": raw["SnapshotId"], "VolumeType": "gp3", "DeleteOnTermination": True}
     parameters = {
         "Name": name,
         "BlockDeviceMappings": [{"DeviceName": registration["RootDeviceName"], "Ebs": disk}],
-        "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boots}, name),
+        "TagSpecifications": tag_specifications(("image",), {**tags, TAG_BOOT: boot}, name),
         **registration,
     }
     _make(aws, region, "RegisterImage", name, lambda client: client.register_image(**parameters))
@@ -184,6 +177,6 @@ def _name_taken_error(name: str, region: str) -> InvalidRequest:
     return InvalidRequest(message, field="--name", value=name, next="Choose another --name.")
 
 
-def _unknown(source: str) -> InstanceNotFound:
+def _not_found_error(source: str) -> InstanceNotFound:
     message = f"AWS has no machine and no disk {source}."
     return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

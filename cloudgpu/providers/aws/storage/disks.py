@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -13,22 +13,31 @@ from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_IMAGE, TAG_LEDGER, TA
 from cloudgpu.core.model.launch import Volume
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
 from cloudgpu.core.values.naming import digest
-from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, LaunchUncertain, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
+from cloudgpu.providers.aws.client import (
+    KIND,
+    MAX_FILTER_VALUES,
+    Aws,
+    batches,
+    describe,
+    describe_all,
+    describe_instances,
+)
 from cloudgpu.providers.aws.compute.listing import describe_raw
-from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
+from cloudgpu.providers.aws.compute.translate import our_tags, tag_list, tags_of
+from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.calls import retry
+from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
 LARGEST_GB = 16_384  # of a gp3 volume: EC2 API Reference, CreateVolume
-MAX_FILTER_VALUES = 200  # of a filter: the most that EC2 takes
 SNAPSHOT = "ebs_snapshot"  # the catalogue's name for what snapshots and the images made of them are billed as
 _OURS = [{"Name": "tag-key", "Values": [TAG_LEDGER]}]
-_GOING = ("deleting", "deleted")
-_GONE = frozenset(
+_DELETED_STATES = ("deleting", "deleted")
+_NOT_FOUND_CODES = frozenset(
     "InvalidVolume.NotFound InvalidSnapshot.NotFound InvalidAMIID.NotFound InvalidAMIID.Unavailable".split()
 )
 
@@ -39,13 +48,13 @@ def resources(aws: Aws, region: str | None) -> ResourceListing:
     One more in a region with disks of a cluster's machines.
     """
     regions = aws.regions() if region is None else (region,)
-    answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
+    answers, silent = aws.each(regions, lambda one: _resources_in(aws, one))
     return ResourceListing(
         tuple(resource for found in answers.values() for resource in found), silent, frozenset(regions)
     )
 
 
-def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
+def _resources_in(aws: Aws, region: str) -> list[ProviderResource]:
     filters_by_action: Mapping[str, dict[str, Any]] = {
         "DescribeVolumes": {},
         "DescribeImages": {"Owners": ["self"]},
@@ -59,7 +68,7 @@ def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
     volumes = _with_own_tags(aws, region, volumes)
     parts = {snapshot for one in images for snapshot, _ in snapshots_of(one)}
     return [
-        *(disk(aws, region, one) for one in volumes if one["State"] not in _GOING),
+        *(disk(aws, region, one) for one in volumes if one["State"] not in _DELETED_STATES),
         *(image(aws, region, one) for one in images if one["State"] != "deregistered"),
         *(snapshot(aws, region, one) for one in snapshots if one["SnapshotId"] not in parts),
     ]
@@ -74,18 +83,14 @@ def _with_own_tags(aws: Aws, region: str, volumes: Sequence[Raw]) -> list[Raw]:
     holders = {one["VolumeId"]: holder for one in volumes if one["VolumeId"] in shared for holder in _holders(one)}
     if not holders:
         return list(volumes)
-    index = _launch_indices(aws, region, sorted(set(holders.values())))
-    native_id = {volume: index[holder] for volume, holder in holders.items() if holder in index}
-    return [_with_index(one, native_id[one["VolumeId"]]) if one["VolumeId"] in native_id else one for one in volumes]
+    index_of = _launch_indices(aws, region, sorted(set(holders.values())))
+    index = {volume: index_of[holder] for volume, holder in holders.items() if holder in index_of}
+    return [_with_index(one, index[one["VolumeId"]]) if one["VolumeId"] in index else one for one in volumes]
 
 
 def _launch_indices(aws: Aws, region: str, machines: Sequence[str]) -> dict[str, int]:
-    found: list[Raw] = []
-    with aws.calling("DescribeInstances", region):
-        for begin in range(0, len(machines), MAX_FILTER_VALUES):
-            meant = [{"Name": "instance-id", "Values": list(machines[begin : begin + MAX_FILTER_VALUES])}]
-            for page in pages(aws.ec2(region), "describe_instances", Filters=meant):
-                found += [one for part in page["Reservations"] for one in part["Instances"]]
+    filters = ({"Name": "instance-id", "Values": some} for some in batches(machines, MAX_FILTER_VALUES))
+    found = (one for each in filters for one in describe_instances(aws, region, Filters=[each]))
     return {one["InstanceId"]: one["AmiLaunchIndex"] for one in found}
 
 
@@ -95,8 +100,7 @@ def is_shared(tags: Mapping[str, str]) -> bool:
 
 
 def _with_index(raw: Raw, index: int) -> Raw:
-    tags = tags_of_node(tags_of(raw), index)
-    return {**raw, "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    return {**raw, "Tags": tag_list(tags_of_node(tags_of(raw), index))}
 
 
 def _holders(raw: Raw) -> Iterator[str]:
@@ -107,7 +111,7 @@ def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a volume: a data disk where it bears a name of the user's, else a machine's system disk."""
     tags = tags_of(raw)
     holder = next(_holders(raw), None)
-    return _leftover(
+    return _resource(
         aws,
         region,
         raw,
@@ -125,7 +129,7 @@ def disk(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 
 def snapshot(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return a snapshot that is no part of an image."""
-    return _leftover(
+    return _resource(
         aws,
         region,
         raw,
@@ -141,8 +145,8 @@ def snapshot(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 
 def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     """Return an image with its snapshots, which are what is billed: at most the size of their disks."""
-    made = raw.get("CreationDate")
-    return _leftover(
+    created = raw.get("CreationDate")
+    return _resource(
         aws,
         region,
         raw,
@@ -151,7 +155,7 @@ def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
         name=tags_of(raw).get(TAG_IMAGE, ""),
         size_gb=sum(size for _, size in snapshots_of(raw)),
         stored_as=SNAPSHOT,
-        made_at=datetime.fromisoformat(made) if made else None,
+        made_at=datetime.fromisoformat(created) if created else None,
         ready=raw["State"] == "available",
     )
 
@@ -159,27 +163,26 @@ def image(aws: Aws, region: str, raw: Raw) -> ProviderResource:
 def snapshots_of(raw: Raw) -> Iterator[tuple[str, int]]:
     """Yield id and GB of the snapshots of an image; one that is being made does not name them all yet."""
     for mapping in raw.get("BlockDeviceMappings", ()):
-        made_of = mapping.get("Ebs", {})
-        if "SnapshotId" in made_of:
-            yield made_of["SnapshotId"], made_of.get("VolumeSize", 0)
+        disk = mapping.get("Ebs", {})
+        if "SnapshotId" in disk:
+            yield disk["SnapshotId"], disk.get("VolumeSize", 0)
 
 
-def _leftover(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource:
-    ours = {key: value for key, value in tags_of(raw).items() if key.startswith(TAG_PREFIX)}
-    usual = {"zone": "", "name": "", **facts}
-    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=ours, **usual)
+def _resource(aws: Aws, region: str, raw: Raw, **facts: Any) -> ProviderResource:
+    known = {"zone": "", "name": "", **facts}
+    return ProviderResource(provider=KIND, account=aws.account, region=region, tags=our_tags(tags_of(raw)), **known)
 
 
 def remove(aws: Aws, resource: ProviderResource) -> None:
     """Delete it, an image with its snapshots; what is gone already is no error. Raises InvalidRequest while in use."""
     region, native_id = _split_id(resource)
-    ec2 = aws.ec2(region)
     if resource.kind is Kind.IMAGE:
         _remove_image(aws, region, native_id)
     elif resource.kind is Kind.SNAPSHOT:
         _remove_snapshot(aws, region, native_id)
     else:
-        _call_unless_gone(aws, region, "DeleteVolume", native_id, lambda: ec2.delete_volume(VolumeId=native_id))
+        with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeleteVolume", region, value=resource.id):
+            aws.ec2(region).delete_volume(VolumeId=native_id)
 
 
 def _split_id(resource: ProviderResource) -> tuple[str, str]:
@@ -193,46 +196,30 @@ def _split_id(resource: ProviderResource) -> tuple[str, str]:
 
 def _remove_image(aws: Aws, region: str, native_id: str) -> None:
     """Take the image away, then its snapshots: used they cannot be deleted, alone they are found by their tags."""
-    ec2 = aws.ec2(region)
-    meant = [{"Name": "image-id", "Values": [native_id]}]
-    found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=meant)
-    parts = [part for one in found for part, _ in snapshots_of(one)]
-    _call_unless_gone(aws, region, "DeregisterImage", native_id, lambda: ec2.deregister_image(ImageId=native_id))
-    for part in parts:
-        _remove_snapshot(aws, region, part)
+    id_, filters = ids.joined(region, native_id), [{"Name": "image-id", "Values": [native_id]}]
+    found = describe(aws, "DescribeImages", region, Owners=["self"], Filters=filters)
+    with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeregisterImage", region, value=id_):
+        aws.ec2(region).deregister_image(ImageId=native_id)
+    for image in found:
+        for part, _ in snapshots_of(image):
+            _remove_snapshot(aws, region, part)
 
 
 def _remove_snapshot(aws: Aws, region: str, native_id: str) -> None:
-    _call_unless_gone(
-        aws, region, "DeleteSnapshot", native_id, lambda: aws.ec2(region).delete_snapshot(SnapshotId=native_id)
-    )
-
-
-def _call_unless_gone(aws: Aws, region: str, action: str, native_id: str, call: Callable[[], object]) -> None:
-    try:
-        with aws.calling(action, region, value=ids.joined(region, native_id)):
-            call()
-    except CloudgpuError as error:
-        if code_of(error) not in _GONE:
-            raise
-
-
-def code_of(error: CloudgpuError) -> str:
-    """Return the code with which AWS answered; empty where it did not answer."""
-    response: Raw = getattr(error.__cause__, "response", None) or {}
-    return str(response.get("Error", {}).get("Code", ""))
+    id_ = ids.joined(region, native_id)
+    with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling("DeleteSnapshot", region, value=id_):
+        aws.ec2(region).delete_snapshot(SnapshotId=native_id)
 
 
 def tag_specifications(kinds: Sequence[str], tags: Mapping[str, str], name: str) -> list[dict[str, Any]]:
     """Return the tags of what a call makes; `name` is what AWS's console shows."""
-    listed = [{"Key": key, "Value": value} for key, value in {"Name": name, **tags}.items()]
-    return [{"ResourceType": kind, "Tags": listed} for kind in kinds]
+    return [{"ResourceType": kind, "Tags": tag_list({"Name": name, **tags})} for kind in kinds]
 
 
 DEVICE = "/dev/sdf"  # the first that AWS names for data; on the machine it is an NVMe device with the volume's id
-SETTLES_S, LOOKS = 1.0, 120
-MAX_LOOKS = 30  # looks until a disk that was just made is surely shown: EC2 is eventually consistent
-_GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
+POLL_PAUSE_S, MAX_POLLS = 1.0, 120  # until a volume is attached
+MAX_POLLS_OF_NEW = 30  # until a volume that was just made is surely shown: EC2 is eventually consistent
+_MAX_GENERATIONS = 100  # a token of a volume that was removed is remembered for a day
 
 
 def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
@@ -240,31 +227,31 @@ def attach(aws: Aws, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
     """
-    region, own = ids.machine(id)
-    zone = describe_raw(aws, region, own)["Placement"]["AvailabilityZone"]
-    named = {**tags, TAG_VOLUME: volume.name}
-    found = _find_volume(aws, region, zone, volume, named) or _create_volume(aws, region, zone, volume, named)
-    for _ in range(LOOKS):
-        at = holder(found)
-        if at is not None and at["InstanceId"] == own and at["State"] != "detaching":
-            return disk(aws, region, found)
-        if at is not None and at["State"] != "detaching":
-            raise volume_in_use_error(volume, ids.joined(region, at["InstanceId"]))
+    region, native_id = ids.machine(id)
+    zone = describe_raw(aws, region, native_id)["Placement"]["AvailabilityZone"]
+    tags = {**tags, TAG_VOLUME: volume.name}
+    found = _find_volume(aws, region, zone, volume, tags) or _create_volume(aws, region, zone, volume, tags)
+    for _ in range(MAX_POLLS):
+        held = holder(found)
+        if held is not None and held["State"] != "detaching":
+            if held["InstanceId"] == native_id:
+                return disk(aws, region, found)
+            raise volume_in_use_error(volume, ids.joined(region, held["InstanceId"]))
         if found["State"] == "available":
-            _attach(aws, region, found["VolumeId"], own)
+            _attach(aws, region, found["VolumeId"], native_id)
         else:
-            aws.pause(SETTLES_S)
+            aws.pause(POLL_PAUSE_S)
         found = _read_volume(aws, region, found["VolumeId"])
-    message = f"The volume {volume.name} is not ready after {LOOKS * SETTLES_S:.0f} seconds ({found['State']})."
+    message = f"The volume {volume.name} is not ready after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds ({found['State']})."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 
 def _find_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    asked = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
-    found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=asked)
-    there = [one for one in found if one["State"] not in ("deleting", "deleted", "error")]
-    return pick_in_zone(zone, there, itemgetter("AvailabilityZone"), "VolumeId", volume)
+    filters = [{"Name": f"tag:{key}", "Values": [tags.get(key, "")]} for key in (TAG_VOLUME, TAG_LEDGER)]
+    found = describe(aws, "DescribeVolumes", region, value=volume.name, Filters=filters)
+    volumes = [one for one in found if one["State"] not in (*_DELETED_STATES, "error")]
+    return pick_in_zone(zone, volumes, itemgetter("AvailabilityZone"), "VolumeId", volume)
 
 
 def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw:
@@ -273,7 +260,7 @@ def _create_volume(aws: Aws, region: str, zone: str, volume: Volume, tags: Mappi
     A token stands for the volume that it made even when that was removed since: then the next one is taken.
     """
     size_gb = size_to_make(volume, zone)
-    for generation in range(1, _GENERATIONS):
+    for generation in range(1, _MAX_GENERATIONS):
         token = digest("volume", tags.get(TAG_LEDGER, ""), volume.name, zone, str(generation))[:48]
         try:
             return _create(aws, region, zone, size_gb, tags, token)
@@ -296,22 +283,21 @@ def _create(aws: Aws, region: str, zone: str, size_gb: int, tags: Mapping[str, s
     return _wait_for_disk(aws, region, made["VolumeId"])
 
 
-def _wait_for_disk(aws: Aws, region: str, own: str) -> Raw:
+def _wait_for_disk(aws: Aws, region: str, native_id: str) -> Raw:
     """Return a disk as soon as AWS shows it: one that was just made, and is not shown yet, is not made again."""
     return retry(
-        lambda: _read_volume(aws, region, own),
-        MAX_LOOKS + 1,
+        lambda: _read_volume(aws, region, native_id),
+        MAX_POLLS_OF_NEW + 1,
         after=lambda error: isinstance(error, InstanceNotFound),
-        pause=lambda _tries: aws.pause(SETTLES_S),
+        pause=lambda _tries: aws.pause(POLL_PAUSE_S),
     )
 
 
-def _read_volume(aws: Aws, region: str, own: str) -> Raw:
-    asked = [{"Name": "volume-id", "Values": [own]}]
-    found = describe(aws, "DescribeVolumes", region, Filters=asked)
-    if not found or found[0]["State"] in ("deleting", "deleted"):
-        message = f"The volume {own} is not there."
-        raise InstanceNotFound(message, field="--volume", value=own, next="Run the same up again.")
+def _read_volume(aws: Aws, region: str, native_id: str) -> Raw:
+    found = describe(aws, "DescribeVolumes", region, Filters=[{"Name": "volume-id", "Values": [native_id]}])
+    if not found or found[0]["State"] in _DELETED_STATES:
+        message = f"The volume {native_id} is not there."
+        raise InstanceNotFound(message, field="--volume", value=native_id, next="Run the same up again.")
     return found[0]
 
 
@@ -320,11 +306,7 @@ def holder(raw: Raw) -> Raw | None:
     return next((one for one in raw.get("Attachments", ()) if one["State"] != "detached"), None)
 
 
-def _attach(aws: Aws, region: str, volume: str, own: str) -> None:
-    """Ask for it; whether it is so is seen by the next look, as AWS refuses a volume that it has just attached."""
-    try:
-        with aws.calling("AttachVolume", region, value=volume):
-            aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=own, Device=DEVICE)
-    except CloudgpuError as error:
-        if code_of(error) != "VolumeInUse":
-            raise
+def _attach(aws: Aws, region: str, volume: str, machine: str) -> None:
+    """Ask for it; whether it is so is seen by the next poll, as AWS refuses a volume that it has just attached."""
+    with Tolerating(code_of, "VolumeInUse"), aws.calling("AttachVolume", region, value=volume):
+        aws.ec2(region).attach_volume(VolumeId=volume, InstanceId=machine, Device=DEVICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +16,13 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.aws.client import KIND, Aws, describe
 from cloudgpu.providers.aws.compute.request import boot_tag
 from cloudgpu.providers.aws.compute.translate import tags_of
-from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.aws.errors import code_of
 from cloudgpu.providers.shared.rules import has_driver, installed, wanted_images
 
 AMI = re.compile(r"(?:(?P<region>[a-z]{2,3}(?:-[a-z]+)+-\d{1,2})/)?(?P<id>ami-[0-9a-f]{8,17})")
-_IN_USE = {"x86_64", "arm64"}
+_ARCHITECTURES = {"x86_64", "arm64"}
 _LICENCES = {"SUSE Linux": "suse", "Red Hat Enterprise Linux": "rhel"}  # not "Red Hat BYOL Linux": that is one's own
-_FREE = ("", "Linux/UNIX")
+_UNLICENSED = ("", "Linux/UNIX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Image:
 
     id: str
     name: str
-    machine: str
+    architecture: str
     root_device: str
     size_gb: int
     state: str
@@ -48,7 +49,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ImageChoice:
     """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
 
     image: Image
@@ -56,42 +57,40 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
 
-def chosen(aws: Aws, item: Available, named: str | None, template: str) -> Choice:
+def choose_image(aws: Aws, item: Available, named: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls, one more for a type that the catalogue lacks.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no
     public image can be found.
     """
-    machine = machine_of(aws, item)
+    architecture = architecture_of(aws, item)
     if named is not None:
-        return _given(aws, item, named, machine)
-    image = _newest(aws, item.region, wanted_images(KIND, item, machine, template))
-    return Choice(image) if has_driver(item, template) else Choice(image, *installed(item, image.name, template))
+        return _requested_image(aws, item, named, architecture)
+    image = _newest(aws, item.region, wanted_images(KIND, item, architecture, template))
+    return (
+        ImageChoice(image) if has_driver(item, template) else ImageChoice(image, *installed(item, image.name, template))
+    )
 
 
-def machine_of(aws: Aws, item: Available) -> str:
+def architecture_of(aws: Aws, item: Available) -> str:
     """Return the processor of a type, x86_64 or arm64: by the catalogue, else asked."""
-    try:
-        return instance_type(KIND, item.instance_type).arch
-    except InvalidRequest:
-        pass
     name = item.instance_type
+    with suppress(InvalidRequest):
+        return instance_type(KIND, name).arch
     found = describe(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
-    runs = found[0]["ProcessorInfo"]["SupportedArchitectures"]
-    return next((one for one in runs if one in _IN_USE), "x86_64")
+    supported = found[0]["ProcessorInfo"]["SupportedArchitectures"]
+    return next((one for one in supported if one in _ARCHITECTURES), "x86_64")
 
 
 def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:
     """Return the first of these images that there is: by its public parameter, else by its name and owner."""
     ids = _parameters(aws, region, images)
+    queries: list[dict[str, Any]] = [{"ImageIds": [ids[one.parameter]]} for one in images if one.parameter in ids]
     for one in images:
-        if one.parameter in ids:
-            found = described(aws, region, ImageIds=[ids[one.parameter]])
-            if found:
-                return found[0]
-    for one in images:
-        named = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
-        found = described(aws, region, Owners=[one.owner], Filters=named)
+        filters = [{"Name": "name", "Values": [one.pattern]}, {"Name": "state", "Values": ["available"]}]
+        queries.append({"Owners": [one.owner], "Filters": filters})
+    for query in queries:
+        found = describe_images(aws, region, **query)
         if found:
             return found[0]
     looked = " or ".join(one.parameter for one in images) or "any"
@@ -113,10 +112,10 @@ def _parameters(aws: Aws, region: str, images: Sequence[PublicImage]) -> dict[st
     return {one["Name"]: one["Value"] for one in answer["Parameters"]}
 
 
-def described(aws: Aws, region: str, **asked: Any) -> list[Image]:
+def describe_images(aws: Aws, region: str, **query: Any) -> list[Image]:
     """Return images as DescribeImages says them, the newest first; none for an id that there is not."""
     try:
-        found = describe(aws, "DescribeImages", region, **asked)
+        found = describe(aws, "DescribeImages", region, **query)
     except InvalidRequest as error:
         if code_of(error).startswith("InvalidAMIID"):
             return []
@@ -131,7 +130,7 @@ def _image(raw: Mapping[str, Any]) -> Image:
     return Image(
         id=raw["ImageId"],
         name=raw.get("Name") or raw["ImageId"],
-        machine=raw["Architecture"],
+        architecture=raw["Architecture"],
         root_device=root,
         size_gb=int(disks.get(root, {}).get("VolumeSize") or 1),
         state=raw.get("State", ""),
@@ -141,7 +140,7 @@ def _image(raw: Mapping[str, Any]) -> Image:
     )
 
 
-def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
+def _requested_image(aws: Aws, item: Available, named: str, architecture: str) -> ImageChoice:
     """Return the image that was named, by AWS's id or by the name of an own one."""
     found = _image_named(aws, item.region, named)
     if found is None:
@@ -158,14 +157,15 @@ def _given(aws: Aws, item: Available, named: str, machine: str) -> Choice:
             value=named,
             next="Wait until it is available: cloudgpu image ls",
         )
-    if found.machine != machine:
+    if found.architecture != architecture:
         raise InvalidRequest(
-            f"The image {named} is for {found.machine} processors, and {item.instance_type} has an {machine} one.",
+            f"The image {named} is for {found.architecture} processors, and {item.instance_type} has an "
+            f"{architecture} one.",
             field="--image",
             value=named,
-            next=f"Name an image for {machine}, or leave --image out.",
+            next=f"Name an image for {architecture}, or leave --image out.",
         )
-    return Choice(found, None, (*_about_driver(item, found), *_about_licence(found)))
+    return ImageChoice(found, None, (*_about_driver(item, found), *_about_licence(found)))
 
 
 def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def _about_driver(item: Available, image: Image) -> tuple[str, ...]:
 
 def _about_licence(image: Image) -> tuple[str, ...]:
     """Return what a system that is paid for changes: prices here are those of Linux without a licence."""
-    if image.platform in _FREE:
+    if image.platform in _UNLICENSED:
         return ()
     hours = {
         "suse": "; it is billed by the started hour",
@@ -189,10 +189,10 @@ def _about_licence(image: Image) -> tuple[str, ...]:
 def _image_named(aws: Aws, region: str, named: str) -> Image | None:
     by_id = AMI.fullmatch(named)
     if by_id is None:
-        mine = [{"Name": f"tag:{TAG_IMAGE}", "Values": [named]}]
-        found = described(aws, region, Owners=["self"], Filters=mine)
+        filters = [{"Name": f"tag:{TAG_IMAGE}", "Values": [named]}]
+        found = describe_images(aws, region, Owners=["self"], Filters=filters)
     elif by_id["region"] in (None, region):
-        found = described(aws, region, ImageIds=[by_id["id"]])
+        found = describe_images(aws, region, ImageIds=[by_id["id"]])
     else:
         return None
     return found[0] if found else None

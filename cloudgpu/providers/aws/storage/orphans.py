@@ -8,18 +8,19 @@ from typing import Any
 
 from cloudgpu.core.model.instances import TAG_ID, TAG_LEDGER
 from cloudgpu.core.model.resources import Kind, ProviderResource, ResourceListing
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.aws import ids
-from cloudgpu.providers.aws.client import KIND, Aws, pages
-from cloudgpu.providers.aws.compute.translate import TAG_PREFIX, tags_of
-from cloudgpu.providers.aws.storage.disks import code_of
+from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, describe_instances
+from cloudgpu.providers.aws.compute.translate import our_tags, tags_of
+from cloudgpu.providers.aws.errors import code_of
+from cloudgpu.providers.shared.errors import Tolerating
 
 Raw = Mapping[str, Any]
 ADDRESS = "public_ipv4"  # the price list's word: AWS bills every public IPv4 address, used or not
 ACTIVE_REQUEST_STATES = ("open", "active", "disabled")  # states in which a spot request may launch, or keeps, a machine
 _TERMINATED = ("instance-terminated", "spot-instance-terminated")  # codes of a request's status
-_GONE = frozenset(
+_NOT_FOUND_CODES = frozenset(
     "InvalidAllocationID.NotFound InvalidNetworkInterfaceID.NotFound InvalidGroup.NotFound "
     "InvalidSecurityGroupID.NotFound InvalidKeyPair.NotFound InvalidSpotInstanceRequestID.NotFound "
     "InvalidPlacementGroup.Unknown InvalidPlacementGroupId.Unknown".split()
@@ -28,10 +29,9 @@ _GONE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A question to a region: the operation, the part of its answer that counts, and what it is filtered by."""
+    """A question to a region: the action, and what it is filtered by."""
 
-    operation: str
-    key: str
+    action: str
     tag: str = TAG_LEDGER
     paged: bool = True
     states: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class _Query:
         return [{"Name": "tag-key", "Values": [self.tag]}, *states]
 
 
-_QUESTIONS = (
-    _Query("describe_addresses", "Addresses", paged=False),
-    _Query("describe_network_interfaces", "NetworkInterfaces"),
-    _Query("describe_security_groups", "SecurityGroups"),
-    _Query("describe_key_pairs", "KeyPairs", paged=False),
-    _Query("describe_spot_instance_requests", "SpotInstanceRequests", tag=TAG_ID, states=ACTIVE_REQUEST_STATES),
-    _Query("describe_placement_groups", "PlacementGroups", paged=False, states=("pending", "available", "deleting")),
+_QUERIES = (
+    _Query("DescribeAddresses", paged=False),
+    _Query("DescribeNetworkInterfaces"),
+    _Query("DescribeSecurityGroups"),
+    _Query("DescribeKeyPairs", paged=False),
+    _Query("DescribeSpotInstanceRequests", tag=TAG_ID, states=ACTIVE_REQUEST_STATES),
+    _Query("DescribePlacementGroups", paged=False, states=("pending", "available", "deleting")),
 )
 
 
@@ -57,21 +57,16 @@ def orphans(aws: Aws, region: str | None) -> ResourceListing:
     One more in a region with placement groups of ours: that says which machines use them.
     """
     regions = aws.regions() if region is None else (region,)
-    answers, silent = aws.each(regions, lambda one: _of_region(aws, one))
+    answers, silent = aws.each(regions, lambda one: _orphans_in(aws, one))
     return ResourceListing(tuple(orphan for found in answers.values() for orphan in found), silent, frozenset(regions))
 
 
-def _of_region(aws: Aws, region: str) -> list[ProviderResource]:
-    ec2 = aws.ec2(region)
+def _orphans_in(aws: Aws, region: str) -> list[ProviderResource]:
+    def ask(query: _Query) -> list[Raw]:
+        return (describe_all if query.paged else describe)(aws, query.action, region, Filters=query.filters())
 
-    def ask(one: _Query) -> list[Raw]:
-        with aws.calling(one.operation.title().replace("_", ""), region):
-            if not one.paged:
-                return list(getattr(ec2, one.operation)(Filters=one.filters())[one.key])
-            return [item for page in pages(ec2, one.operation, Filters=one.filters()) for item in page[one.key]]
-
-    with Pool(len(_QUESTIONS)) as pool:
-        addresses, interfaces, groups, keys, requests, placements = pool.map(ask, _QUESTIONS)
+    with Pool(len(_QUERIES)) as pool:
+        addresses, interfaces, groups, keys, requests, placements = pool.map(ask, _QUERIES)
     users = _placement_group_users(aws, region, [one["GroupName"] for one in placements])
     return [
         *(_address(aws, region, one) for one in addresses),
@@ -104,8 +99,8 @@ def _group(aws: Aws, region: str, raw: Raw, interfaces: Sequence[Raw]) -> Provid
 
 
 def _key_pair(aws: Aws, region: str, raw: Raw) -> ProviderResource:
-    made = raw.get("CreateTime")
-    return _orphan(aws, region, raw, Kind.KEY_PAIR, raw["KeyPairId"], name=raw["KeyName"], made_at=made)
+    created = raw.get("CreateTime")
+    return _orphan(aws, region, raw, Kind.KEY_PAIR, raw["KeyPairId"], name=raw["KeyName"], made_at=created)
 
 
 def _request(aws: Aws, region: str, raw: Raw) -> ProviderResource:
@@ -114,27 +109,22 @@ def _request(aws: Aws, region: str, raw: Raw) -> ProviderResource:
     An open one may hold a machine that EC2 has stopped: whoever cancels it then ends that machine (EC2 user guide,
     "Cancel a Spot Instance request").
     """
-    over = raw.get("Status", {}).get("Code", "").startswith(_TERMINATED)
-    machine = None if over else raw.get("InstanceId")
-    made, native_id = raw.get("CreateTime"), raw["SpotInstanceRequestId"]
-    return _orphan(aws, region, raw, Kind.SPOT_REQUEST, native_id, made_at=made, attached_to=machine)
+    is_terminated = raw.get("Status", {}).get("Code", "").startswith(_TERMINATED)
+    machine = None if is_terminated else raw.get("InstanceId")
+    created, native_id = raw.get("CreateTime"), raw["SpotInstanceRequestId"]
+    return _orphan(aws, region, raw, Kind.SPOT_REQUEST, native_id, made_at=created, attached_to=machine)
 
 
 def _placement_group_users(aws: Aws, region: str, names: Sequence[str]) -> Mapping[str, str]:
     """Return a machine by the placement group that it uses; one that is shutting down uses it yet."""
     if not names:
         return {}
-    meant = [
+    filters = [
         {"Name": "placement-group-name", "Values": list(names)},
         {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped", "shutting-down"]},
     ]
-    with aws.calling("DescribeInstances", region):
-        found = [one for page in pages(aws.ec2(region), "describe_instances", Filters=meant) for one in _machines(page)]
+    found = describe_instances(aws, region, Filters=filters)
     return {one["Placement"]["GroupName"]: one["InstanceId"] for one in found}
-
-
-def _machines(page: Raw) -> list[Raw]:
-    return [one for part in page["Reservations"] for one in part["Instances"]]
 
 
 def _placement_group(aws: Aws, region: str, raw: Raw, users: Mapping[str, str]) -> ProviderResource:
@@ -152,18 +142,17 @@ def _user(interface: Raw) -> str | None:
 
 
 def _orphan(aws: Aws, region: str, raw: Raw, kind: Kind, native_id: str, **facts: Any) -> ProviderResource:
-    ours = {key: value for key, value in tags_of(raw).items() if key.startswith(TAG_PREFIX)}
     used_by = facts.pop("attached_to", None)
-    usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+    known = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
     return ProviderResource(
         provider=KIND,
         account=aws.account,
         region=region,
         id=ids.joined(region, native_id),
         kind=kind,
-        tags=ours,
+        tags=our_tags(tags_of(raw)),
         attached_to=ids.joined(region, used_by) if used_by else None,
-        **usual,
+        **known,
     )
 
 
@@ -186,12 +175,8 @@ def remove(aws: Aws, orphan: ProviderResource) -> None:
         Kind.PLACEMENT_GROUP: ("DeletePlacementGroup", lambda: _remove_placement_group(ec2, native_id)),
     }
     action, call = calls[orphan.kind]
-    try:
-        with aws.calling(action, region, value=orphan.id):
-            call()
-    except CloudgpuError as error:
-        if code_of(error) not in _GONE:
-            raise
+    with Tolerating(code_of, *_NOT_FOUND_CODES), aws.calling(action, region, value=orphan.id):
+        call()
 
 
 def _remove_placement_group(ec2: Any, native_id: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import InstanceNotFound
-from cloudgpu.providers.aws.compute import interruption as spot_end
+from cloudgpu.providers.aws.compute import interruption
 from cloudgpu.providers.aws.compute.translate import instance
 from tests.clouds.aws.plain import client, launch, spot as plain_spot
 from tests.providers.aws.accounts import TAGS, account, calls, impatient, machine, own
@@ -68,7 +68,7 @@ def test_an_interruption_without_a_time_has_that_of_its_request_and_the_two_minu
     assert sent == [("DescribeInstances", "us-east-1"), (ASK, "us-east-1")]
     assert (seen.state, seen.reason) == (State.TERMINATED, "interrupted")
     assert abs(seen.since - ended) < timedelta(seconds=1)
-    assert seen.since == status(made)["UpdateTime"] + spot_end.NOTICE
+    assert seen.since == status(made)["UpdateTime"] + interruption.NOTICE
 
 
 def test_a_listing_asks_once_per_region_for_all_such_machines_and_only_where_there_are_any(aws, tmp_path):
@@ -199,7 +199,7 @@ def test_a_machine_that_somebody_elses_request_launched_is_not_found(aws, tmp_pa
 
 
 def test_many_requests_are_asked_for_by_as_many_as_a_filter_takes(aws, tmp_path, monkeypatch):
-    monkeypatch.setattr(spot_end, "MAX_FILTER_VALUES", 2)
+    monkeypatch.setattr(interruption, "MAX_FILTER_VALUES", 2)
     made = [spot(number) for number in range(3)]
     aws.advance(600)
     for one in made:
@@ -218,7 +218,7 @@ def seen(code, *, state="terminated", cause="Server.SpotInstanceTermination", at
     }  # fmt: skip
     known = instance(found, account="lab", region="us-east-1", ssh_port=22)
     request = {"InstanceId": "i-1", "Status": {"Code": code, "UpdateTime": at}}
-    return spot_end.by_request(found, known, request, NOW)
+    return interruption.with_cause(found, known, request, NOW)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cloudgpu.config.templates.render import _values, render_parts
 from cloudgpu.core.model.launch import BootPart, Volume
 from cloudgpu.core.model.offers import Available, Market
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.aws.compute.request import LIMIT, Call, boot_options, user_data
+from cloudgpu.providers.aws.compute.request import MAX_USER_DATA, Call, boot_options, user_data
 from cloudgpu.providers.machine import user_data as bootdata
 from cloudgpu.testing import make_attempt
 from tests.providers.aws.attempts import USUAL, saved
@@ -60,14 +60,14 @@ def with_everything(name):
 @pytest.mark.parametrize("name", template_names(search=()))
 def test_every_shipped_template_fits_with_a_driver_a_volume_and_a_profile(name):
     room = 750 if load_template(name, search=()).container else 1_800  # for a lab's own lines
-    assert len(user_data(with_everything(name))) < LIMIT - room
+    assert len(user_data(with_everything(name))) < MAX_USER_DATA - room
 
 
 def test_all_shipped_templates_together_fit():
     made = attempt()
     found = [part for name in template_names(search=()) for part in template_parts(name, made)[0]]
     parts = [part for part in found if part.kind != "container"]  # a machine has one
-    assert len(user_data(attempt(*parts, volume=Volume("data"), jupyter=("jupyter", "lab")))) <= LIMIT
+    assert len(user_data(attempt(*parts, volume=Volume("data"), jupyter=("jupyter", "lab")))) <= MAX_USER_DATA
 
 
 def test_what_is_too_large_is_refused_with_its_size():

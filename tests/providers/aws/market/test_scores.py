@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudgpu.core.model.offers import Market, Requirements
-from cloudgpu.providers.aws.market.scores import REMEMBERED_FOR
+from cloudgpu.providers.aws.market.availability import SCORES_VALID_FOR
 from tests.providers.aws.accounts import account
 
 
@@ -43,7 +43,7 @@ def test_an_answer_is_remembered_for_an_hour(aws, provider, monkeypatch):
         provider.placement_scores(items)
     assert asked(aws) == 1
     now = provider._aws.clock()
-    monkeypatch.setattr(provider._aws, "clock", lambda: now + REMEMBERED_FOR + timedelta(seconds=1))
+    monkeypatch.setattr(provider._aws, "clock", lambda: now + SCORES_VALID_FOR + timedelta(seconds=1))
     provider.placement_scores(items)
     assert asked(aws) == 2
 
