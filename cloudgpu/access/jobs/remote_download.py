@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import fcntl
 import http.client
 import os
 import re
@@ -24,7 +23,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloudgpu.access.jobs.remote_attempt import Attempt, root_dir, volume
-from cloudgpu.access.jobs.remote_files import CHUNK, Fault, create, hash_file, remove, safe_path, save, sync_directory
+from cloudgpu.access.jobs.remote_files import (
+    CHUNK,
+    Fault,
+    hash_file,
+    remove,
+    safe_path,
+    save,
+    sync_directory,
+    take_lock,
+)
 
 MAX_PARALLEL = 8
 TRIES, PAUSE_S = 5, 0.5  # per object; the pause doubles
@@ -115,21 +123,32 @@ class Download:
             self.fault = self.fault or error
 
     def fetch(self, item: dict[str, Any]) -> None:
-        """Download one file; wait if another job downloads it now."""
+        """Download one file; wait while another job downloads it, unless this one is to stop."""
         final = path_of(item)
         final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = final.with_name(f".bring-{final.name}")
-        handle = create(part)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if not is_downloaded(item):
-                with os.fdopen(os.dup(handle), "r+b", 0) as file:
-                    self.fetch_missing(file, item)
-                self.finish(part, final, item)
-            else:
+        handle = self.lock_part(part)
+        if handle < 0:
+            return
+        with os.fdopen(handle, "r+b", 0) as file:
+            if is_downloaded(item):
                 remove(part)
-        finally:
-            os.close(handle)
+                self.count(item["size"])
+            else:
+                self.fetch_missing(file, item)
+                self.finish(part, final, item)
+
+    def lock_part(self, part: Path) -> int:
+        """Return a descriptor that holds the lock of a part file, -1 if the job is to stop or failed meanwhile."""
+        while self.fault is None and not self.is_stopped:
+            handle = take_lock(part, wait=0.0)
+            if handle < 0:
+                self.wait(REPORT_S)
+            elif is_at(handle, part):
+                return handle
+            else:  # the other job has renamed or removed it since it was opened
+                os.close(handle)
+        return -1
 
     def fetch_missing(self, file: Any, item: dict[str, Any]) -> None:
         """Download the missing parts of a file. Raises Failed, OSError."""
@@ -140,7 +159,7 @@ class Download:
             tries = 0
             while offset < part_start + size and not self.is_stopped:
                 offset_before = offset
-                offset, refusal = self.fetch_part(file, item, url, part_start, offset)
+                offset, refusal = self.fetch_part(file, item, url, range(part_start, part_start + size), offset)
                 tries = 0 if offset > offset_before else tries + 1
                 if tries == TRIES:
                     why = "the connection to its bucket is cut" if refusal is None else f"its bucket answers {refusal}"
@@ -157,24 +176,24 @@ class Download:
             self.count(0)
 
     def fetch_part(
-        self, file: Any, item: dict[str, Any], url: str, part_start: int, offset: int
+        self, file: Any, item: dict[str, Any], url: str, part: range, offset: int
     ) -> tuple[int, Refusal | None]:
         """Download what one connection yields of a part; return the bytes of the file so far, and the refusal."""
-        refusal = None
-        headers = {"Range": f"bytes={offset - part_start}-"} if offset > part_start else {}
+        headers = {"Range": f"bytes={offset - part.start}-"} if offset > part.start else {}
         if item.get("etag"):
             headers["If-Match"] = f'"{item["etag"]}"'
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as response:  # noqa: S310
-                start = offset if not headers.get("Range") or response.status == PARTIAL else part_start
-                self.count(start - offset)
-                return self.write(file, response, start, item["size"]), None
+            response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)  # noqa: S310
         except urllib.error.HTTPError as error:
             refusal = read_refusal(error)
             self.raise_if_final(refusal, item)
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
-            pass
-        return min(os.fstat(file.fileno()).st_size, int(item["size"])), refusal
+            return offset, refusal
+        except (OSError, http.client.HTTPException):  # before Python 3.10, a time-out is no TimeoutError
+            return offset, None
+        with response:
+            start = offset if not headers.get("Range") or response.status == PARTIAL else part.start
+            self.count(start - offset)
+            return self.write(file, response, start, part.stop), None
 
     def write(self, file: Any, response: Any, offset: int, end: int) -> int:
         """Write a response from offset `offset` on, up to `end`; return the offset reached when the connection ends."""
@@ -255,6 +274,14 @@ def retry_after(headers: Any) -> float:
             return min(float(header), MAX_WAIT_S)
         return max(0.0, min(email.utils.parsedate_to_datetime(header).timestamp() - time.time(), MAX_WAIT_S))
     return 0.0
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Tell whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except OSError:
+        return False
 
 
 def take_next(pending: list[dict[str, Any]]) -> dict[str, Any] | None:

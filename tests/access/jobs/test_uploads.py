@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import json
 import os
+import ssl
 import time
 import urllib.error
+import urllib.request
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -153,9 +158,14 @@ def test_a_wait_ends_when_another_process_uploads(bucket, attempt):
     assert time.monotonic() - began < 30
 
 
-def fetch(bucket, attempt, tmp_path):
-    item = {"store": "blobs", "name": "0" * 64, "label": "s3://lab/one", "size": 7, "parts": [[bucket.url, 7]]}
-    got = Download(attempt, {"until": time.time() + 3600, "files": [item]})
+def download_from(bucket, attempt, sizes=(7,)):
+    parts = [[bucket.url, size] for size in sizes]
+    item = {"store": "blobs", "name": "0" * 64, "label": "s3://lab/one", "size": sum(sizes), "parts": parts}
+    return item, Download(attempt, {"until": time.time() + 3600, "files": [item]})
+
+
+def fetch(bucket, attempt, tmp_path, sizes=(7,)):
+    item, got = download_from(bucket, attempt, sizes)
     with (tmp_path / "part").open("w+b", 0) as file:
         got.fetch_missing(file, item)
         return (tmp_path / "part").read_bytes()
@@ -166,6 +176,62 @@ def test_a_download_that_a_bucket_is_too_busy_for_is_asked_again(bucket, attempt
     bucket.answers += [BUSY[case]] * 2
     assert fetch(bucket, attempt, tmp_path) == b"content"
     assert waits == [1.0, 2.0]
+
+
+def test_a_download_is_tried_again_whichever_way_its_connection_fails(bucket, attempt, waits, tmp_path, monkeypatch):
+    real, errors = urllib.request.urlopen, [ssl.SSLError("timed out"), OSError("a time-out before Python 3.10")]
+
+    def urlopen(*values, **options):
+        if errors:
+            raise errors.pop()
+        return real(*values, **options)
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    assert fetch(bucket, attempt, tmp_path) == b"content"
+    assert waits == [1.0, 2.0]
+
+
+def test_an_answer_that_is_longer_than_its_part_ends_where_the_next_part_begins(bucket, attempt, tmp_path):
+    assert fetch(bucket, attempt, tmp_path, (3, 4)) == b"concont"
+
+
+@pytest.fixture
+def part(attempt):
+    """The part file of the object, as another job that downloads it has it open and locked."""
+    path = Path.home() / ".cloudgpu" / "blobs" / f".bring-{'0' * 64}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb", 0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(b"con")
+        yield file
+
+
+def test_a_job_is_ended_while_it_waits_for_what_another_downloads(bucket, attempt, part):
+    save(attempt.dir / "stop.json", {"reason": "cancelled"})
+    with pytest.raises(DownloadFailed, match="it was ended before its data had been downloaded"):
+        download_from(bucket, attempt)[1].run()
+    assert bucket.asked == []
+
+
+def test_what_another_job_has_downloaded_meanwhile_counts_as_downloaded(bucket, attempt, part, monkeypatch):
+    def finish(*_):
+        part.write(b"tent")
+        Path(part.name).rename(part.name.replace(".bring-", ""))
+        fcntl.flock(part, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(Download, "wait", finish)
+    download_from(bucket, attempt)[1].run()
+    assert (bucket.asked, json.loads((attempt.dir / "data.json").read_text())) == ([], [7, 7])
+
+
+def test_what_another_job_gave_up_and_removed_is_downloaded_into_a_new_file(bucket, attempt, part, monkeypatch):
+    def give_up(*_):
+        Path(part.name).unlink()
+        fcntl.flock(part, fcntl.LOCK_UN)
+
+    monkeypatch.setattr(Download, "wait", give_up)
+    download_from(bucket, attempt)[1].run()
+    assert Path(part.name.replace(".bring-", "")).read_bytes() == b"content"
 
 
 @pytest.mark.parametrize(
