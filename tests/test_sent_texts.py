@@ -49,7 +49,7 @@ HASHES = {  # of each text as UTF-8; a failing test says the line to write here
     "command that reads JupyterLab's token": "d68a3c46be508137abcbdad2c8aec6745f0381359649445e52f2307530afd845",
     "program that looks after a node's engine": "710c3d0ce6dabbee520b3b35ee89e3b0557a1a040d7bc2b0e1cf808ce73f89c9",
     "command that looks after a node's engine": "5f033382181fe97ffbe0315f1953f703104f83ea26c667df9fa594ad86df1cd6",
-    "program that runs jobs": "9106d7c67550cf965a3e042c45d65759082c3c86b9e228461ff4139c290e451c",
+    "program that runs jobs": "222d1fc00d2970c30dd98fd4409ca6e02aa37b411c65de754f9cefc88cd167ea",
     "program that takes a job through Slurm": "8ad1c14bddebb2ad69ed3921d144b55b58737fc3f88a79e686acb04b2f7cdb36",
     "command that runs jobs": "c06c265c88adaeea7e116362f3c4915b03bbe8e9a73efedf1ec0708aee7e2ea4",
     "program that lets a key in": "e7d11ae2f162775af5f1980cd27e792064219b91d0bf0bb84e626973e3dff46d",

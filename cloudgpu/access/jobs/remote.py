@@ -185,16 +185,15 @@ class RemoteJob:
         *,
         out_from: int = 0,
         err_from: int = 0,
-        since: float | None = None,
         follow: bool = False,
     ) -> OutputPosition:
         """Write the command's output from these byte offsets on, each stream to its own file; return where it ended.
 
-        `since` leaves out what was written before (epoch seconds by the machine's clock). `follow`: until the attempt
-        has ended. Memory is bounded: slow writing slows the machine's sending. Raises what writing raises.
+        `follow`: until the attempt has ended. Memory is bounded: slow writing slows the machine's sending. Raises what
+        writing raises.
         """
         frames = StreamFrames(out, err)
-        self._request("tail", sink=frames.write, out=out_from, err=err_from, since=since, follow=follow)
+        self._request("tail", sink=frames.write, out=out_from, err=err_from, follow=follow)
         if frames.end is None:
             raise transfer_ended_error(self.connection.target.name)
         return OutputPosition(int(frames.end["out"]), int(frames.end["err"]), Phase(frames.end["phase"]))

@@ -231,8 +231,6 @@ def tail(request: dict[str, Any]) -> None:
     attempt = Attempt(request["job"], request["attempt"])
     ensure_supervisor(attempt)
     offsets = [0, int(request["out"]), int(request["err"])]
-    if request.get("since") is not None:
-        offsets[1:] = map(max, offsets[1:], output_sizes_at(attempt.times_file, float(request["since"])))
     answer({"out": offsets[1], "err": offsets[2]})
     stream, sent_at, checked_at, has_ended = sys.stdout.buffer, time.monotonic(), 0.0, not request["follow"]
     while True:

@@ -32,21 +32,17 @@ def logs(
 
     With `follow`, until its command is over. `since` leaves out what was written before, by the machine's clock.
     While the machine of a living job does not answer, the copy that was last fetched is shown, and that is said.
-    Raises InstanceNotFound where this computer has no copy.
+    Raises InstanceNotFound where this computer has no copy, what the machine answered where it has none of the last
+    attempt, and WrongHostKey.
     """
     if follow and job.outcome is None:
-        return _LogFollower(session, job, out, err, since).run()
+        return _LogReader(session, job, out, err, since).follow()
     location = _on_machine(session, job)
     if location is None:
         print_copies(session, job, out, err, since=since)
         return job
     print_copies(session, job, out, err, since=since, before=location[0].number, is_required=False)
-    try:
-        with _connect(session, job, location) as remote:
-            remote.tail(out, err, since=None if since is None else since.timestamp())
-    except Unreachable as error:
-        session.report(f"{error.message} This is the copy that was last fetched.")
-        _print_attempt(session, job, location[0].number, out, err, since=since)
+    _LogReader(session, job, out, err, since).print_attempt(job, location)
     return job
 
 
@@ -128,8 +124,8 @@ def _connect(session: Session, job: Job, location: tuple[Attempt, Machine]) -> I
         yield RemoteJob(connection, job.id, attempt.number)
 
 
-class _LogFollower:
-    """Follows a job over lost connections and further attempts, each byte once."""
+class _LogReader:
+    """Writes a job's output over lost connections and further attempts, each byte once."""
 
     def __init__(self, session: Session, job: Job, out: IO[bytes], err: IO[bytes], since: datetime | None) -> None:
         self._session, self._id, self._since = session, job.id, since
@@ -137,7 +133,20 @@ class _LogFollower:
         self._attempt, self._last_reported = 0, ""
         self._skipped = False  # whether what this attempt wrote before `since` is counted as shown
 
-    def run(self) -> Job:
+    def print_attempt(self, job: Job, location: tuple[Attempt, Machine]) -> None:
+        """Write what one attempt has written until now; from where its machine does not answer on, the copy."""
+        self._attempt = location[0].number
+        try:
+            self._tail_live(job, location, follow=False)
+        except (WrongHostKey, LedgerUnavailable):
+            raise
+        except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
+            if not log_file(directory_of(self._session, job), self._attempt, "out").exists():
+                raise
+            self._report(f"{error.message} This is the copy that was last fetched.")
+            self._catch_up(job, self._attempt + 1)
+
+    def follow(self) -> Job:
         """Write the output until the command ends; return the job's state then."""
         while True:
             job = job_by_id(self._session, self._id)
@@ -156,14 +165,14 @@ class _LogFollower:
         """Follow one attempt; return how far it is at the end, None where its machine did not answer."""
         self._catch_up(job, location[0].number)
         try:
-            return self._tail_live(job, location)
+            return self._tail_live(job, location, follow=True)
         except (WrongHostKey, LedgerUnavailable):
             raise
         except (Unreachable, InstanceNotFound, ProviderUnavailable) as error:
             self._report(error.message)
             return None
 
-    def _tail_live(self, job: Job, location: tuple[Attempt, Machine]) -> Phase:
+    def _tail_live(self, job: Job, location: tuple[Attempt, Machine], *, follow: bool) -> Phase:
         """Write what an attempt writes, from where its output was left off; at first from `since` on."""
         with _connect(self._session, job, location) as remote:
             if self._since is not None and not self._skipped:
@@ -171,7 +180,7 @@ class _LogFollower:
                 self._skipped = True
             starts = self._out.count, self._err.count
             out, err = self._out.file, self._err.file
-            return remote.tail(out, err, out_from=starts[0], err_from=starts[1], follow=True).phase
+            return remote.tail(out, err, out_from=starts[0], err_from=starts[1], follow=follow).phase
 
     def _catch_up(self, job: Job, number: int) -> None:
         """Write the copies of attempts before this one that were not shown yet."""

@@ -475,8 +475,8 @@ def test_since_leaves_out_what_was_written_before(bench):
     read_journal = float(bench.file("times").read_text().split()[0])
     (bench.home / "go").touch()
     ended(job)
-    assert output(job, since=read_journal + 0.001)[0] == "new\n"
-    assert output(job, since=read_journal - 3600)[0] == "old\nnew\n"
+    assert output(job, out_from=job.offsets_at(read_journal + 0.001)[0])[0] == "new\n"
+    assert output(job, out_from=job.offsets_at(read_journal - 3600)[0])[0] == "old\nnew\n"
 
 
 def test_the_index_of_times_comes_piece_by_piece_and_has_all_of_the_output(bench):

@@ -13,12 +13,15 @@ from io import BytesIO
 import psutil
 import pytest
 
+from cloudgpu.access.ssh import client_files
 from cloudgpu.control.jobs import follow as following, reconcile
 from cloudgpu.control.jobs.cancel import request_cancel
 from cloudgpu.control.jobs.follow import follow
+from cloudgpu.control.jobs.logs import logs
 from cloudgpu.core.jobs.job import State
-from cloudgpu.errors import InvalidRequest
+from cloudgpu.errors import InstanceNotFound, InvalidRequest, WrongHostKey
 from tests.access.sshserver import wait_for
+from tests.control.jobs.bench import Bench
 from tests.control.jobs.test_local_life import desk  # noqa: F401  (a fixture)
 
 SAYS_WHEN = "import time\nfor _ in range(20):\n    print(time.time(), flush=True)\n    time.sleep(0.06)"
@@ -113,6 +116,61 @@ def test_a_connection_that_is_cut_loses_no_byte_and_doubles_none(desk, monkeypat
     assert err.getvalue() == out.getvalue()
     path = desk.home / "jobs" / job.id / "out-1"
     assert path.read_bytes() == out.getvalue()
+
+
+def copy_of(bench, job, text):
+    """Write what this home has of a job's output."""
+    path = bench.home / "jobs" / job.id / "out-1"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text)
+
+
+def test_what_follows_a_cut_is_read_from_the_copy_and_nothing_is_shown_twice(desk, tmp_path):  # noqa: F811
+    job = python(desk, "import time\nprint(*range(1_000_000), sep='\\n', flush=True)\ntime.sleep(60)")
+    desk.running(job)
+    text = b"".join(b"%d\n" % one for one in range(1_000_000))
+    (written,) = desk.home.rglob(f"jobs/{job.id}/1/out")
+    wait_for(lambda: written.stat().st_size == len(text))
+    copy_of(desk, job, text)
+    out = Cuts(20_000, 1, tmp_path / "done")
+    logs(desk.session, desk.now(job), out, BytesIO())
+    assert out.getvalue() == text
+    assert desk.said[-1].endswith("This is the copy that was last fetched.")
+    request_cancel(desk.session, desk.now(job))
+    assert desk.followed(job)[0].state is State.CANCELLED
+
+
+def test_a_machine_whose_key_is_not_the_pinned_one_is_an_error_and_no_copy_is_shown(desk):  # noqa: F811
+    job = python(desk, "import time\nprint('one', flush=True)\ntime.sleep(60)")
+    desk.running(job)
+    copy_of(desk, job, b"one\n")
+    hosts, machine, out = desk.session.home.known_hosts, desk.machine_of(job), BytesIO()
+    key = client_files.pinned(hosts, machine.id)
+    client_files.unpin(hosts, machine.id)
+    with pytest.raises(WrongHostKey):
+        logs(desk.session, desk.now(job), out, BytesIO())
+    assert out.getvalue() == b""
+    client_files.pin(hosts, machine.id, key)
+    request_cancel(desk.session, desk.now(job))
+    assert desk.followed(job)[0].state is State.CANCELLED
+
+
+@pytest.mark.soak
+def test_of_a_machine_that_is_gone_the_copy_is_shown_and_without_one_the_reason_is_the_error(tmp_path):
+    bench = Bench(tmp_path)
+    try:
+        job = bench.begun("sh", "-c", "echo one; sleep 60")
+        bench.running(job)
+        bench.takes(job)
+        with pytest.raises(InstanceNotFound):
+            logs(bench.session, bench.now(job), BytesIO(), BytesIO())
+        bench.takes(job)
+        copy_of(bench, job, b"one\n")
+        out = BytesIO()
+        logs(bench.session, bench.now(job), out, BytesIO())
+        assert out.getvalue() == b"one\n"
+    finally:
+        bench.end()
 
 
 def test_while_nobody_reads_ctrl_c_ends_the_following_and_the_rest_is_shown_once_by_the_next(desk):  # noqa: F811
