@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from cloudgpu.control.scheduler.crontab_text import (
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 TIMEOUT_S = 30
-_NO_CRONTAB_MESSAGES = (b"no crontab for", b"No such file")  # Vixie cron, cronie and macOS; busybox
+_NO_CRONTAB = re.compile(rb"no crontab for|can't open '[^'/]+': No such file")  # Vixie cron, cronie and macOS; busybox
 
 
 class Crontab:
@@ -56,7 +57,7 @@ class Crontab:
         finished = _run(["crontab", "-l"])
         if finished.returncode == 0:
             return finished.stdout
-        if any(message in finished.stderr for message in _NO_CRONTAB_MESSAGES):
+        if _NO_CRONTAB.search(finished.stderr):
             return b""
         # Taking a failure for an empty table would delete the user's own jobs.
         raise _failed_command("crontab -l", finished)
@@ -101,13 +102,32 @@ class Timers:
         return "".join(unit_files(job)[name] for name in _unit_file_names(job.home))
 
     def install(self, job: CronJob) -> None:
-        """Write both files, and have systemd start the timer now and after each boot."""
+        """Write both files, and have systemd start the timer now and after each boot; undo all if one step fails."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for name, text in unit_files(job).items():
-            (self.directory / name).write_text(text, encoding="utf-8")
-        timer = f"{unit_name(job.home)}.timer"
-        for arguments in (["daemon-reload"], ["enable", timer], ["restart", timer]):
-            _run_or_raise(["systemctl", "--user", *arguments])
+        texts, timer = unit_files(job), f"{unit_name(job.home)}.timer"
+        earlier = {path: path.read_bytes() if path.exists() else None for path in map(self.directory.joinpath, texts)}
+        try:
+            for name, text in texts.items():
+                (self.directory / name).write_text(text, encoding="utf-8")
+            for arguments in (["daemon-reload"], ["enable", timer], ["restart", timer]):
+                _run_or_raise(["systemctl", "--user", *arguments])
+        except BaseException:
+            self._restore(earlier, timer)
+            raise
+
+    def _restore(self, earlier: Mapping[Path, bytes | None], timer: str) -> None:
+        """Give these files their earlier contents, None for none, and have systemd follow as far as it answers."""
+        is_new = None in earlier.values()
+        if is_new:
+            _run(["systemctl", "--user", "disable", "--now", timer])
+        for path, content in earlier.items():
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(content)
+        _run(["systemctl", "--user", "daemon-reload"])
+        if not is_new:
+            _run(["systemctl", "--user", "restart", timer])
 
     def remove(self, home: str) -> None:
         """Stop the timer and take both files away."""
@@ -138,11 +158,12 @@ def choose_table(tables: Sequence[Table], kind: str | None) -> Table:
         if kind in (None, table.kind):
             return table
     known = " and ".join(table.kind for table in tables) or "neither a crontab nor a systemd of this user"
+    way_out = f"Leave --{kind} out" if tables else "Install cron (Debian: apt-get install cron)"
     raise InvalidRequest(
         f"There is no {kind or 'place to install a job'} here: this computer has {known}.",
         field="--systemd" if kind == "systemd" else "--crontab",
         value=None,
-        next="Install cron (Debian: apt-get install cron), or keep a watch running: cloudgpu watch",
+        next=f"{way_out}, or keep a watch running: cloudgpu watch",
     )
 
 

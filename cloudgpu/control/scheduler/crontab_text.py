@@ -17,7 +17,7 @@ from cloudgpu.errors import InvalidRequest
 
 DEFAULT_INTERVAL = timedelta(minutes=10)
 REAP_ARGV, NIGHTLY_REAP_ARGV = ("reap", "--cron"), ("reap", "--cron", "--nightly")
-# Characters of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it.
+# Bytes of a command: Vixie cron takes 1000 (its MAX_COMMAND), and refuses the whole table past it.
 MAX_COMMAND_LENGTH = 990
 _ALLOWED_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 _ALLOWED_HOURS = (1, 2, 3, 4, 6, 8, 12, 24)
@@ -79,10 +79,11 @@ def shell_command(job: CronJob, argv: Sequence[str] | None = None) -> str:
 
 def crontab_line(job: CronJob) -> str:
     """Return the line of a crontab; raise InvalidRequest for one that cron could not read."""
-    _check_characters(job, forbidden=("\\",))
+    _check_characters(job, "a crontab", forbidden=("\\",))
     command = shell_command(job).replace("%", r"\%")
-    if len(command) > MAX_COMMAND_LENGTH:
-        message = f"The command would be {len(command)} characters long; cron takes {MAX_COMMAND_LENGTH}."
+    length = len(command.encode())
+    if length > MAX_COMMAND_LENGTH:
+        message = f"The command would be {length} bytes long; cron takes {MAX_COMMAND_LENGTH}."
         remedy = (
             "Run it again with a shorter PATH, for example: PATH=/usr/local/bin:/usr/bin:/bin cloudgpu cron install"
         )
@@ -164,7 +165,7 @@ def unit_name(home: str) -> str:
 
 def unit_files(job: CronJob) -> dict[str, str]:
     """Return the files of a systemd user timer, by name; raise InvalidRequest for what they cannot say."""
-    _check_characters(job)
+    _check_characters(job, "a systemd unit")
     name = unit_name(job.home)
     settings = " ".join(_quote_unit_word(f"{key}={value}") for key, value in job.environment.items())
     command = " ".join(_quote_unit_word(word).replace("$", "$$") for word in (*job.program, *job.argv))
@@ -229,12 +230,12 @@ def _quote_unit_word(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def _check_characters(job: CronJob, forbidden: Collection[str] = ()) -> None:
+def _check_characters(job: CronJob, place: str, forbidden: Collection[str] = ()) -> None:
     """Raise InvalidRequest for a control character, a byte that is no text, or one of `forbidden`, in a command."""
     for name, text in [*job.environment.items(), *(("program", word) for word in job.program)]:
         if any(character in forbidden or _is_unwritable(ord(character)) for character in text):
             raise InvalidRequest(
-                f"{name} holds a character that cannot be written into a crontab: {text!r}.",
+                f"{name} holds a character that cannot be written into {place}: {text!r}.",
                 field=name,
                 value=text,
                 next="Use a path without backslashes and control characters.",

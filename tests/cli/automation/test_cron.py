@@ -38,6 +38,7 @@ esac
 """
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >> "$CALLS"
+[ "$2" != enable ] || [ ! -e "$CALLS.broken" ] || { echo "no space left" >&2; exit 1; }
 """
 
 
@@ -102,6 +103,22 @@ def test_a_crontab_that_cannot_be_read_is_not_taken_for_an_empty_one(table, sess
     with pytest.raises(InvalidRequest, match="cannot fork"):
         install(session)
     assert table.read_bytes() == MINE
+
+
+def test_a_crontab_program_that_cannot_start_is_not_taken_for_an_empty_table(table, session):
+    table.write_bytes(MINE)
+    program = table.parent / "bin" / "crontab"
+    message = "crontab: error while loading libc.so.6: No such file or directory"
+    program.write_text(CRONTAB.replace("-l)", f'-l) echo "{message}" >&2; exit 127;'))
+    with pytest.raises(InvalidRequest, match="error while loading"):
+        install(session)
+    assert table.read_bytes() == MINE
+
+
+def test_busyboxs_word_for_no_crontab_is_understood(table, session):
+    program = table.parent / "bin" / "crontab"
+    program.write_text(CRONTAB.replace("no crontab for ada", "crontab: can't open 'ada': No such file or directory"))
+    assert install(session)["changed"]
 
 
 def test_a_crontab_that_cannot_be_written_is_said_and_stays(table, session):
@@ -228,6 +245,28 @@ def test_without_a_crontab_a_systemd_timer_is_written_and_started(timers, sessio
     apply_change(session, plan_remove(session, os.environ, kind=None), os.environ)
     assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
     assert f"--user disable --now {names[1]}" in (timers / "calls").read_text()
+
+
+def test_a_timer_that_systemd_does_not_take_is_not_left_as_if_it_were_installed(timers, session):
+    broken = timers / "calls.broken"
+    broken.touch()
+    with pytest.raises(InvalidRequest, match=r"systemctl --user enable .* refused"):
+        install(session)
+    assert show_cron(session, os.environ)["installed"] == []
+    assert list((timers / ".config" / "systemd" / "user").iterdir()) == []
+    broken.unlink()
+    first = install(session)
+    broken.touch()
+    with pytest.raises(InvalidRequest, match=r"systemctl --user enable .* refused"):
+        install(session, every=timedelta(hours=1))
+    (there,) = show_cron(session, os.environ)["installed"]
+    assert there["lines"] == first["lines"]
+
+
+def test_a_place_that_is_not_there_is_left_out_where_there_is_another(table, session):
+    with pytest.raises(InvalidRequest) as fault:
+        install(session, kind="systemd")
+    assert fault.value.next == "Leave --systemd out, or keep a watch running: cloudgpu watch"
 
 
 def test_one_home_has_one_job_in_one_place(timers, session, monkeypatch):
