@@ -95,9 +95,15 @@ class Connection:
         from cloudgpu.access.ssh.streams import exchange
 
         stdout, stderr = _LimitedBuffer(self._output_too_long_error, max_bytes), _LimitedBuffer(None, max_bytes)
-        with self.session(timeout) as channel, self._deadline(channel, timeout) as timed_out, self.explain_errors():
-            channel.exec_command(command)
-            status = exchange(channel, BytesIO(input), stdout, stderr)
+        with self.session(timeout) as channel, self._deadline(channel, timeout) as timed_out:
+            try:
+                with self.explain_errors():
+                    channel.exec_command(command)
+                    status = exchange(channel, BytesIO(input), stdout, stderr)
+            except Unreachable:
+                if not timed_out.is_set():
+                    raise
+                status = None
         if status is None:
             raise self._timed_out_error(timeout) if timed_out.is_set() else self.lost_error()
         return Completed(status, stdout.getvalue(), stderr.getvalue())

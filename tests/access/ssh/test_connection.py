@@ -13,6 +13,7 @@ from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.access.ssh.keepalive import Keepalive
 from cloudgpu.access.ssh.target import LoginRefused, Target
+from cloudgpu.access.ssh.transport import SshChannel
 from cloudgpu.core.model.instances import Address
 from cloudgpu.errors import Frozen, InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import listening
@@ -55,6 +56,14 @@ def test_a_command_that_takes_too_long_is_hung_up_on(connection):
         connection.capture("sleep 60", timeout=0.5)
     assert time.monotonic() - began < 10
     assert connection.capture("echo still here", timeout=10).stdout == b"still here\n"
+
+
+def test_a_command_that_is_not_even_accepted_in_time_is_said_to_have_taken_too_long(server, connection, monkeypatch):
+    run = SshChannel.exec_command
+    monkeypatch.setattr(SshChannel, "exec_command", lambda *values: (server.freeze(), run(*values))[1])
+    with pytest.raises(Unreachable, match=r"A command on box was not done after 0\.3 seconds"):
+        connection.capture("echo", timeout=0.3)
+    server.thaw()
 
 
 def test_another_host_key_is_refused_at_once_however_long_one_would_wait(server):
