@@ -93,7 +93,10 @@ def _run_parallel(calls: list[Callable[[], str | None]], wait_s: float) -> list[
     results: list[str | None] = [f"did not answer within {wait_s:g} seconds"] * len(calls)
 
     def run(i: int) -> None:
-        results[i] = calls[i]()
+        try:
+            results[i] = calls[i]()
+        except Exception as error:  # noqa: BLE001  (apprise has 130 services; their messages may have the address)
+            results[i] = f"failed ({type(error).__name__})"
 
     threads = [threading.Thread(target=run, args=(i,), name=f"{_THREAD}-{i}", daemon=True) for i in range(len(calls))]
     deadline = time.monotonic() + wait_s
@@ -123,20 +126,17 @@ def _attempt(apprise: Any, address: str, message: Message, paths: dict[AttachedF
     """Send once; return why the receiver did not accept it, without a part of its address, or None."""
     log = _AttemptLog()
     _ATTEMPT_LOG.set(log)  # for this thread, which ends with the attempt
-    try:
-        if address == DESKTOP:
-            return _to_desktop(apprise, message)
-        receiver = _receiver(apprise, address)
-        if receiver is None:
-            return "is not an address that apprise knows or can use here"
-        if message.attached is not None and receiver.attachment_support:
-            if _notify(apprise, receiver, message, message.body, paths[message.attached]):
-                return None
-            if log.why not in _FILE_REFUSED:
-                return log.why
-        return None if _notify(apprise, receiver, message, _text_for(receiver, message)) else log.why
-    except Exception as error:  # noqa: BLE001  (apprise has 130 services; their messages may have the address)
-        return f"failed ({type(error).__name__})"
+    if address == DESKTOP:
+        return _to_desktop(apprise, message)
+    receiver = _receiver(apprise, address)
+    if receiver is None:
+        return "is not an address that apprise knows or can use here"
+    if message.attached is not None and receiver.attachment_support:
+        if _notify(apprise, receiver, message, message.body, paths[message.attached]):
+            return None
+        if log.why not in _FILE_REFUSED:
+            return log.why
+    return None if _notify(apprise, receiver, message, _text_for(receiver, message)) else log.why
 
 
 def _receiver(apprise: Any, address: str) -> Any:

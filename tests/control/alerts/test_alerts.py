@@ -15,7 +15,7 @@ import pytest
 
 from cloudgpu.config.alerts.alerts import DESKTOP
 from cloudgpu.control.alerts.alerts import LOCK, deliver, sample, undelivered
-from cloudgpu.control.alerts.channels import label_of, load, send
+from cloudgpu.control.alerts.channels import label_of, load, send, within
 from cloudgpu.control.alerts.health import alert_checks
 from cloudgpu.core.alerts.alerts import Finding
 from cloudgpu.errors import InvalidRequest, MissingExtra
@@ -407,3 +407,7 @@ def test_doctor_has_a_note_without_receivers_and_without_a_dead_mans_address(lab
 def test_doctor_fails_for_a_template_that_is_gone(lab_to, web):
     first, _ = alert_checks(lab_to(json_of(web), more='template = "gone.txt"\n').session)
     assert (first.verdict, first.exit_code) == ("fail", 2)
+
+
+def test_a_call_that_fails_in_an_unforeseen_way_is_not_said_to_be_silent():
+    assert within(5, lambda: str(1 // 0)) == "failed (ZeroDivisionError)"
