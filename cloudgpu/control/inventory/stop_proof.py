@@ -192,7 +192,7 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
     outcome, unlock_command = _try_to_stop(session, machine, refusal)
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
     commands = list(dict.fromkeys(command for command in (refusal.lifts, unlock_command) if command))
-    remedy = f"Run: {' && '.join(commands)}" if commands else (refusal.next or "").rstrip(".")
+    remedy = f"Run: {' && '.join(commands)}" if commands else (refusal.next or "Lift that at its provider").rstrip(".")
     refusal.next = f"{remedy}; then: cloudgpu down {command_name(machine)}"
     return refusal
 

@@ -199,12 +199,12 @@ def _price_remedy(provider: Provider) -> str:
 
 def _too_expensive_error(needs: Requirements, priced: Sequence[Offer]) -> NoCapacity:
     cheapest = min(priced, key=lambda offer: offer.price.per_hour)
-    item, price = cheapest.available, cheapest.price.per_hour
+    item, price, limit = cheapest.available, cheapest.price.per_hour, needs.max_price
     return NoCapacity(
-        f"Nothing at or under {needs.max_price.text(4) if needs.max_price else ''} an hour fits; the cheapest offer "
+        f"Nothing at or under {'' if limit is None else limit.text(4)} an hour fits; the cheapest offer "
         f"costs {price.text(4)}: {item.instance_type} in {item.zone}.",
         field="--max-price",
-        value=f"{needs.max_price.dollars:f}" if needs.max_price else None,
+        value=None if limit is None else f"{limit.dollars:f}",
         next=f"Allow --max-price {price.dollars:f} or more.",
     )
 

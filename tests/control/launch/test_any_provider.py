@@ -349,6 +349,9 @@ def test_a_price_limit_holds_for_all_and_names_the_cheapest(labs):
     with pytest.raises(NoCapacity) as refused:
         labs.prepare(max_price=Money.usd("1.5"))
     assert (refused.value.field, refused.value.message.count("Nothing at or under")) == ("--max-price", 3)
+    with pytest.raises(NoCapacity, match=r"Nothing at or under \$0.0000 an hour fits") as refused:
+        labs.prepare(max_price=Money(0))
+    assert "$0.0000 an hour" in refused.value.message
 
 
 def test_a_budget_of_the_next_account_is_asked_before_it_launches_there(labs):

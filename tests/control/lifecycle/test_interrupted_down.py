@@ -205,3 +205,11 @@ def test_what_protects_a_machine_from_its_end_takes_the_request_back(lab):
     with pytest.raises(CloudgpuError):
         terminate_one(lab.session, lab.rows()[0], why="asked")
     assert (run(lab).ended, len(lab.machines())) == ((), 1)
+
+
+def test_a_protection_that_names_no_way_out_is_to_be_lifted_before_the_next_down(lab):
+    lab.up(name="fox")
+    lab.cloud.fail_next("terminate", EndRefused("it is protected."))
+    with pytest.raises(EndRefused) as refused:
+        terminate_one(lab.session, lab.rows()[0], why="asked")
+    assert refused.value.next == "Lift that at its provider; then: cloudgpu down fox"
