@@ -55,7 +55,7 @@ _OF_NO_MACHINE = frozenset(
     "ledger_opened ledger_doubted ledger_settled ledger_moved ledger_moving ledger_arrived account_synced "
     "alert_raised alert_sent alert_cleared "
     "budget_set budget_removed budget_overridden reap_finished report_sent "
-    "account_forgotten account_renamed team_set "
+    "account_forgotten account_renamed team_set policy_published policy_withdrawn owner_claimed owner_assigned "
     "job_requested job_placed job_machine job_began job_progressed job_try_ended job_ended job_cancel_requested "
     "job_results_fetched job_resumed job_waits job_closed job_work_saved job_move_requested "
     "job_in_slurm slurm_job_recorded job_gang_refused".split()

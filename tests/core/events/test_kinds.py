@@ -10,7 +10,7 @@ import pytest
 
 import cloudgpu
 from cloudgpu.core.events import general_lines, job_lines, launch_lines, machine_lines, observations
-from cloudgpu.core.events.kinds import KINDS
+from cloudgpu.core.events.kinds import EITHER, KINDS, MACHINE, RESOURCE
 from cloudgpu.core.events.projection import _STEPS
 from cloudgpu.ledger.log.projections import _OF_NO_MACHINE
 
@@ -18,13 +18,7 @@ PACKAGE = Path(cloudgpu.__path__[0])
 MAKERS = (launch_lines, observations, machine_lines, general_lines, job_lines)
 READS_STORED_LINES = "ledger/log/outbox.py"
 # Their lines change no row: they are about the lab, or say what became of something that is not in the ledger.
-WITHOUT_A_STEP = _OF_NO_MACHINE | {
-    "orphan_removed",
-    "policy_published",
-    "policy_withdrawn",
-    "owner_claimed",
-    "owner_assigned",
-}
+WITHOUT_A_STEP = _OF_NO_MACHINE | {"orphan_removed"}
 
 
 def made_kinds(source: str) -> set[str]:
@@ -65,6 +59,10 @@ def test_every_kind_has_a_function_that_makes_it():
 def test_every_kind_has_a_step_of_the_fold_or_is_known_to_need_none():
     assert not set(_STEPS) & WITHOUT_A_STEP
     assert set(_STEPS) | WITHOUT_A_STEP == set(KINDS)
+
+
+def test_every_kind_whose_subject_is_no_machine_is_known_to_the_ledger_as_that():
+    assert {kind for kind, one in KINDS.items() if one.subject not in (MACHINE, RESOURCE, EITHER)} == _OF_NO_MACHINE
 
 
 def test_every_body_says_what_it_is():
