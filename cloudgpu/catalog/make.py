@@ -1,4 +1,4 @@
-"""Makes catalog.json from facts/*.csv and checks it: `python -m cloudgpu.catalog.make [--check] [--take DIR]`."""
+"""Makes catalog.json from facts/*.csv and checks it: `python -m cloudgpu.catalog.make [--check | --take DIR]`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ TABLES_COMPILED_HERE = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the catalogue, or with --check only compare; return 1 and print every error if there are any."""
     parser = argparse.ArgumentParser(prog="python -m cloudgpu.catalog.make", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
-    parser.add_argument("--take", metavar="DIR", type=Path, help="take the facts again from this directory first")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="change nothing; fail when catalog.json is not current")
+    mode.add_argument("--take", metavar="DIR", type=Path, help="take the facts again from this directory first")
     parser.add_argument(
         "--here", metavar="DIR", type=Path, default=CATALOG_DIRECTORY, help="where facts/ and catalog.json are"
     )

@@ -148,3 +148,10 @@ def test_ids_of_one_days_search_are_not_kept():
     assert plain_source("one table (some_tool id 123)") == "one table"
     assert plain_source("some_tool excerpts of repos") == "excerpts of repos"
     assert plain_source("skypilot-catalog v8/gcp/vms.csv @006059e0") == "skypilot-catalog v8/gcp/vms.csv @006059e0"
+
+
+def test_a_check_takes_no_facts(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        make.main(["--here", str(tmp_path), "--check", "--take", str(HERE / "facts")])
+    assert "not allowed with" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
