@@ -64,7 +64,7 @@ def command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job's name; without one, two words.")] = None,
     argv: Annotated[list[str] | None, typer.Argument(metavar="-- CMD [ARG]...", help="The command.")] = None,
     *,
-    detach: options.Detach = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once the command has begun.")] = False,
     dry_run: options.DryRun = False,
     verbose: Verbose = False,
     yes: Yes = False,

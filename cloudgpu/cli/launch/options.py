@@ -57,9 +57,6 @@ NoGuard = Annotated[
     bool, typer.Option("--no-guard", help="Launch though only the reaper could end it, and no scheduled run is known.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")]
-WaitStart = Annotated[bool, typer.Option("--wait-start", help="Wait until the template's on_start has ended.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return once the command has begun.")]
 
 
 class Launch:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, Yes, colour_for, confirm, emit, open_session, tell
 from cloudgpu.cli.launch import options
@@ -46,8 +48,10 @@ GROUPS = {
 def command(
     *,
     dry_run: options.DryRun = False,
-    wait_start: options.WaitStart = False,
-    no_wait: options.NoWait = False,
+    wait_start: Annotated[
+        bool, typer.Option("--wait-start", help="Wait until the template's on_start has ended.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return as soon as the provider has accepted.")] = False,
     verbose: Verbose = False,
     yes: Yes = False,
     output: Output = Format.TEXT,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from cloudgpu.cli.common import Format, Output, Verbose, emit, open_session
+from cloudgpu.cli.launch.options import OptionalText, text_option
 from cloudgpu.cli.money import options
 from cloudgpu.cli.money.calculated_text import calculated_text, desktops_text
 from cloudgpu.errors import InvalidRequest
@@ -31,29 +34,51 @@ GROUPS = {
 
 def command(
     *,
-    gpu: options.Gpu = None,
-    price: options.Price = None,
-    spot: options.Spot = False,
-    utilization: options.Utilization = None,
-    hours_per_day: options.HoursPerDay = None,
-    years: options.Years = None,
+    gpu: Annotated[OptionalText, text_option("NAME[:COUNT]", "Calculator: the GPU that is rented, like v100.")] = None,
+    price: Annotated[
+        OptionalText, text_option("AMOUNT", "Calculator: the machine's price per hour; by default the catalogue's.")
+    ] = None,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Calculator: the catalogue's spot price, not the on-demand one.")
+    ] = False,
+    utilization: Annotated[
+        OptionalText,
+        text_option("SHARE", "Calculator: 15% of the time, or personal, phd-desktop, phd-cluster, company-cluster."),
+    ] = None,
+    hours_per_day: Annotated[OptionalText, text_option("HOURS", "Calculator: the same as hours a day.")] = None,
+    years: Annotated[
+        OptionalText, text_option("YEARS", "Calculator: how many years; by default the desktop's life.")
+    ] = None,
     work: options.Work = None,
     desktop: options.Desktop = None,
-    desktops: options.Desktops = False,
-    purchase: options.Purchase = None,
-    watts: options.Watts = None,
-    system_watts: options.SystemWatts = None,
-    idle_watts: options.IdleWatts = None,
-    tariff: options.Tariff = None,
-    pue: options.Pue = None,
-    maintenance: options.Maintenance = None,
-    resale: options.Resale = None,
-    life: options.Life = None,
-    depreciation: options.Depreciation = None,
-    yearly_loss: options.YearlyLoss = None,
-    interest: options.Interest = None,
-    price_drift: options.PriceDrift = None,
-    vat: options.Vat = None,
+    desktops: Annotated[
+        bool, typer.Option("--desktops", help="List the desktops that can be named, and no more.")
+    ] = False,
+    purchase: Annotated[
+        OptionalText, text_option("AMOUNT", "The desktop's price: 2200, or '7500000 KRW' at a known rate.")
+    ] = None,
+    watts: Annotated[OptionalText, text_option("WATTS", "Watts of one of its cards at work.")] = None,
+    system_watts: Annotated[OptionalText, text_option("WATTS", "Watts of the rest of it at work.")] = None,
+    idle_watts: Annotated[OptionalText, text_option("WATTS", "Watts while it is idle; 0 if switched off.")] = None,
+    tariff: Annotated[OptionalText, text_option("AMOUNT", "What a kilowatt-hour costs.")] = None,
+    pue: Annotated[OptionalText, text_option("NUMBER", "Power with cooling, per watt of the desktop: 1 to 10.")] = None,
+    maintenance: Annotated[OptionalText, text_option("AMOUNT", "Other costs of it per year.")] = None,
+    resale: Annotated[OptionalText, text_option("AMOUNT", "Its resale price at the end of its life.")] = None,
+    life: Annotated[OptionalText, text_option("YEARS", "Years until it is replaced.")] = None,
+    depreciation: Annotated[
+        OptionalText,
+        text_option("WAY", "market (as used ones sell), none (as it is paid), straight-line or declining."),
+    ] = None,
+    yearly_loss: Annotated[
+        OptionalText, text_option("SHARE", "With declining: how much value it loses a year, like 20%.")
+    ] = None,
+    interest: Annotated[
+        OptionalText, text_option("SHARE", "The cost of capital a year, like 5%. [default: 0%]")
+    ] = None,
+    price_drift: Annotated[
+        OptionalText, text_option("SHARE", "How cloud prices change a year, like -10%. [default: 0%]")
+    ] = None,
+    vat: Annotated[OptionalText, text_option("SHARE", "VAT on every purchase, like 19%. [default: 0%]")] = None,
     since: options.Since = None,
     until: options.Until = None,
     tz: options.Tz = None,
@@ -62,7 +87,10 @@ def command(
     rate_date: options.RateDate = None,
     verbose: Verbose = False,
     sources: options.Sources = False,
-    chart: options.Chart = False,
+    chart: Annotated[
+        bool,
+        typer.Option("--chart", help="Draw what the cloud and the desktop have cost over the years, for the table."),
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Compare the cloud with an owned desktop that does the same work.

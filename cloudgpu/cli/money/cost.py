@@ -23,21 +23,16 @@ if TYPE_CHECKING:
 CostFormat = Literal["text", "json", "csv"]
 
 
-By = Annotated[
-    str,
-    typer.Option(
-        "--by",
-        metavar="GROUP",
-        help="instance, project, owner, account, provider, region, market, resource, day, week, month or job.",
-    ),
-]
-Owner = Annotated[str | None, typer.Option("--owner", metavar="TEXT", help="Only this owner's machines.")]
-
-
 def command(
     *,
-    by: By = "instance",
-    owner: Owner = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUP",
+            help="instance, project, owner, account, provider, region, market, resource, day, week, month or job.",
+        ),
+    ] = "instance",
+    owner: Annotated[str | None, typer.Option(metavar="TEXT", help="Only this owner's machines.")] = None,
     since: Since = None,
     until: Until = None,
     tz: Tz = None,
