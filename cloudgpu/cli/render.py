@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.machines import MachineDocument
     from cloudgpu.views.documents.machines.plans import AttachedCost, Plan
     from cloudgpu.views.documents.money.budgets import CreditDocument
-    from cloudgpu.views.documents.parts import ExchangeRate, Price
+    from cloudgpu.views.documents.parts import ExchangeRate, MachineOrPlan, Price
 
 FOLD_INDENT = " " * 4  # begins the second line of a row
 TEN_MINUTES = 600
@@ -219,7 +219,7 @@ def credit_text(credit: CreditDocument, now: datetime) -> str:
     return f"{balance}; at {rate}/h it ends {end}, and its data is deleted then."
 
 
-def gpus(value: MachineDocument | Plan, *, briefly: bool = False) -> str:
+def gpus(value: MachineOrPlan, *, briefly: bool = False) -> str:
     """Return the GPUs of a machine or plan: `2x V100 (16 GiB each)`, or `no GPU`; `briefly` without their memory."""
     shown = []
     for gpu in value["gpus"]:
@@ -298,11 +298,6 @@ def spent(value: MachineDocument, places: int) -> str:
 def without_price(value: MachineDocument) -> str:
     """Return what is in no sum because it has no price, as the end of a sentence; empty if nothing."""
     return f", without its {' and '.join(value['unpriced'])}: no price is known" if value["unpriced"] else ""
-
-
-def state_of(value: MachineDocument) -> str:
-    """Return a machine's state in one or two words, as in all tables."""
-    return state_text(value).removesuffix(" (free)")
 
 
 def has_retained(value: MachineDocument) -> bool:

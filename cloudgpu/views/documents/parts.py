@@ -142,13 +142,22 @@ class ExchangeRate(TypedDict):
     """The source of the rate; empty where it was typed."""
 
 
-class DesktopLine(TypedDict):
+class DatedDesktop(TypedDict):
+    """A desktop's GPU, and the source and day of its figures; a part of documents, not one of its own."""
+
+    gpu: str
+    """Its GPU."""
+    source: str
+    """Where the figures come from."""
+    as_of: str
+    """The day of the figures."""
+
+
+class DesktopLine(DatedDesktop):
     """The cost of the same work on an owned desktop."""
 
     name: str
     """The setting `desktop`."""
-    gpu: str
-    """Its GPU."""
     desktops: int
     """The number of desktops that the billed hours need."""
     hours: DecimalText
@@ -159,10 +168,6 @@ class DesktopLine(TypedDict):
     """What was paid for them."""
     total_usd: Usd
     """Both, with maintenance, minus the remaining value of the desktops."""
-    source: str
-    """Where the figures come from."""
-    as_of: str
-    """The day of the figures."""
     sentence: str
     """The comparison in words."""
 
@@ -174,6 +179,21 @@ class OfAccount(TypedDict):
     """The kind of provider."""
     account: str
     """The configured account."""
+
+
+class MachineOrPlan(OfAccount):
+    """What a machine and the plan of one have in common; a part of documents, not one of its own."""
+
+    market: Market
+    """`on_demand` or `spot`."""
+    trust: Trust
+    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
+    gpus: list[Gpu]
+    """Its GPUs."""
+    owner: str
+    """Who it is for."""
+    project: str
+    """The project it is charged to."""
 
 
 class AccountAnswer(OfAccount):
@@ -258,6 +278,15 @@ class ListedOffer(RentedOffer):
     """It has a list price, but is not sold on demand."""
     recalled: list[str]
     """Which properties of the type are from memory."""
+
+
+class NamedMachine(TypedDict):
+    """Which machine is meant; a part of documents, not one of its own."""
+
+    id: str
+    """Its cloudgpu-id; it stays when the machine is stopped and started."""
+    name: str
+    """Its name."""
 
 
 class MachineInRun(TypedDict):

@@ -1,9 +1,7 @@
 """The document of `reap`."""
 
-from typing import TypedDict
-
 from cloudgpu.views.documents.automation.activity import ReapVerdict, WhyDocument
-from cloudgpu.views.documents.parts import AccountAnswer, Gap, MachineInRun, ReapAction, Time
+from cloudgpu.views.documents.parts import AccountAnswers, Gap, MachineInRun, ReapAction, Time
 
 
 class MachineDecision(ReapVerdict):
@@ -73,7 +71,7 @@ class UnconfirmedAction(MachineInRun):
     """Why that was not done, or is not verified."""
 
 
-class ReapDocument(TypedDict):
+class ReapDocument(AccountAnswers):
     """A run of the reaper over all machines."""
 
     started_at: Time
@@ -108,9 +106,5 @@ class ReapDocument(TypedDict):
     """What the queries corrected in the ledger; in a full run also what is orphaned."""
     undelivered: list[str]
     """Receivers of alerts that did not accept theirs, and why."""
-    queried: list[AccountAnswer]
-    """The accounts that were queried."""
-    not_queried: list[Gap]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
     explained: list[WhyDocument]
     """With `--explain`: why each machine counts as in use, idle or unknown; else empty."""

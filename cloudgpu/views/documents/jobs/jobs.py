@@ -4,26 +4,18 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.jobs.job import State as _State
 from cloudgpu.views.documents.machines.plans import Plan
-from cloudgpu.views.documents.parts import Market, State, Time, Usd
+from cloudgpu.views.documents.parts import Market, NamedMachine, OfAccount, State, Time, Usd
 
 JobState = Annotated[str, _State]
 By = Annotated[str, Literal["command", "cloudgpu"]]
 ExpectedBy = Annotated[str, Literal["progress", "timeout"]]
 
 
-class JobMachine(TypedDict):
+class JobMachine(NamedMachine, OfAccount):
     """The machine that a job runs on, or ran on last."""
 
-    id: str
-    """Its id in cloudgpu."""
-    name: str
-    """Its name."""
     state: State
     """As last seen."""
-    provider: str
-    """Its provider."""
-    account: str
-    """Its account."""
     region: str
     """Its region."""
     zone: str | None

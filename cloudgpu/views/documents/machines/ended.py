@@ -4,7 +4,7 @@ from typing import TypedDict
 
 from cloudgpu.views.documents.machines.machines import MachineDocument
 from cloudgpu.views.documents.machines.storage import NamedResource
-from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap
+from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, NamedMachine
 
 
 class MachineProcess(TypedDict):
@@ -18,13 +18,9 @@ class MachineProcess(TypedDict):
     """Since its start, in seconds."""
 
 
-class BusyMachine(TypedDict):
+class BusyMachine(NamedMachine):
     """A machine on a host of your own on which something still ran."""
 
-    name: str
-    """Its name."""
-    id: str
-    """Its cloudgpu-id."""
     processes: list[MachineProcess] | None
     """What ended with it; null where that is not known."""
     error: str | None
@@ -44,13 +40,9 @@ class RetainedFiles(TypedDict):
     """How many there are."""
 
 
-class OthersMachine(TypedDict):
+class OthersMachine(NamedMachine):
     """A machine of somebody else, which is left alone."""
 
-    name: str
-    """Its name."""
-    id: str
-    """Its cloudgpu-id."""
     owner: str
     """Whose it is."""
 

@@ -11,15 +11,15 @@ from cloudgpu.views.documents.parts import (
     AgentGuard,
     Fault,
     Gap,
-    Gpu,
     Identity,
-    Market,
+    MachineOrPlan,
+    NamedMachine,
+    OfAccount,
     PendingAction,
     Price,
     State,
     Time,
     TimerGuard,
-    Trust,
     Usd,
 )
 
@@ -96,25 +96,17 @@ class NodeOfCluster(TypedDict):
     """What happens to the others if one is lost: `wait` or `stop`."""
 
 
-class MachineDocument(TypedDict):
+class MachineDocument(NamedMachine, MachineOrPlan):
     """A machine."""
 
-    id: str
-    """The cloudgpu-id; it stays when the machine is stopped and started."""
     cloud_id: str | None
     """The id that the provider's console shows: `i-...` on AWS, the VM's name on Google Cloud and Azure (on Azure its
     resource group has the same name); null until the provider has returned it.
     """
-    name: str
-    """Its name."""
     state: State
     """`pending`, `running`, `stopping`, `stopped`, `deallocated`, `terminated` or `unknown`."""
     billed: bool
     """This state costs compute money."""
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     identity: Identity | None
     """The account or computer that it is in, as the provider identifies it; null where that is not known."""
     reachable: bool | None
@@ -129,10 +121,6 @@ class MachineDocument(TypedDict):
     """Where, exactly."""
     instance_type: str | None
     """As the provider calls it."""
-    market: Market
-    """`on_demand` or `spot`."""
-    gpus: list[Gpu]
-    """Its GPUs."""
     gpu_users: list[str]
     """With `ls --refresh`, who uses the GPUs of the own machine that it is on, one line each; else empty."""
     price: Price | None
@@ -141,10 +129,6 @@ class MachineDocument(TypedDict):
     """What it has cost so far with its disks and addresses, as of the last update."""
     unpriced: list[str]
     """Its resources without a known price: they are in no sum."""
-    owner: str
-    """Who it is for."""
-    project: str
-    """The project it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it was launched."""
     template: str | None
@@ -195,8 +179,6 @@ class MachineDocument(TypedDict):
     """Why `reap` cannot know whether it is used, once that was reported; null if it can, or did not query it."""
     cluster: NodeOfCluster | None
     """Which node of which cluster it is; null for a machine that is not in a cluster."""
-    trust: Trust
-    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
 
 
 class ClusterDocument(MachineDocument):
@@ -253,17 +235,13 @@ class PlannedUpDocument(TypedDict):
     """How this request differs from the one that launched `existing`."""
 
 
-class ForeignMachine(TypedDict):
+class ForeignMachine(OfAccount):
     """A machine of another ledger on the same accounts."""
 
     provider_id: str
     """The provider's id, with region or zone."""
     cloud_id: str | None
     """The id that the provider's console shows."""
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     region: str
     """Where."""
     zone: str

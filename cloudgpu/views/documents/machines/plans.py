@@ -6,14 +6,12 @@ from cloudgpu.core.model.offers import NoteKind as _NoteKind
 from cloudgpu.core.policies.policy import Origin as _Origin
 from cloudgpu.views.documents.parts import (
     AgentGuard,
-    Gpu,
-    Market,
+    MachineOrPlan,
     OfAccount,
     Price,
     RuleText,
     Time,
     TimerGuard,
-    Trust,
     Usd,
 )
 
@@ -188,7 +186,7 @@ class Extra(AttachedCost):
     """`listed`, `derived` or `recalled`; null: no price is known."""
 
 
-class Plan(TypedDict):
+class Plan(MachineOrPlan):
     """A launch as planned."""
 
     name: str | None
@@ -197,22 +195,12 @@ class Plan(TypedDict):
     """How many machines, all or none; price, GPUs and attached costs are of one, costs and budgets of all of them."""
     engine: Annotated[str, Literal["slurm", "none"]] | None
     """What queues the jobs of a cluster, `slurm` or `none`; null for a single machine."""
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     region: str
     """Where."""
     zone: str
     """Where, exactly."""
     instance_type: str
     """As the provider calls it."""
-    market: Market
-    """`on_demand` or `spot`."""
-    trust: Trust
-    """Whose computer it is: `cloud`, `datacenter` or `community`, whose owner can read everything on it."""
-    gpus: list[Gpu]
-    """Its GPUs."""
     gpu_users: list[str]
     """On an own machine, who uses the GPUs there now, one line each; `nobody uses them`, or that it is not known."""
     vcpus: int | None
@@ -225,10 +213,6 @@ class Plan(TypedDict):
     """The launch template."""
     left_out: list[str]
     """Parts of the template that this provider does not run."""
-    owner: str
-    """Who it is for."""
-    project: str
-    """The project it is charged to."""
     policy: str
     """The [policy](../policies.md) under which it is launched."""
     policy_from: str | None

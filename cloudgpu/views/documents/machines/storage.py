@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.resources.orphan import Cleanup as _Do
 from cloudgpu.views.documents.machines.machines import RetainedPart
-from cloudgpu.views.documents.parts import AccountAnswer, Fault, Gap, Time, Usd
+from cloudgpu.views.documents.parts import AccountAnswers, Fault, Gap, OfAccount, Time, Usd
 
 OrphanAction = Annotated[str, _Do]
 OrphanKind = Annotated[
@@ -29,15 +29,11 @@ OrphanKind = Annotated[
 ]
 
 
-class NamedResource(RetainedPart):
+class NamedResource(RetainedPart, OfAccount):
     """A named volume or image."""
 
     name: str
     """Its name."""
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     attached_to: str | None
     """The provider's id of the machine that uses it."""
 
@@ -80,7 +76,7 @@ class SavedImage(TypedDict):
     """What it costs a month at most; null where no price is known."""
 
 
-class Orphan(TypedDict):
+class Orphan(OfAccount):
     """Something that is [left over](../orphans.md)."""
 
     kind: OrphanKind
@@ -91,10 +87,6 @@ class Orphan(TypedDict):
     """The provider's id."""
     name: str | None
     """The provider's or the user's name."""
-    provider: str
-    """Where it is."""
-    account: str
-    """The account's configured name."""
     region: str
     """Its region."""
     zone: str | None
@@ -127,7 +119,7 @@ class Orphan(TypedDict):
     """With `--snapshot`: the image that is made of it before it goes."""
 
 
-class OrphansDocument(TypedDict):
+class OrphansDocument(AccountAnswers):
     """Orphaned resources."""
 
     orphans: list[Orphan]
@@ -144,10 +136,6 @@ class OrphansDocument(TypedDict):
     """With `--clean`: what could not be removed, or is not verified gone."""
     unanswered: list[Gap]
     """Accounts or regions that did not answer; exit code 8 then."""
-    queried: list[AccountAnswer]
-    """The accounts that were queried."""
-    not_queried: list[Gap]
-    """Clouds that config.toml does not name: credentials were found here, and do not open them."""
 
 
 class RemovedDocument(TypedDict):

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from cloudgpu.views.documents.money.rent_or_buy import DesktopProfile, OwnedParts
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Price, SpeedBounds, Time, Usd, Work
+from cloudgpu.views.documents.money.rent_or_buy import DesktopComparison, OwnedParts
+from cloudgpu.views.documents.parts import DecimalText, NamedMachine, Price, SpeedBounds, Time, Usd, Work
 
 
 class ScaledGpu(SpeedBounds):
@@ -180,13 +180,9 @@ class RentalAlternative(TypedDict):
     """The price of the type, with its source and date."""
 
 
-class OwnMachine(TypedDict):
+class OwnMachine(NamedMachine):
     """One of the user's own machines."""
 
-    id: str
-    """Its cloudgpu-id."""
-    name: str
-    """Its name."""
     gpu: str | None
     """Its GPU; null: none, or not known."""
     gpus: float
@@ -220,7 +216,7 @@ class ComparedDay(TypedDict):
     """What the desktops had cost by then, in the expected case."""
 
 
-class CompareDocument(TypedDict):
+class CompareDocument(DesktopComparison):
     """The cloud compared with a desktop, from the ledger.
 
     Of the three cases `low` favours the cloud and `high` the desktop: [compare.md](../compare.md#three-cases).
@@ -236,10 +232,6 @@ class CompareDocument(TypedDict):
     """Its end, which is not in it; null: up to now."""
     tz: str
     """The time zone in which days begin."""
-    currency: ExchangeRate | None
-    """The currency of amounts in sentences; null: US dollars."""
-    desktop: DesktopProfile
-    """The desktop."""
     work: Work
     """`training` or `inference`: the work by which GPUs are compared."""
     speeds: list[ScaledGpu]
@@ -260,8 +252,6 @@ class CompareDocument(TypedDict):
     """The work of these machines, in words."""
     paid_usd: Usd | None
     """The cloud's cost and the electricity of these machines; null: one of these amounts is not known."""
-    assumptions: list[str]
-    """The assumptions of the comparison, and what it leaves out."""
     cautions: list[str]
     """What may make the sums wrong: no price, or a clock that is behind."""
     sentence: str

@@ -202,6 +202,19 @@ class CostToCome(TypedDict):
     """Projected totals; null where the period is over."""
 
 
+class CostNotes(TypedDict):
+    """What is said with a total: gaps, budgets, prepaid accounts; a part of documents, not one of its own."""
+
+    unpriced: list[str]
+    """What has no price and is in no sum: machine and resource."""
+    unmetered: list[UncountedTraffic]
+    """Machines whose outgoing traffic is in no sum, as it was not read."""
+    budgets: list[BudgetForecast]
+    """How long each budget lasts."""
+    prepaid: list[CreditDocument]
+    """The balances of prepaid accounts, when a run of the reaper last read them."""
+
+
 class Deductions(TypedDict):
     """Discounts and credits, which are in no amount."""
 
@@ -231,7 +244,7 @@ class DayCost(TypedDict):
     """What it cost."""
 
 
-class CostDocument(CostToCome, Deductions, CostHead):
+class CostDocument(CostToCome, CostNotes, Deductions, CostHead):
     """What machines have cost.
 
     Rounding: `usd` of the groups adds up to `usd` of the total to the last digit.
@@ -247,18 +260,10 @@ class CostDocument(CostToCome, Deductions, CostHead):
     """Each of the last 31 days of the period, including those without a cost; null where days were not read."""
     this_month_usd: Usd | None
     """The present month in `tz` so far; null where days were not read, or the period does not hold all of it."""
-    unpriced: list[str]
-    """What has no price and is in no sum: machine and resource."""
-    unmetered: list[UncountedTraffic]
-    """Machines whose outgoing traffic is in no sum, as it was not read."""
     interrupted: LostCost
     """Runs that the provider interrupted."""
     failed: LostCost
     """Launches that produced no usable machine."""
-    budgets: list[BudgetForecast]
-    """How long each budget lasts."""
-    prepaid: list[CreditDocument]
-    """The balances of prepaid accounts, when a run of the reaper last read them."""
     fees: Fees
     """Taxes and fees in addition to the total, and what is missing."""
     desktop: DesktopLine | None

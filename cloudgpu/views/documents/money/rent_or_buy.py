@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 from cloudgpu.core.advice.desktop import Depreciation as _Depreciation
 from cloudgpu.core.advice.rent_or_buy import Bound as _Bound
-from cloudgpu.views.documents.parts import DecimalText, ExchangeRate, Market, SpeedBounds, Time, Usd, Work
+from cloudgpu.views.documents.parts import DatedDesktop, DecimalText, ExchangeRate, Market, SpeedBounds, Time, Usd, Work
 
 UseBound = Annotated[str, _Bound]
 DepreciationMethod = Annotated[str, _Depreciation]
@@ -17,13 +17,11 @@ class QuotedPrice(ExchangeRate):
     """The price in its currency."""
 
 
-class DesktopProfile(TypedDict):
+class DesktopProfile(DatedDesktop):
     """A desktop."""
 
     name: str
     """The desktop's name."""
-    gpu: str
-    """Its GPU."""
     gpus: int
     """The number of GPUs."""
     boxes: int
@@ -52,10 +50,6 @@ class DesktopProfile(TypedDict):
     """How its value is counted: `none`, `straight-line`, `declining`."""
     yearly_loss_percent: float
     """The share of its value that it loses each year, if `declining`."""
-    source: str
-    """Where the figures come from."""
-    as_of: str
-    """The day of the figures."""
     changed: list[str]
     """The options that replaced its figures."""
 
@@ -242,17 +236,24 @@ class TimelinePoint(TypedDict):
     """What desktops have cost if they are never sold."""
 
 
-class RentOrBuyDocument(TypedDict):
+class DesktopComparison(TypedDict):
+    """The desktop of a comparison, and its assumptions; a part of documents, not one of its own."""
+
+    currency: ExchangeRate | None
+    """The currency of amounts in sentences; null: US dollars."""
+    desktop: DesktopProfile
+    """The desktop."""
+    assumptions: list[str]
+    """The assumptions of the comparison, and what it leaves out."""
+
+
+class RentOrBuyDocument(DesktopComparison):
     """Rent or buy from a price and a utilization, without a ledger. Also with `--price` or `--hours-per-day`."""
 
     mode: Literal["calculator"]
     """`calculator`."""
     as_of: Time
     """When it was computed."""
-    currency: ExchangeRate | None
-    """The currency of amounts in sentences; null: US dollars."""
-    desktop: DesktopProfile
-    """The desktop."""
     cloud: RentedMachine
     """What is rented."""
     usage: Usage
@@ -269,8 +270,6 @@ class RentOrBuyDocument(TypedDict):
     """If GPUs count as equally fast: the results with the known speeds."""
     why_they_differ: str | None
     """Why published examples have another break-even. Null: they do not, or depreciation is counted."""
-    assumptions: list[str]
-    """The assumptions of the comparison, and what it leaves out."""
     years: float
     """For how many years both are compared."""
     verdict: str

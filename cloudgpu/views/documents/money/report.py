@@ -2,9 +2,8 @@
 
 from typing import Literal, TypedDict
 
-from cloudgpu.views.documents.money.budgets import CreditDocument
 from cloudgpu.views.documents.money.compare import CompareDocument
-from cloudgpu.views.documents.money.cost import BudgetForecast, BurnRate, CostSum, Projections, UncountedTraffic
+from cloudgpu.views.documents.money.cost import CostNotes, CostSum, CostToCome
 from cloudgpu.views.documents.parts import (
     CostBounds,
     CountedDays,
@@ -13,6 +12,7 @@ from cloudgpu.views.documents.parts import (
     ExchangeRate,
     FailedReceiver,
     Market,
+    OfAccount,
     Time,
     Usd,
 )
@@ -80,17 +80,13 @@ class BilledTimes(TypedDict):
     """Seconds of unknown use."""
 
 
-class ReportMachine(BilledTimes):
+class ReportMachine(OfAccount, BilledTimes):
     """What a machine cost, and how it was used."""
 
     id: str
     """Its cloudgpu-id."""
     name: str | None
     """Its name."""
-    provider: str
-    """The kind of provider."""
-    account: str
-    """The configured account."""
     region: str | None
     """Where."""
     instance_type: str | None
@@ -235,7 +231,7 @@ class PriceAges(TypedDict):
     """Prices in all."""
 
 
-class ReportDocument(CountedDays):
+class ReportDocument(CostToCome, CostNotes, CountedDays):
     """What was spent, saved and wasted; also with `--format json`.
 
     How its figures are counted: [report.md](../report.md#what-is-in-it). `usd` of the days, of the projects, and of
@@ -260,14 +256,6 @@ class ReportDocument(CountedDays):
     """The same by owner, the most expensive first."""
     total: CostSum
     """The total, as in `cost`."""
-    budgets: list[BudgetForecast]
-    """How long each budget lasts."""
-    prepaid: list[CreditDocument]
-    """The balances of prepaid accounts, when a run of the reaper last read them."""
-    burn: BurnRate
-    """What an hour costs now."""
-    projected: Projections | None
-    """Projected totals; null where the period is over."""
     jobs: list[ReportJob]
     """What each job cost, the most expensive first, then the rest: they add up to the total. Empty where no job
     ran in the period."""
@@ -287,10 +275,6 @@ class ReportDocument(CountedDays):
     """Resources that cost money without a running machine, the most expensive first."""
     prices: list[PriceAges]
     """How old the listed prices are of the clouds that the ledger knows."""
-    unmetered: list[UncountedTraffic]
-    """Machines whose outgoing traffic is in no sum, as it was not read."""
-    unpriced: list[str]
-    """What has no price and is in no sum: machine and resource."""
     summary: list[str]
     """The report in sentences, the most important ones first."""
 
