@@ -28,7 +28,7 @@ class Page:
 
     def write_usage(self, prog: str, args: str = "", prefix: str = "Usage: ") -> None:
         """Write how a command is called."""
-        begin = f"{_heading(prefix.rstrip())} {prog} "
+        begin = f"{_styled(prefix.rstrip(), 'bold underline')} {prog} "
         indent = len(f"{prefix}{prog} ")
         if indent + max(map(len, args.split()), default=0) > self.width:  # a long word stands on the next line
             self._parts.append(f"{begin.rstrip()}\n{filled(args, self.width, ' ' * 4, ' ' * 4)}\n")
@@ -50,13 +50,13 @@ class Page:
     def write_rows(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
         """Write a part: its title, and what can be typed with what it means."""
         self.write_paragraph()
-        self._parts.append(f"{_heading(f'{title}:')}\n")
+        self._parts.append(f"{_styled(f'{title}:', 'bold underline')}\n")
         indent = 2 + max((len(first) for first, _ in rows if len(first) <= _OPTION_WIDTH), default=0) + 2
         for first, second in rows:
             wrapped = filled(second, self.width, " " * indent, " " * indent)
             own_line = len(first) + 4 > indent
             rest = f"\n{wrapped}" if own_line else wrapped[2 + len(first) :]
-            self._parts.append(f"  {_bold(first)}{rest}\n")
+            self._parts.append(f"  {_styled(first, 'bold')}{rest}\n")
 
     @contextmanager
     def indentation(self) -> Iterator[None]:
@@ -122,9 +122,5 @@ def write_options(command: Any, ctx: Any, page: Page, groups: Mapping[str, Seque
             page.write_rows(title, [(first.ljust(width), second) for first, second in group_rows])
 
 
-def _heading(text: str) -> str:
-    return paint(text, "bold underline") if is_coloured(sys.stdout) else text
-
-
-def _bold(text: str) -> str:
-    return paint(text, "bold") if is_coloured(sys.stdout) else text
+def _styled(text: str, style: str) -> str:
+    return paint(text, style) if is_coloured(sys.stdout) else text

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.machines.ended import DownDocument
     from cloudgpu.views.documents.machines.machines import Guards, LsDocument, MachineDocument
     from cloudgpu.views.documents.machines.storage import OrphansDocument
-    from cloudgpu.views.documents.parts import AccountAnswer, AccountAnswers
+    from cloudgpu.views.documents.parts import AccountAnswers
     from cloudgpu.views.documents.setup.ledger import VerifyDocument
 
 _NO_AGENT = {
@@ -302,18 +302,13 @@ def _retained_text(value: MachineDocument) -> str | None:
 
 def account_lines(document: AccountAnswers | LsDocument | DownDocument | OrphansDocument | VerifyDocument) -> list[str]:
     """Return which accounts were queried, which could not be, and whether no cloud was, wrapped for a terminal."""
-    names = [_account(answer) for answer in document["queried"]]
+    names = [
+        one["account"] if one["account"] == one["provider"] else f"{one['account']} ({one['provider']})"
+        for one in document["queried"]
+    ]
     lines = [f"Queried: {', '.join(names)}."] if names else []
     lines += [f"Not queried: {gap['scope']}, whose credentials here do not open it: {gap['why']}"
               for gap in document["not_queried"]]  # fmt: skip
     if all(answer["provider"] in _WITHOUT_CLOUD for answer in document["queried"]):
         lines.append(_NO_CLOUD)
     return [paragraph(line) for line in lines]
-
-
-def _account(answer: AccountAnswer) -> str:
-    return (
-        str(answer["account"])
-        if answer["account"] == answer["provider"]
-        else f"{answer['account']} ({answer['provider']})"
-    )

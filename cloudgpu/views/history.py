@@ -72,10 +72,6 @@ def _resolved_text(body: EventBody) -> str:
     return f"{words.get(body['outcome'], body['outcome'])}: {body['why']}"
 
 
-def _adopted_text(body: EventBody) -> str:
-    return f"found by its tags and added: {body.get('why') or 'no launch of it is known here'}"
-
-
 def _observed_text(body: EventBody) -> str:
     billed = "billed" if body["billed"] else "not billed"
     reason = f": {body['reason']}" if body.get("reason") else ""
@@ -113,14 +109,6 @@ def _price_text(body: EventBody) -> str:
 def _traffic_text(body: EventBody) -> str:
     received = f", {body['received']['bytes_in'] / GB:.3g} GB received" if body.get("received") else ""
     return f"{body['bytes_out'] / GB:.3g} GB sent{received} since {minute_text(body['since'])}"
-
-
-def _lease_text(body: EventBody) -> str:
-    return ", ".join(_lease_parts(body) or ["no lease"]) + f": {body['why']}{_right_text(body)}"
-
-
-def _hold_text(body: EventBody) -> str:
-    return (f"held until {minute_text(body['until'])}" if body["until"] else "hold released") + _right_text(body)
 
 
 def _decision_text(body: EventBody) -> str:
@@ -173,7 +161,9 @@ def _label_text(label: str | None) -> str:
 _TEXTS: dict[str, Callable[[EventBody], str]] = {
     "launch_intended": _launched_text,
     "launch_settled": _resolved_text,
-    "machine_adopted": _adopted_text,
+    "machine_adopted": lambda body: (
+        f"found by its tags and added: {body.get('why') or 'no launch of it is known here'}"
+    ),
     "instance_observed": _observed_text,
     "instance_vanished": lambda body: f"gone: {body['proof']}",
     "stop_requested": _request_text("stop"),
@@ -190,8 +180,10 @@ _TEXTS: dict[str, Callable[[EventBody], str]] = {
     "resource_observed": _resource_text,
     "resource_vanished": lambda body: f"gone: {body['proof']}{_right_text(body)}",
     "terms_set": lambda _: "the reaper has read its policy's file, or limits, again",
-    "lease_set": _lease_text,
-    "hold_set": _hold_text,
+    "lease_set": lambda body: f"{', '.join(_lease_parts(body)) or 'no lease'}: {body['why']}{_right_text(body)}",
+    "hold_set": lambda body: (
+        (f"held until {minute_text(body['until'])}" if body["until"] else "hold released") + _right_text(body)
+    ),
     "interruption_simulated": lambda body: f"a spot interruption is rehearsed for {minute_text(body['at'])}",
     "spot_interrupted": _interruption_text,
     "machine_shared": lambda body: f"{body['key']}{_label_text(body['label'])} was let in{_right_text(body)}",

@@ -252,12 +252,9 @@ def _exit(job: Job) -> JobExit | None:
     code = exit_code(job)
     if code is None:
         return None
-    by: Literal["command", "cloudgpu"] = "command" if _ended_itself(job) else "cloudgpu"
+    ended_itself = job.outcome in _COMMAND_OUTCOMES and first_began(job) is not None
+    by: Literal["command", "cloudgpu"] = "command" if ended_itself else "cloudgpu"
     return {"status": job.status, "signal": job.signal, "code": code, "by": by}
-
-
-def _ended_itself(job: Job) -> bool:
-    return job.outcome in _COMMAND_OUTCOMES and first_began(job) is not None
 
 
 def _results(job: Job) -> JobResults | None:

@@ -141,9 +141,7 @@ def machine_value(
 
 
 def _identity(identity: RecordedIdentity | None) -> Identity | None:
-    if identity is None:
-        return None
-    return {"kind": identity.kind, "id": identity.id, "text": identity.words}
+    return None if identity is None else {"kind": identity.kind, "id": identity.id, "text": identity.words}
 
 
 def retained_value(entry: Retained) -> RetainedPart:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cloudgpu.core.launch.plan_cost import AddedCost
     from cloudgpu.core.model.launch import Setup
     from cloudgpu.core.model.offers import Accelerator, Price
-    from cloudgpu.core.policies.guards import ScheduledRun
     from cloudgpu.views.documents.machines.plans import (
         AccountOffers,
         BudgetFit,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
         PlannedEnds,
         PlannedGuards,
         PlannedIdle,
-        PlannedRun,
         Setup as SetupPart,
     )
     from cloudgpu.views.documents.parts import Gpu, Price as PriceValue
@@ -109,13 +107,11 @@ def _guards(plan: LaunchPlan) -> PlannedGuards:
     return {
         "agent": str(plan.guarded.agent),
         "timer": str(plan.guarded.timer),
-        "run": None if plan.run is None else _run_value(plan.run),
+        "run": None
+        if plan.run is None
+        else {"host": plan.run.host, "every_s": plan.run.every.total_seconds(), "at": iso(plan.run.at)},
         "waived": plan.waived,
     }
-
-
-def _run_value(run: ScheduledRun) -> PlannedRun:
-    return {"host": run.host, "every_s": run.every.total_seconds(), "at": iso(run.at)}
 
 
 def _planned_ends(plan: LaunchPlan) -> PlannedEnds:

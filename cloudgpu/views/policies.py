@@ -13,18 +13,16 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.core.policies.description import DescribedRule
-    from cloudgpu.core.policies.policy import Idle, LabelRule, MachineBudget, Policy, Retention
+    from cloudgpu.core.policies.policy import Idle, Policy, Retention
     from cloudgpu.core.policies.schedule import Schedule
     from cloudgpu.views.documents.automation.policies import (
         IdleRule,
-        MachineBudget as BudgetPart,
         PolicyDocument,
         PolicyLimits,
         PolicySummary,
         Publication,
         RetentionRule,
         Schedule as SchedulePart,
-        UnlabelledRule,
     )
     from cloudgpu.views.documents.parts import RuleText
 
@@ -51,8 +49,16 @@ def policy_value(
         "unpausable": str(policy.unpausable),
         "idle": _idle(policy.idle),
         "schedules": [_schedule(schedule) for schedule in policy.schedules],
-        "budget": None if policy.budget is None else _budget(policy.budget),
-        "unlabelled": None if policy.unlabelled is None else _unlabelled_value(policy.unlabelled),
+        "budget": None
+        if policy.budget is None
+        else {"amount_usd": usd(policy.budget.limit), "do": str(policy.budget.do)},
+        "unlabelled": None
+        if policy.unlabelled is None
+        else {
+            "require": list(policy.unlabelled.require),
+            "after_s": policy.unlabelled.after.total_seconds(),
+            "do": str(policy.unlabelled.do),
+        },
         "stopped": None if policy.stopped is None else _retention(policy.stopped),
         "images": None if policy.images is None else _retention(policy.images),
         "source": source,
@@ -146,14 +152,6 @@ def _idle(idle: Idle) -> IdleRule:
         "share": idle.share,
         "scratch": str(idle.scratch),
     }
-
-
-def _budget(budget: MachineBudget) -> BudgetPart:
-    return {"amount_usd": usd(budget.limit), "do": str(budget.do)}
-
-
-def _unlabelled_value(rule: LabelRule) -> UnlabelledRule:
-    return {"require": list(rule.require), "after_s": rule.after.total_seconds(), "do": str(rule.do)}
 
 
 def _retention(rule: Retention) -> RetentionRule:

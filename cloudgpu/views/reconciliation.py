@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -40,10 +40,8 @@ def reconciled_value(
         for id_, reasons in reasons_by_id.items()
     ]
     values.sort(key=lambda value: (-abs(float(value["discrepancy_usd"])), value["id"]))
-    ledger_sum, bill_sum = (
-        sum((total.total for total in ledger_totals.values()), Fraction(0)),
-        _sum(bill_totals.values()),
-    )
+    ledger_sum = sum((total.total for total in ledger_totals.values()), Fraction(0))
+    bill_sum = sum((total.total for total in bill_totals.values()), Fraction(0))
     other_ledgers, unmatched = others
     return {
         **head,
@@ -82,10 +80,6 @@ def _resource(
 
 def _parts_value(total: ResourceTotal) -> dict[str, str]:
     return {str(part): _usd(amount) for part, amount in total.parts.items()}
-
-
-def _sum(totals: Iterable[ResourceTotal]) -> Fraction:
-    return sum((total.total for total in totals), Fraction(0))
 
 
 def _usd(amount: Fraction) -> str:

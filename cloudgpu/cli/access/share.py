@@ -55,13 +55,10 @@ def _answer_text(value: ShareDocument) -> str:
     name, key = value["name"], value["key"] or "a shared key"
     if not value["shared"]:
         return f"{key} cannot log in to {name} any more." if value["changed"] else f"{name} had no such key."
+    network_text = f" from {value['from'].removesuffix('/32')}" if value["from"] else ""
     return (
-        f"{key} can log in to {name}{_from_text(value)} until it ends, with all the rights that you have there:\n"
+        f"{key} can log in to {name}{network_text} until it ends, with all the rights that you have there:\n"
         f"  on this ledger: cloudgpu ssh {name}, exec, cp, tunnel\n"
         f"  elsewhere: {value['ssh']}\n"
         f"  its host key: {value['host_key']}"
     )
-
-
-def _from_text(value: ShareDocument) -> str:
-    return f" from {value['from'].removesuffix('/32')}" if value["from"] else ""

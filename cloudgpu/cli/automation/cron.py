@@ -91,15 +91,11 @@ def _change(session: Session, change: Change | None, output: Format, *, yes: boo
     if value["changed"]:
         place = {"crontab": "your crontab", "systemd": "systemd's timers of yours"}[change.table.kind]
         action = "Take this out of" if change.after is None else "Write this into"
-        sys.stderr.write("".join(f"  {line}\n" for line in (value["lines"] or change_lines(change))))
+        lines = value["lines"] or (change.before or "").rstrip("\n").split("\n")  # those that are taken out
+        sys.stderr.write("".join(f"  {line}\n" for line in lines))
         confirm(f"{action} {place}?", yes=yes, why=f"This changes {place}")
         value = apply_change(session, change, os.environ)
     emit(output, value, _change_text(value, change))
-
-
-def change_lines(change: Change) -> list[str]:
-    """Return what would be taken out, line by line."""
-    return (change.before or "").rstrip("\n").split("\n")
 
 
 def _change_text(value: CronChangeDocument, change: Change) -> str:

@@ -58,7 +58,7 @@ def command(
     if clean and any(orphan["do"] != "stay" for orphan in document["orphans"]):
         _clean(session, found, document, snapshot=snapshot, yes=yes, output=output)
         return
-    _show(session, document, output, clean=clean)
+    emit(output, document, orphans_text(document, session.clock(), cleaned=clean))
     _exit_if_incomplete(document)
 
 
@@ -87,10 +87,6 @@ def _question(document: OrphansDocument) -> str:
     return f"{question[0].upper()}{question[1:]}? It cannot be undone."
 
 
-def _show(session: Session, document: OrphansDocument, output: Format, *, clean: bool) -> None:
-    emit(output, document, orphans_text(document, session.clock(), cleaned=clean))
-
-
 def _exit_if_incomplete(document: OrphansDocument, code: int = 0) -> None:
     """Say who did not answer, and leave with the exit code of the contract: 9 before 8 before the rest."""
     from cloudgpu.errors import ProviderUnavailable, StopUnproved
@@ -107,7 +103,8 @@ def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> 
     """Return all orphaned resources: first those that `--clean` removes, then those that stay and why."""
     orphans = document["orphans"]
     if not orphans:
-        return "\n".join([_none_text(document), *account_lines(document)])
+        where = " were found in the regions that answered" if document["unanswered"] else ""
+        return "\n".join([f"No orphaned resources{where}.", *account_lines(document)])
     removable, stays = ([orphan for orphan in orphans if (orphan["do"] == "stay") is kept] for kept in (False, True))
     parts = [_table("Orphaned:", removable, now), _staying_text(stays, now), paragraph(_total(document))]
     if removable and document["removable_usd_per_month"] == "0":
@@ -115,14 +112,6 @@ def orphans_text(document: OrphansDocument, now: datetime, *, cleaned: bool) -> 
     elif cleaned:
         parts.append("Nothing of it can be removed now.")
     return "\n\n".join(part for part in (*parts, "\n".join(account_lines(document))) if part)
-
-
-def _none_text(document: OrphansDocument) -> str:
-    return (
-        "No orphaned resources were found in the regions that answered."
-        if document["unanswered"]
-        else "No orphaned resources."
-    )
 
 
 def cleanup_plan_text(document: OrphansDocument, now: datetime) -> str:
@@ -140,7 +129,7 @@ def cleanup_result_text(document: OrphansDocument, now: datetime) -> str:
     """Return what was removed, and what stays."""
     saved = [f"Kept as image {one['image']['name']}: {_kind_text(one)} {one['id']}" for one in document["removed"]
              if one["image"]]  # fmt: skip
-    lines = [f"Removed: {_kind_text(orphan)} {_id(orphan)} ({_monthly(orphan)})" for orphan in document["removed"]]
+    lines = [f"Removed: {_kind_text(orphan)} {orphan['id']} ({_monthly(orphan)})" for orphan in document["removed"]]
     stays = _staying_text(document["orphans"], now)
     return "\n".join([*lines, *saved]) + (f"\n\n{stays}" if stays else "") if lines else stays
 
@@ -150,7 +139,7 @@ def _table(title: str, orphans: Sequence[Orphan], now: datetime) -> str:
     if not orphans:
         return ""
     rows = [
-        [_kind_text(orphan), _id(orphan), _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans
+        [_kind_text(orphan), orphan["id"], _monthly(orphan), _launch(orphan), _since(orphan, now)] for orphan in orphans
     ]
     return f"{title}\n{table(rows, ['WHAT', 'ID', '$/MONTH', 'FROM', 'SINCE'], right=(2,))}\n{_reason_lines(orphans)}"
 
@@ -167,7 +156,7 @@ def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
     if not orphans:
         return ""
     rows = [
-        [_kind_text(one), one["name"] or _id(one), _monthly(one), _launch(one), _since(one, now)] for one in orphans
+        [_kind_text(one), one["name"] or one["id"], _monthly(one), _launch(one), _since(one, now)] for one in orphans
     ]
     shown = table(rows, ["WHAT", "NAME", "$/MONTH", "FROM", "SINCE"], right=(2,))
     return f"Stays:\n{shown}\n{facts(_reasons(orphans))}"
@@ -176,7 +165,7 @@ def _staying_text(orphans: Sequence[Orphan], now: datetime) -> str:
 def _reasons(orphans: Sequence[Orphan]) -> Iterator[tuple[str, str]]:
     for orphan in orphans:
         reason = "" if orphan["stay_reason"] is None else f": {orphan['stay_reason']}"
-        yield orphan["name"] or _id(orphan), f"{orphan['why']}{reason}{_next_text(orphan)}"
+        yield orphan["name"] or orphan["id"], f"{orphan['why']}{reason}{_next_text(orphan)}"
 
 
 def _next_text(orphan: Orphan) -> str:
@@ -187,7 +176,7 @@ def _next_text(orphan: Orphan) -> str:
 def _images(removable: Sequence[Orphan]) -> str:
     """Return which images are made first, and what they cost."""
     lines = [
-        f"An image of {_id(orphan)} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
+        f"An image of {orphan['id']} is made first, {image['name']}: at most {_usd(image['usd_per_month'])} a month."
         for orphan in removable
         if (image := orphan["image"])
     ]
@@ -204,10 +193,6 @@ def _total(document: OrphansDocument) -> str:
 
 def _kind_text(orphan: Orphan) -> str:
     return str(orphan["kind"]).replace("_", " ")
-
-
-def _id(orphan: Orphan) -> str:
-    return str(orphan["id"])
 
 
 def _monthly(orphan: Orphan) -> str:

@@ -100,11 +100,8 @@ def _check(session: Session, files: list[str], output: Format) -> None:
     from cloudgpu.control.policies.commands import check_policies
 
     value = check_policies(session, files)
-    read = value["checked"]
-    text = "There is no policy of your own, and those that config.toml names are there."
-    if read:
-        text = f"Without a fault: {', '.join(read)}"
-    emit(output, value, text)
+    none_text = "There is no policy of your own, and those that config.toml names are there."
+    emit(output, value, f"Without a fault: {', '.join(value['checked'])}" if value["checked"] else none_text)
 
 
 def _publish(session: Session, name: str, output: Format) -> None:
@@ -179,8 +176,7 @@ def _shipped_lines(summaries: Iterable[PolicySummary]) -> Iterator[str]:
         if "policy" in summary["chosen_by"] and not summary["error"]:
             idle = f", ends after {_idle(summary)} idle" if summary["idle_do"] not in (None, "off", "warn") else ""
             spans = f"lease {_duration(summary['lease_s'])}, renewed for up to {_duration(summary['renew_until_s'])}"
-            message = f"The default policy is {summary['name']}: {spans}{idle}."
-            yield f"{paragraph(message)}\n"
+            yield paragraph(f"The default policy is {summary['name']}: {spans}{idle}.") + "\n"
 
 
 def show_text(value: PolicyDocument, now: datetime) -> str:

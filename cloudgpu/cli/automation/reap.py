@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.reaper.decisions import Decision
-    from cloudgpu.core.reaper.result import EndedItem, GivenWarning, ReaperRun
+    from cloudgpu.core.reaper.result import GivenWarning, ReaperRun
 
 
 def command(
@@ -160,7 +160,7 @@ def run_text(run: ReaperRun, *, verbose: bool) -> str:
         return paragraph(run.busy) if verbose else ""
     if run.is_quiet and not verbose:
         return ""
-    lines = [*_planned_lines(run)] if run.dry_run else [*_done_lines(run)]
+    lines = [*run.sentences, *(map(_decision_text, run.decisions) if run.dry_run else _done_lines(run))]
     accounts = account_lines(queried_accounts_value(run.queried, run.not_queried)) if verbose else []
     return "\n".join([*map(paragraph, lines), paragraph(summary(run)), *accounts])
 
@@ -200,26 +200,16 @@ def _counts(run: ReaperRun) -> dict[str, int]:
 
 
 def _done_lines(run: ReaperRun) -> Iterator[str]:
-    yield from run.sentences
-    yield from map(_done_text, (*run.ended, *run.renewed))
+    for ended in (*run.ended, *run.renewed):
+        yield f"{ended.name}: {_DONE_TEXTS[ended.do]} ({ended.rule}): {ended.why}"
     yield from map(_warning_text, run.warned)
     for one in run.skipped:
         yield f"{one.name}: left, {one.why}"
 
 
-def _done_text(ended: EndedItem) -> str:
-    return f"{ended.name}: {_DONE_TEXTS[ended.do]} ({ended.rule}): {ended.why}"
-
-
 def _warning_text(warning: GivenWarning) -> str:
     how = " and ".join(way for way in warning.how if way != "ledger")
     return f"{warning.name}: warned{_rule_text(warning.rule)}: {warning.why}" + (f" (by {how})" if how else "")
-
-
-def _planned_lines(run: ReaperRun) -> Iterator[str]:
-    yield from run.sentences
-    for decision in run.decisions:
-        yield _decision_text(decision)
 
 
 def _decision_text(decision: Decision) -> str:

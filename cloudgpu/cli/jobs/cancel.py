@@ -12,7 +12,7 @@ from cloudgpu.cli.common import Format, Output, Yes, confirm, emit, open_session
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cloudgpu.views.documents.jobs.jobs import CancelDocument, JobDocument
+    from cloudgpu.views.documents.jobs.jobs import CancelDocument
 
 
 def command(
@@ -47,13 +47,10 @@ def cancelled_text(value: CancelDocument, now: datetime) -> str:
         if value["waits"] is not None:
             why = value["waits"].rstrip(".")
             return f"{job['name']} is over already: {state_text(job)}. It is not closed yet: {why}."
-        kept = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {_machine_name(job)} ends it."
+        machine_name = "NAME" if job["machine"] is None else job["machine"]["name"]
+        kept = f" Its machine is kept until {when(job['kept_until'], now)}: cloudgpu down {machine_name} ends it."
         return f"{job['name']} is over already: {state_text(job)}.{kept if job['kept_until'] else ''}"
     if value["waits"] is not None:
         later = "It is ended by the next cloudgpu reap or watch that reaches it."
         return f"{job['name']} is to be cancelled, and is not over yet: {value['waits'].rstrip('.')}. {later}"
     return ended_text(job, now)
-
-
-def _machine_name(job: JobDocument) -> str:
-    return "NAME" if job["machine"] is None else job["machine"]["name"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.jobs.plan import PlannedRun
     from cloudgpu.core.events.job_lines import SlurmRecord
     from cloudgpu.core.jobs.notice import SpotNoticeFit
-    from cloudgpu.core.jobs.snapshot import LeftOut, Snapshot
+    from cloudgpu.core.jobs.snapshot import Snapshot
     from cloudgpu.views.documents.machines.plans import Plan
 
 ASLEEP = "it keeps running; cloudgpu watch or reap here fetches its results, else its machine stops by its policy"
@@ -48,7 +48,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("costs", _costs(planned, launch)),
             *deadline_facts(planned, now),
             ("timeout", _timeout(planned)),
-            ("upload", _upload(planned.snapshot)),
+            ("upload", f"{_upload(planned.snapshot)}; only what the machine lacks travels"),
             *_data(planned),
             ("left out", _left_out(planned.snapshot)),
             ("secrets", _secrets(planned.snapshot)),
@@ -60,10 +60,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             *_notes(planned),
         ]
     )
-    if not verbose or launch is None:
-        return text
-
-    return f"{text}\n\n{launch_text(launch, now)}"
+    return f"{text}\n\n{launch_text(launch, now)}" if verbose and launch is not None else text
 
 
 def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
@@ -72,8 +69,7 @@ def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     where = [] if launch is None else [plan_line(launch)]
     on = "" if machine is None else f" on {machine.name}"
     costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
-    upload = f"{files_text(len(planned.snapshot.files))}, {size(planned.snapshot.total_bytes)}"
-    text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {upload}{costs}"
+    text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {_upload(planned.snapshot)}{costs}"
     notes = facts(
         [
             *_data(planned),
@@ -171,7 +167,7 @@ def _timeout(planned: PlannedRun) -> str | None:
 
 
 def _upload(snapshot: Snapshot) -> str:
-    return f"{files_text(len(snapshot.files))}, {size(snapshot.total_bytes)}; only what the machine lacks travels"
+    return f"{files_text(len(snapshot.files))}, {size(snapshot.total_bytes)}"
 
 
 def _left_out(snapshot: Snapshot) -> str | None:
@@ -180,11 +176,8 @@ def _left_out(snapshot: Snapshot) -> str | None:
         return None
     others = snapshot.left_out_count - len(files) - len(snapshot.secrets)
     more = f", and {others:,} other{'s' * (others > 1)}" if others > 0 else ""
-    return f"{', '.join(map(_entry, files))}{more}"
-
-
-def _entry(file: LeftOut) -> str:
-    return f"{file.path} ({'at least ' if file.at_least else ''}{size(file.size)})"
+    listed = ", ".join(f"{file.path} ({'at least ' if file.at_least else ''}{size(file.size)})" for file in files)
+    return f"{listed}{more}"
 
 
 def _secrets(snapshot: Snapshot) -> str | None:

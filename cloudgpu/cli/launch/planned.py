@@ -39,8 +39,7 @@ def brief_plan_text(value: Plan, now: datetime) -> str:
 
 def job_machine_facts(value: Plan) -> Iterator[tuple[str, str | None]]:
     """Yield the facts about the machine in the plan of a job: what, where, price, budget; then all warnings in full."""
-    spot = ", spot" if value["market"] == "spot" else ""
-    yield "machine", f"{_what(value)}{spot}"
+    yield "machine", _what(value) + (", spot" if value["market"] == "spot" else "")
     yield "where", _where_briefly(value)
     yield "price", _price_briefly(value)
     yield "budget", _budgets_briefly(value["budgets"])
@@ -129,9 +128,7 @@ def _count_prefix(value: Plan) -> str:
 
 def _per_node_text(value: Plan) -> str:
     """Return that the price is for one of several machines, and what all of them cost an hour; empty for one."""
-    if value["nodes"] == 1:
-        return ""
-    return f" each, {_hourly(value)} an hour in all"
+    return "" if value["nodes"] == 1 else f" each, {_hourly(value)} an hour in all"
 
 
 def _hourly(value: Plan) -> str:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         ActivityIdle,
         ActivitySignal,
         GivenWarning,
-        ReapVerdict,
         RuleEnds,
         WhyDocument,
     )
@@ -97,6 +96,8 @@ _UNITS: dict[str, Callable[[Any], str]] = {
 def _facts(value: WhyDocument, now: datetime) -> str:
     decision, policy, ends = value["decision"], value["policy"], value["ends"]
     idle = policy["idle"]
+    rule = "" if decision["rule"] == "none" else f" ({decision['rule']})"
+    condition = "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
     return facts(
         [
             ("known", _known_lines(value, now)),
@@ -108,21 +109,13 @@ def _facts(value: WhyDocument, now: datetime) -> str:
             ("renewable", (last := ends.get("renew_until")) and f"until {when(last, now)}"),
             ("warned", "; ".join(_warning(warning, now) for warning in value["warnings"])),
             ("scratch", ", ".join(f"{one['path']} ({size(one['bytes'])})" for one in value["scratch"])),
-            ("decision", f"{decision['do']}{_rule(decision)}: {decision['why']}"),
+            ("decision", f"{decision['do']}{rule}: {decision['why']}"),
             (
                 "ends",
-                f"{when(decision['at'], now)} if {_condition_text(value)}" if decision["at"] else "no rule ends it",
+                f"{when(decision['at'], now)} if {condition}" if decision["at"] else "no rule ends it",
             ),
         ]
     )
-
-
-def _rule(decision: ReapVerdict) -> str:
-    return "" if decision["rule"] == "none" else f" ({decision['rule']})"
-
-
-def _condition_text(value: WhyDocument) -> str:
-    return "it stays in use" if value["activity"] == "ACTIVE" else "nothing changes"
 
 
 def _known_lines(value: WhyDocument, now: datetime) -> str:

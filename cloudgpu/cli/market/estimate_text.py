@@ -152,7 +152,10 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
     numbers = [
         (
             f"{shown.code.strip() or '$'}/H",
-            _marked([_hourly(one, shown) for one in estimates], map(_price_marks, estimates)),
+            _marked(
+                [_hourly(one, shown) for one in estimates],
+                [("c" if one["committed"] else "") + trust(one) for one in estimates],
+            ),
         ),
         ("MACHINE", [shown(not_none(one[name])["machine_usd"]) for one in estimates]),
         *((part.upper(), _part(estimates, name, part, shown)) for part in ("disk", "address")),
@@ -161,10 +164,6 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
     more = len(document["estimates"]) - len(estimates)
     text = _fitted(["OF WHICH", "AT"], [[short(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]})
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
-
-
-def _price_marks(estimate: Estimate) -> str:
-    return ("c" if estimate["committed"] else "") + trust(estimate)
 
 
 def _hourly(estimate: Estimate, shown: Rounded) -> str:

@@ -102,15 +102,14 @@ def _request_text(value: QuotaIncreaseValue) -> str:
     current, where = value["current"], f"{value['code']} in {value['region']}"
     if current is None:
         return f"limit {where}: to be {value['requested']:g}; what it is now is not known"
-    used = f", {_figure(current['used'])} used"
-    limit = f"{_figure(current['limit'])} {current['unit']} now{used}"
+    limit = f"{_figure(current['limit'])} {current['unit']} now, {_figure(current['used'])} used"
     return f"{current['name']} ({where}): {limit}; to be {value['requested']:g}"
 
 
 def _text(document: QuotaDocument) -> str:
     rows = [
         [
-            _regions_text(regions),
+            regions[0] + (f" +{len(regions) - 1}" if len(regions) > 1 else ""),
             quota["code"],
             _figure(quota["used"]),
             _figure(quota["limit"]),
@@ -134,10 +133,6 @@ def _merged_regions(quotas: list[QuotaLimit]) -> list[tuple[QuotaLimit, list[str
         key = (quota["code"], quota["used"], quota["limit"])
         merged.setdefault(key, (quota, []))[1].append(quota["region"])
     return list(merged.values())
-
-
-def _regions_text(regions: list[str]) -> str:
-    return regions[0] + (f" +{len(regions) - 1}" if len(regions) > 1 else "")
 
 
 def _figure(amount: float | None) -> str:

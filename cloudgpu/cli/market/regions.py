@@ -12,7 +12,7 @@ from cloudgpu.cli.render import dollars, paragraph, table
 
 if TYPE_CHECKING:
     from cloudgpu.control.catalog.regions import RegionsQuery
-    from cloudgpu.views.documents.market.market import Region, RegionsDocument
+    from cloudgpu.views.documents.market.market import RegionsDocument
 
 
 def command(
@@ -54,10 +54,10 @@ def _text(document: RegionsDocument, query: RegionsQuery) -> str:
     elsewhere = [region["region"] for region in document["regions"] if region not in regions]
     columns = [("REGION", [row["region"] for row in regions])]
     if query.needs_pings:
-        columns.append(("PING", [_ping(row) for row in regions]))
+        columns.append(("PING", ["-" if row["ping_ms"] is None else f"{row['ping_ms']:.0f}" for row in regions]))
     if query.gpu:
         columns += [
-            ("$/H", [_price(row) for row in regions]),
+            ("$/H", [dollars(row["price"] and row["price"]["usd_per_hour"], 4) for row in regions]),
             ("TYPE", [row["instance_type"] or "" for row in regions]),
             ("ZONE", [row["zone"] or "" for row in regions]),
         ]
@@ -69,7 +69,9 @@ def _text(document: RegionsDocument, query: RegionsQuery) -> str:
         f"{market} prices of {query.gpu}: {'; '.join(sources(regions))}." if query.gpu and regions else "",
         f"Not sold there now: {', '.join(elsewhere)}." if elsewhere else "",
         _prices_note(document),
-        _one_address(document) if query.needs_pings else "",
+        "One address answers for all of these regions: PING says nothing of how far each is."
+        if query.needs_pings and document["one_address"]
+        else "",
         "PING is the median of three TCP connections, in ms; - did not answer." if query.needs_pings else "",
     ]
     lines = [paragraph(note) for note in notes if note]
@@ -90,18 +92,3 @@ def _prices_note(document: RegionsDocument) -> str:
         "the lowest of this moment, without disk and traffic" if live else "medians of the market on those days"
     )
     return f"{catalogue_text}Hosts there ask what they like: these are {price_text}, and change within hours."
-
-
-def _one_address(document: RegionsDocument) -> str:
-    is_one_address = document["one_address"]
-    return (
-        "One address answers for all of these regions: PING says nothing of how far each is." if is_one_address else ""
-    )
-
-
-def _ping(region: Region) -> str:
-    return "-" if region["ping_ms"] is None else f"{region['ping_ms']:.0f}"
-
-
-def _price(region: Region) -> str:
-    return dollars(region["price"] and region["price"]["usd_per_hour"], 4)

@@ -151,8 +151,7 @@ def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
     require_payer_role(session, "Removing a budget")
     find_budgets(session, name)  # nobody is asked about one that is not there
     confirm(f"Remove the budget {name}? Its limit then no longer applies.", yes=yes, why="This lets more be spent")
-    value = remove_budget_of_name(session, name)
-    emit(output, value, f"The budget {name} is removed.")
+    emit(output, remove_budget_of_name(session, name), f"The budget {name} is removed.")
 
 
 def _check_budgets(session: Session, name: str | None, every: str, output: Format) -> None:

@@ -153,18 +153,15 @@ def _usage_table(document: RentOrBuyDocument, amounts: _Amounts) -> str:
 
 def _evidence(document: RentOrBuyDocument, amounts: _Amounts) -> Iterator[str]:
     yield facts(list(_head(document, amounts)))
-    yield paragraph(f"Counted as it is paid: {_uncapitalized(document['break_even_sentence'])}")
+    sentence = document["break_even_sentence"]
+    yield paragraph(f"Counted as it is paid: {sentence[:1].lower()}{sentence[1:]}")
     names_use, life = len(document["answers"]) > 1, document["desktop"]["life_years"]
     for answer in document["answers"]:
         yield facts(list(_answer(answer, life, amounts, names_use=names_use)))
         yield _curve(answer["expected"]["curve"], amounts)
     yield from (paragraph(text) for text in (_why_other_break_even(document), _speed_text(document)) if text)
-    yield "\n".join(_list_item(text) for text in document["assumptions"])
+    yield "\n".join(wrapped(text, "- ", "  ") for text in document["assumptions"])
     yield paragraph(rate_text(document["currency"])) if document["currency"] else ""
-
-
-def _uncapitalized(text: str) -> str:
-    return f"{text[:1].lower()}{text[1:]}"
 
 
 def _sold_source(document: RentOrBuyDocument) -> str:
@@ -198,10 +195,6 @@ def _why_other_break_even(document: RentOrBuyDocument) -> str | None:
     """Return why the published example has another break-even; None for other desktops or changed figures."""
     desktop, why = document["desktop"], document["why_they_differ"]
     return why if desktop["source"].startswith("published example") and not desktop["changed"] else None
-
-
-def _list_item(text: str) -> str:
-    return wrapped(text, "- ", "  ")
 
 
 def _source(desktop: DesktopProfile) -> str:

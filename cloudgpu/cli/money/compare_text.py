@@ -53,7 +53,9 @@ def compare_text(
         blocks += [_hours(document, amounts), _speeds(document)] if verbose else []
     blocks.append(_own_machines_text(document, amounts))
     blocks.append(
-        _assumptions(document) if verbose else "\n".join(paragraph(caution) for caution in document["cautions"])
+        "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])
+        if verbose
+        else "\n".join(paragraph(caution) for caution in document["cautions"])
     )
     if currency is not None:
         blocks.append(paragraph(f"{currency}, for every amount."))
@@ -177,8 +179,7 @@ def _own_machines_text(document: CompareDocument, amounts: Amounts) -> str:
         ]
         for one in document["own_machines"]
     ]
-    heads = ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"]
-    notes = [table(rows, heads, right=range(2, 6))]
+    notes = [table(rows, ["YOUR OWN", "GPU", "HOURS", "KWH", "ELECTRICITY", "ON A CLOUD"], right=range(2, 6))]
     notes += [paragraph(_offer(one, offer, amounts)) for one in document["own_machines"] if (offer := one["offer"])]
     sentence = document["own_machines_sentence"]
     if sentence is not None and sentence != document["sentence"] and document["owned"]:
@@ -200,7 +201,3 @@ def _offer(machine: OwnMachine, offer: RentalAlternative, amounts: Amounts) -> s
         else f", of whose hours {offer['ratio']:.2f} do one of these"
     )
     return f"{machine['name']} on a cloud: {price} ({where}; {price_text}){ratio}."
-
-
-def _assumptions(document: CompareDocument) -> str:
-    return "\n".join(wrapped(assumption, "- ", "  ") for assumption in document["assumptions"])

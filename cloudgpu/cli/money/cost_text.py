@@ -118,8 +118,7 @@ def _table(document: CostDocument, amounts: Amounts, *, verbose: bool) -> str:
         heads.pop()
         columns.pop()
     heads[1] += " " * (len(columns[1][0]) - len(columns[1][0].rstrip()))
-    head = _HEADINGS.get(document["by"], document["by"].upper())
-    return _table_text(head, _names(groups), heads, columns)
+    return _table_text(_HEADINGS.get(document["by"], document["by"].upper()), _names(groups), heads, columns)
 
 
 def _names(groups: Sequence[CostGroup]) -> list[str]:

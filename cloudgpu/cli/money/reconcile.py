@@ -12,7 +12,7 @@ from cloudgpu.cli.common import Format, emit, open_session
 from cloudgpu.cli.render import clipped, dollars, paragraph, table
 
 if TYPE_CHECKING:
-    from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument, ReconciledResource
+    from cloudgpu.views.documents.money.reconcile import OtherLedgers, ReconcileDocument
 
 MAX_NAME_WIDTH = 24  # columns of a name in the table
 
@@ -125,11 +125,8 @@ def _write_csv(value: ReconcileDocument) -> None:
         "likely_reason",
     )
     rows: list[dict[str, object]] = [
-        {**resource, "reasons": _reason_lines(resource)} for resource in value["resources"]
+        {**resource, "reasons": [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]}
+        for resource in value["resources"]
     ]
     rows = [{name: row[name] for name in (*names, "reasons")} for row in rows]
     write_csv(sys.stdout, (*names, "reasons"), plain_cells(rows))
-
-
-def _reason_lines(resource: ReconciledResource) -> list[str]:
-    return [f"{part['kind']} {part['usd']}: {part['why']}" for part in resource["reasons"]]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.setup.cloud_account import Preparation
     from cloudgpu.core.model.account import BudgetAlert, RolePart
-    from cloudgpu.views.documents.setup.init import AccountBudget, AccountCredit, InitCloudDocument
+    from cloudgpu.views.documents.setup.init import AccountCredit, InitCloudDocument
 
 
 # What a machine may do under its role, by cloud.
@@ -213,7 +213,9 @@ def _value(prep: Preparation, changes: Sequence[str], *, removed: bool) -> InitC
         "timer_role": prep.timer.parts[0].name if prep.timer else None,
         "created": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
-        "budget": None if removed or prep.budget is None else _budget_value(prep.budget),
+        "budget": None
+        if removed or prep.budget is None
+        else {"usd_per_month": f"{prep.budget.per_month.dollars:f}", "emails": list(prep.budget.emails)},
         "findings": [
             {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
             for one in prep.findings
@@ -229,10 +231,6 @@ def _credit_value(prep: Preparation) -> AccountCredit | None:
         return None
     credit = prep.credit
     return {"left_usd": usd(credit.remaining), "as_of": iso(credit.as_of), "page": credit.payment_page}
-
-
-def _budget_value(budget: BudgetAlert) -> AccountBudget:
-    return {"usd_per_month": f"{budget.per_month.dollars:f}", "emails": list(budget.emails)}
 
 
 def _text(value: InitCloudDocument) -> str:

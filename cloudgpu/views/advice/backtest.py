@@ -85,10 +85,6 @@ def backtest_value(test: BacktestedPolicy, machines: Sequence[BacktestResult]) -
     }
 
 
-def _of_clusters(machines: Sequence[BacktestResult]) -> list[str]:
-    return [CLUSTER_NOTE] if any(result.past.recorded.others for result in machines) else []
-
-
 def _machine(result: BacktestResult) -> ReplayedMachine:
     return {
         "machine": result.past.machine.id,

@@ -90,13 +90,8 @@ def _speeds(facts: CompareFacts) -> list[ScaledGpu]:
     for machine in [] if facts.history is None else facts.history.machines:
         if machine.gpus:
             by_gpu.setdefault((machine.gpu, machine.memory_gib, machine.speed), []).append(machine)
-    return [
-        _speed(gpu_key, machines, facts.desktop_memory) for gpu_key, machines in sorted(by_gpu.items(), key=_gpu_order)
-    ]
-
-
-def _gpu_order(entry: tuple[tuple[str, float | None, SpeedRatio], list[RentedMachine]]) -> tuple[str, float]:
-    return entry[0][0], entry[0][1] or 0.0
+    order = sorted(by_gpu, key=lambda gpu_key: (gpu_key[0], gpu_key[1] or 0.0))
+    return [_speed(gpu_key, by_gpu[gpu_key], facts.desktop_memory) for gpu_key in order]
 
 
 def _speed(
@@ -134,8 +129,11 @@ def _cloud(facts: CompareFacts) -> CloudCost:
 
 
 def _owned_cases_value(facts: CompareFacts) -> OwnedCases:
-    low, expected, high = (_owned_cost_value(facts, facts.cases[case]) for case in (Case.LOW, Case.EXPECTED, Case.HIGH))
-    return {"low": low, "expected": expected, "high": high}
+    return {
+        "low": _owned_cost_value(facts, facts.cases[Case.LOW]),
+        "expected": _owned_cost_value(facts, facts.cases[Case.EXPECTED]),
+        "high": _owned_cost_value(facts, facts.cases[Case.HIGH]),
+    }
 
 
 def _owned_cost_value(facts: CompareFacts, costs: CaseCosts) -> OwnedCost:

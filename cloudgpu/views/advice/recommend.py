@@ -21,7 +21,6 @@ from cloudgpu.views.advice.recommend_steps import Step, free_hours_sentence, rem
 from cloudgpu.views.plans import price_value
 
 if TYPE_CHECKING:
-    from cloudgpu.core.catalog.catalog import Speed
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.views.documents.market.recommend import (
         BuildableDesktop,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
         Source as SourcePart,
         Step as StepPart,
     )
-    from cloudgpu.views.documents.parts import Speed as SpeedPart
 
 _DAY = timedelta(days=1)
 
@@ -136,13 +134,11 @@ def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMa
         "price": price_value(listed.price),
         "old": is_old_price(listed.price.as_of, now),
         "usd_per_month": None if hours is None else usd(monthly_cost(machine, hours)),
-        "speed": _speed(machine.speed),
+        "speed": None
+        if machine.speed is None
+        else {"vs_h100": round(machine.speed.vs_h100, 4), "basis": str(machine.speed.basis)},
         "h100_hours_per_dollar": None if machine.per_dollar is None else round(machine.per_dollar, 4),
     }
-
-
-def _speed(speed: Speed | None) -> SpeedPart | None:
-    return None if speed is None else {"vs_h100": round(speed.vs_h100, 4), "basis": str(speed.basis)}
 
 
 def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> BuildableDesktop:

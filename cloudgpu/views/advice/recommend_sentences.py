@@ -191,9 +191,7 @@ def _rent_reason(build: Build, break_even: BreakEven) -> str:
 
 def _range(break_even: BreakEven) -> str:
     earliest, latest = span_text(break_even.soonest), span_text(break_even.latest)
-    if earliest == latest:
-        return ""
-    return f" (between {earliest} and {latest}, by the speed of both)"
+    return "" if earliest == latest else f" (between {earliest} and {latest}, by the speed of both)"
 
 
 def span_text(span: timedelta | None) -> str:

@@ -146,18 +146,15 @@ def _speed_step(answer: Answer) -> Step:
     )
     machine, cheapest = answer.machine, answer.cheapest
     if machine is not None and machine.speed is not None:
+        basis = "measured" if machine.speed.basis is SpeedBasis.MEASURED else f"by {machine.speed.basis}"
         text += (
             f" One {machine.spec.name} does {machine.speed.vs_h100:.3f} of an H100's work "
-            f"({_basis(machine.speed.basis)}); a dollar buys {machine.per_dollar:.3f} hours of an H100."
+            f"({basis}); a dollar buys {machine.per_dollar:.3f} hours of an H100."
         )
     if machine is not None and cheapest is not None and cheapest.price < machine.price:
         text += f" The cheapest by the hour is {rented_text(cheapest)}."
     sources = () if machine is None else (speed_source(machine), rent_source(machine))
     return Step("Speed per dollar", text, tuple(source for source in sources if source is not None))
-
-
-def _basis(basis: SpeedBasis) -> str:
-    return "measured" if basis is SpeedBasis.MEASURED else f"by {basis}"
 
 
 def _rent_or_buy_step(answer: Answer) -> Step:

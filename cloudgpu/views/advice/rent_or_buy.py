@@ -37,7 +37,6 @@ from cloudgpu.views.advice.rent_or_buy_answer import (
 from cloudgpu.views.advice.rent_or_buy_sentences import assumptions, difference_reason, percent, sentence
 
 if TYPE_CHECKING:
-    from cloudgpu.core.advice.break_even import CostlierInterval
     from cloudgpu.core.advice.rent_or_buy import Rent
     from cloudgpu.core.catalog.gpus import SpeedRatio
     from cloudgpu.core.values.currency import Currency
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
         OverYears,
         RentedMachine,
         RentOrBuyDocument,
-        ReplacementPeriod,
-        ScaledOutcomes,
         SpeedRatio as SpeedRatioValue,
         TimelinePoint,
     )
@@ -89,7 +86,6 @@ def _break_even_text(answer: RentOrBuyResult, after: str = "") -> str:
     return f"{after}{days} day{'s' * (days != '1.0')}{desktops}"
 
 
-DAY = timedelta(days=1)
 STEPS = 48  # of a timeline
 
 
@@ -115,7 +111,10 @@ def rent_or_buy_value(
         "answers": [_answer(calculation, use, calculation.speed_ratio) for use in calculation.rent.use.shares],
         "with_known_speeds": None
         if calculation.known_ratio is None
-        else _with_known_speeds(calculation, calculation.known_ratio),
+        else {
+            "speed": _speed(calculation.known_ratio),
+            "answers": [_answer(calculation, use, calculation.known_ratio) for use in calculation.rent.use.shares],
+        },
         "why_they_differ": difference_reason(expected[0], currency),
         "assumptions": [text for text in (resale, *assumptions(calculation, currency)) if text],
         "years": rounded_number(hours(calculation.rent.horizon) / hours(YEAR)),
@@ -206,13 +205,6 @@ def _fits(calculation: Calculation) -> bool | None:
     return calculation.desktop_gpu.memory_gib >= calculation.rent.memory_gib
 
 
-def _with_known_speeds(calculation: Calculation, speed: SpeedRatio) -> ScaledOutcomes:
-    return {
-        "speed": _speed(speed),
-        "answers": [_answer(calculation, use, speed) for use in calculation.rent.use.shares],
-    }
-
-
 def _answer(calculation: Calculation, use: Fraction, speed: SpeedRatio) -> Outcomes:
     ratios = {speed.low, speed.ratio, speed.high}
     cases = {ratio: _case(calculation, evaluate_case(calculation.case_at(use, ratio))) for ratio in ratios}
@@ -236,7 +228,12 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
         "electricity_usd_per_year": usd(answer.year.electricity),
         "break_even_days": _days(answer.break_even),
         "break_even_days_by_flat_year": _days(answer.flat),
-        "desktop_costs_more_again": None if answer.costlier is None else _costlier_again_value(answer.costlier),
+        "desktop_costs_more_again": None
+        if answer.costlier is None
+        else {
+            "from_days": rounded_number(hours(answer.costlier.since) / 24),
+            "until_days": _days(answer.costlier.until),
+        },
         "break_even_utilization_percent": None if break_even_use is None else rounded_number(break_even_use * 100),
         "break_even_usd_per_hour": None if answer.break_even_price is None else usd(answer.break_even_price),
         "curve": [
@@ -244,10 +241,6 @@ def _case(calculation: Calculation, answer: RentOrBuyResult) -> Outcome:
             for time in curve_times
         ],
     }
-
-
-def _costlier_again_value(interval: CostlierInterval) -> ReplacementPeriod:
-    return {"from_days": rounded_number(hours(interval.since) / 24), "until_days": _days(interval.until)}
 
 
 def _curve_point(time: CostsAtTime, sold: CostsAtTime) -> CurvePoint:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from fractions import Fraction
 
 from cloudgpu.core.billing.line_items import LineItem
@@ -132,14 +132,10 @@ def _period(item: LineItem) -> dict[str, str]:
     begin, end = focus_time(item.begin), focus_time(item.end)
     return {
         "BillingPeriodStart": focus_time(month),
-        "BillingPeriodEnd": focus_time(_next_month(month)),
+        "BillingPeriodEnd": focus_time((month + timedelta(days=32)).replace(day=1)),  # of the next month
         "ChargePeriodStart": begin,
         "ChargePeriodEnd": end if end > begin else focus_time(item.begin + timedelta(seconds=1)),
     }
-
-
-def _next_month(month: datetime) -> datetime:
-    return (month + timedelta(days=32)).replace(day=1)
 
 
 def _quantity(item: LineItem) -> dict[str, str]:

@@ -170,13 +170,12 @@ def job_rows(jobs: Sequence[ReportJob], max_jobs: int) -> list[JobRow]:
     """Return the rows of the table of jobs: `max_jobs` jobs, and the others as one row. They add up to the total."""
     jobs_run = [job for job in jobs if job["state"] is not None]
     others = jobs_run[max_jobs:]
-    rows = [JobRow(one["name"], _state(one), one["billed_s"], one["usd"]) for one in jobs_run[:max_jobs]]
+    rows = [
+        JobRow(one["name"], (one["state"] or "").replace("_", " "), one["billed_s"], one["usd"])
+        for one in jobs_run[:max_jobs]
+    ]
     if others:
         others_usd = sum((Decimal(job["usd"]) for job in others), Decimal())
         rows.append(JobRow(f"{len(others)} others", "", sum(job["billed_s"] for job in others), f"{others_usd:f}"))
     rest = (job for job in jobs if job["state"] is None)
     return [*rows, *(JobRow(_NOT_ONE_JOB[one["id"]], "", one["billed_s"], one["usd"]) for one in rest)]
-
-
-def _state(job: ReportJob) -> str:
-    return (job["state"] or "").replace("_", " ")

@@ -213,17 +213,17 @@ def _savings_lines(document: ReportDocument, amounts: Amounts) -> Iterator[str]:
     yield "## Idle, and saved"
     rows = [
         ["went into idle time", amounts(idle["usd"]), f"{number_text(idle['hours'])} hours"],
-        ["the same, were all that is not known idle", amounts(idle["high_usd"]), _hours(idle["unknown_hours"])],
+        [
+            "the same, were all that is not known idle",
+            amounts(idle["high_usd"]),
+            f"{number_text(idle['unknown_hours'])} hours",
+        ],
         ["saved at most by ends by rules", amounts(stops["usd"]), counted(stops["number"], "end")],
     ]
     if spot["usd"] is not None:
         rows.append(["spot machines, less than on demand", amounts(spot["usd"]), amounts(spot["on_demand_usd"])])
     yield _table(["", "amount", "of"], rows, right_aligned=2)
     yield escaped(stops["rule"]) if stops["number"] else ""
-
-
-def _hours(text: str) -> str:
-    return f"{number_text(text)} hours"
 
 
 def _idle_cost_lines(document: ReportDocument, amounts: Amounts, zone_format: ZoneFormat) -> Iterator[str]:
