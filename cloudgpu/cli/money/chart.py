@@ -1,4 +1,4 @@
-"""Draws numbers in the terminal: a sparkline, gauges, bars, columns of days, lines. Made without colours.
+"""Draws numbers in the terminal: a sparkline, gauges, columns of days, lines. Made without colours.
 
 Only the verbs that draw import this. Lines are drawn by plotext, which is imported when one is drawn.
 """
@@ -56,18 +56,6 @@ def gauge(used: float, limit: float, width: int, reserved: float = 0) -> str:
     if reserved > 0 and used < limit:
         filled, covered = min(filled, width - 1), max(covered, min(filled, width - 1) + 1)
     return charset.used * filled + charset.reserved * (covered - filled) + charset.free * (width - covered)
-
-
-def bars(labels: Sequence[str], values: Sequence[float], width: int, amounts: Sequence[str] | None = None) -> str:
-    """Return a line for each value: its label, a bar, and its amount."""
-    texts = list(amounts) if amounts is not None else [f"{one:g}" for one in values]
-    label_width, amount_width = max(map(len, labels), default=0), max(map(len, texts), default=0)
-    bar_width, top = max(1, min(width, MAX_WIDTH) - label_width - amount_width - 4), max(values, default=0)
-    bar = (cells().used * (_level(one, top, bar_width) if one > 0 else 0) for one in values)
-    return "\n".join(
-        f"{name.ljust(label_width)}  {bar_text.ljust(bar_width)}  {text.rjust(amount_width)}".rstrip()
-        for name, bar_text, text in zip(labels, bar, texts, strict=True)
-    )
 
 
 def columns(labels: Sequence[str], values: Sequence[float], width: int, height: int = ROWS) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cloudgpu.cli.money.chart import bars, columns, gauge, lines, scale, sparkline
+from cloudgpu.cli.money.chart import columns, gauge, lines, scale, sparkline
 
 WIDTHS = (60, 80, 120, 160)
 MONTH = [3.1, 0, 0, 12.4, 8, 2, 1, 0, 0, 5.5, 4.4, 9, 17, 3, 2, 1, 0, 0, 0, 2.5, 8, 9, 4, 3, 2, 0.05, 0, 0, 1, 1, 3]
@@ -45,12 +45,6 @@ def test_a_gauge_without_a_limit_is_full_once_anything_is_used():
     assert gauge(1, 0, 4) == "████"
 
 
-def test_bars_are_as_long_as_their_values_and_end_with_the_amounts():
-    assert bars(["rent", "buy"], [200, 100], 24, ["$200", "$100"]) == (
-        "rent  ████████████  $200\nbuy   ██████        $100"
-    )
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_month_by_day_fits_every_width(width):
     drawn = columns([str(day + 1) for day in range(31)], MONTH, width).splitlines()
@@ -77,7 +71,7 @@ def test_lines_fit_every_width_without_colours_and_each_has_its_own_mark(width):
 
 def test_without_unicode_charts_are_ascii(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    drawn = [sparkline([0, 1, 8]), gauge(3, 10, 10, 2), bars(["a"], [1], 20), columns(["1"], [1], 60)]
+    drawn = [sparkline([0, 1, 8]), gauge(3, 10, 10, 2), columns(["1"], [1], 60)]
     assert all(one.isascii() for one in drawn)
     assert drawn[1] == "###==....."
 
