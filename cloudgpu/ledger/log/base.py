@@ -145,7 +145,7 @@ class Ledger(View, Protocol):
         """
         ...
 
-    def read(self, look: Callable[[View], T]) -> T:
+    def read(self, query: Callable[[View], T]) -> T:
         """Return what `query` returns for one consistent state of the ledger; `query` writes nothing."""
         ...
 

@@ -209,7 +209,7 @@ def is_locked(directory: Path, name: str, *, ledger: str = "") -> bool:
     except OSError as error:
         raise _lock_file_error(path, error) from error
     try:
-        return not _locked(handle, fcntl.LOCK_SH)  # shared: two checks do not block each other
+        return not try_lock(handle, fcntl.LOCK_SH)  # shared: two checks do not block each other
     finally:
         close_locked(handle)
 
@@ -247,7 +247,7 @@ def _acquire(path: Path, until: float | None) -> int | None:
     pause = 0.002
     while True:
         handle = _open_lock_file(path)
-        if _locked(handle, fcntl.LOCK_EX):
+        if try_lock(handle, fcntl.LOCK_EX):
             if is_same_file(path, handle):
                 return handle
             close_locked(handle)  # its holder removed the file between our open and our lock
@@ -267,7 +267,8 @@ def _open_lock_file(path: Path) -> int:
         raise _lock_file_error(path, error) from error
 
 
-def _locked(handle: int, how: int) -> bool:
+def try_lock(handle: int, how: int) -> bool:
+    """Return whether the open file is locked now; False if another process has it. Raises OSError."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:

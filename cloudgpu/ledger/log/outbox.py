@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.ledger.log.files import is_same_file, make_private_directory, open_to_write, sync
+from cloudgpu.ledger.log.files import is_same_file, make_private_directory, open_to_write, sync, try_lock
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -162,7 +162,7 @@ class Outbox:
         while True:
             handle = open_to_write(self.path, os.O_RDWR)
             try:
-                if not _locked(handle):
+                if not try_lock(handle, fcntl.LOCK_EX):
                     if not wait:
                         yield None
                         return
@@ -174,14 +174,6 @@ class Outbox:
                     return
             finally:
                 os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _text(ledger: str, draft: Draft, refused: str = "") -> str:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Copy, Ledger, View
     from cloudgpu.ledger.log.head import MoveMark
     from cloudgpu.ledger.log.lines import Verification
-    from cloudgpu.ledger.log.outbox import Outbox
     from cloudgpu.ledger.log.sql import Connection
     from cloudgpu.ledger.log.teams import Sharing, TeamRequest
 
@@ -44,7 +43,8 @@ class StandInLedger:
     """
 
     def __init__(self, real: Ledger, ledger: str, error: LedgerUnavailable, machines: Iterable[Machine] = ()) -> None:
-        self.fault, self.unwritten = error, None
+        self.fault = error
+        self.unwritten: OSError | None = None
         self._real, self.outbox, self._ledger = real, real.outbox, ledger
         self._machines = {machine.id: machine for machine in machines}
         self._lines: dict[str, list[Event]] = {}  # by subject
@@ -55,10 +55,6 @@ class StandInLedger:
         self.is_readable = self._can_read()
         with suppress(OSError):  # it is read again when the ledger is back
             self._take(self.outbox.waiting(ledger))
-
-    unwritten: OSError | None
-    fault: LedgerUnavailable
-    outbox: Outbox
 
     @property
     def location(self) -> str:
@@ -154,9 +150,9 @@ class StandInLedger:
         """Return seq, hash and time of the last known line."""
         return self._head
 
-    def read(self, look: Callable[[View], T]) -> T:
+    def read(self, query: Callable[[View], T]) -> T:
         """Return what `query` returns."""
-        return look(self)
+        return query(self)
 
     def events(self, subject: str | None = None) -> Iterator[Event]:
         """Yield the lines that are known, of one subject or all, those of the outbox last."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.errors import InvalidRequest, LedgerDenied
+from cloudgpu.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,17 +63,13 @@ def _schema_and_time(raw: Connection[Any], address: Address) -> tuple[str, datet
     while cursor.nextset():
         pass
     if first is not None and not first[1]:
-        raise _closed(raw, address, first[0])
+        from cloudgpu.ledger.postgresql.denied import denied
+
+        raise denied(Adapter(raw), address, first[0])
     schema, encoding, database_now = cursor.fetchone() or (None, "", None)
     if schema is None or encoding != "UTF8":
         raise _unfit(address, schema, encoding)
     return str(schema), database_now
-
-
-def _closed(raw: Connection[Any], address: Address, schema: str) -> LedgerDenied:
-    from cloudgpu.ledger.postgresql.denied import denied
-
-    return denied(Adapter(raw), address, schema)
 
 
 def _unfit(address: Address, schema: str | None, encoding: str) -> InvalidRequest:
