@@ -93,8 +93,7 @@ if not TYPE_CHECKING:  # a checker reads the import above, and is told of every 
     def __getattr__(name: str) -> object:
         """Import the class only when somebody names it."""
         if name != "Cloudgpu":
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from cloudgpu.control.api.client import Cloudgpu
 
         return Cloudgpu

@@ -68,8 +68,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULES.get(name, "cloudgpu.catalog.read")), name)
     globals()[name] = found
     return found

@@ -129,8 +129,7 @@ def write_price_list(prices: StoredPrices) -> None:
     """Replace a provider's stored list atomically; the previous one is then in `PROVIDER.before.json`."""
     file, before = price_list_file(prices.provider), price_list_file(prices.provider, before=True)
     if file is None or before is None:
-        message = "no directory for refreshed prices is set"
-        raise RuntimeError(message)
+        raise RuntimeError("no directory for refreshed prices is set")
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if file.exists():
         _replace_file(before, file.read_bytes())
@@ -180,7 +179,6 @@ def _row_as_json(row: PriceRow) -> list[Any]:
 def _row_from_json(values: list[Any]) -> PriceRow:
     item, region, market, unit, nanos, source, as_of, basis, note = values
     if not isinstance(nanos, int) or nanos <= 0:
-        message = f"{nanos!r} is not a price"
-        raise ValueError(message)
+        raise ValueError(f"{nanos!r} is not a price")
     key = RowKey(str(item), str(region), None if market is None else Market(market))
     return PriceRow(key, str(unit), Money(nanos), str(source), from_iso(as_of), Basis(basis), str(note))

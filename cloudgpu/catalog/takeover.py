@@ -162,7 +162,6 @@ def machine_row(name: str, listed: ListedPrice) -> PriceRow:
 def storage_row(price: DiskPrice) -> PriceRow:
     """Return a dated price of storage as a row; one without a date counts as recalled."""
     if price.as_of is None:
-        message = f"{price.kind} has no date"
-        raise ValueError(message)
+        raise ValueError(f"{price.kind} has no date")
     key = RowKey(price.kind, price.region, None)
     return PriceRow(key, price.unit, price.price, price.source, price.as_of, Basis(price.basis), price.note)

@@ -48,9 +48,8 @@ def budget_of(table: Table, name: str) -> Budget:
     except InvalidRequest as error:
         if table.path.name in error.message:
             raise
-        remedy = f"{error.next} ({table.path})"
         raise InvalidRequest(
-            f"{error.field}: {error.message}", field=error.field, value=error.value, next=remedy
+            f"{error.field}: {error.message}", field=error.field, value=error.value, next=f"{error.next} ({table.path})"
         ) from None
 
 

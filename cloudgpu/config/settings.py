@@ -353,9 +353,8 @@ def _account(name: str, table: object) -> Account:
     _name(key, name)
     values = settings_table(key, table)
     if "provider" not in values and name not in SHIPPED_KINDS:
-        problem = "names no provider"
         raise setting_error(
-            key, None, problem, next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help'
+            key, None, "names no provider", next=f'Add provider = "KIND" under [{key}]. The kinds: cloudgpu up --help'
         )
     provider = _name(f"{key}.provider", values.get("provider", name))
     if ANY_PROVIDER in (name, provider):

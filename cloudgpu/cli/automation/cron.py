@@ -72,8 +72,9 @@ def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, sy
         message = f"{refused[0]} belongs to cron install, not to cron {action}."
         raise InvalidRequest(message, field=refused[0], value=None, next="Run: cloudgpu cron --help")
     if crontab and systemd:
-        message = "One job is enough: --crontab or --systemd."
-        raise InvalidRequest(message, field="--systemd", value=None, next="Leave one of them out.")
+        raise InvalidRequest(
+            "One job is enough: --crontab or --systemd.", field="--systemd", value=None, next="Leave one of them out."
+        )
     if (crontab or systemd) and action in ("show", "test"):
         message = f"cron {action} looks at both places."
         option = "--crontab" if crontab else "--systemd"

@@ -48,8 +48,7 @@ def check_watch(*, text: bool) -> None:
         message = "--watch shows text again and again; JSON is one document."
         raise InvalidRequest(message, field="--watch", value=None, next="Leave out --watch, or -o json.")
     if not is_terminal(sys.stdout):
-        message = "--watch needs a terminal."
-        raise InvalidRequest(message, field="--watch", value=None, next="Run: cloudgpu ls")
+        raise InvalidRequest("--watch needs a terminal.", field="--watch", value=None, next="Run: cloudgpu ls")
 
 
 def page(text: str, every_s: float, rows: int | None = None) -> str:

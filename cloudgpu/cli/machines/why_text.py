@@ -37,8 +37,9 @@ def text(value: WhyDocument, now: datetime) -> str:
 
 def _head(value: WhyDocument) -> str:
     because, activity = value["why"], value["activity"]
-    message = f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})")
-    return wrapped(message, rest="  ")
+    return wrapped(
+        f"{value['name']}: " + (because if not _runs(value) else f"{_STATES[activity]} ({because})"), rest="  "
+    )
 
 
 def _runs(value: WhyDocument) -> bool:

@@ -79,8 +79,9 @@ def _check(action: Action, name: str | None, region: str | None, **flags: Any) -
 
 def _single_provider(provider: list[str] | None) -> str | None:
     if provider and len(provider) > 1:
-        message = "One provider at a time, or all."
-        raise InvalidRequest(message, field="--provider", value=provider[1], next="Leave all but one out.")
+        raise InvalidRequest(
+            "One provider at a time, or all.", field="--provider", value=provider[1], next="Leave all but one out."
+        )
     return provider[0] if provider else None
 
 

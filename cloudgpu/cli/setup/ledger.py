@@ -69,8 +69,9 @@ def _check_options(action: Action, place: str | None, *, follow: bool, even_if_o
     if follow and action != "move":
         raise InvalidRequest("--follow belongs to ledger move.", field="--follow", value=None, next=f"Run: {usage}")
     if even_if_older and action != "restore":
-        message = "--even-if-older belongs to ledger restore."
-        raise InvalidRequest(message, field="--even-if-older", value=None, next=f"Run: {usage}")
+        raise InvalidRequest(
+            "--even-if-older belongs to ledger restore.", field="--even-if-older", value=None, next=f"Run: {usage}"
+        )
     if place is None and not follow:
         field = "URL" if action == "move" else "FILE"
         raise InvalidRequest(f"ledger {action} needs a {field}.", field=field, value=None, next=f"Run: {usage}")

@@ -26,8 +26,9 @@ def command(
 
     session = open_session()
     if owner is not None and user is None:
-        next_step = f"For example: cloudgpu ledger owner {owner} ada"
-        raise InvalidRequest(f"Whose name is {owner}?", field="USER", value=None, next=next_step)
+        raise InvalidRequest(
+            f"Whose name is {owner}?", field="USER", value=None, next=f"For example: cloudgpu ledger owner {owner} ada"
+        )
     if owner is not None and user is not None:
         emit(output, assign_owner(session, owner, user), f"The owner {owner} is {user} from now on.")
         return

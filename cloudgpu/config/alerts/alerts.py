@@ -83,11 +83,13 @@ def _receivers_in_file(name: str, home: Home) -> list[str]:
     path = home.root / Path(name).expanduser()
     text = read_text(path, name)
     if text is None:
-        problem = f"names {path}, which is not there"
-        raise setting_error("alerts.to_file", name, problem, "Make it, one address per line, mode 0600.")
+        raise setting_error(
+            "alerts.to_file", name, f"names {path}, which is not there", "Make it, one address per line, mode 0600."
+        )
     if path.stat().st_mode & 0o077:
-        problem = f"names {path}, which others than you may read"
-        raise setting_error("alerts.to_file", name, problem, f"Run: chmod 600 {path}")
+        raise setting_error(
+            "alerts.to_file", name, f"names {path}, which others than you may read", f"Run: chmod 600 {path}"
+        )
     lines = (line.strip() for line in text.splitlines())
     addresses = [line for line in lines if line and not line.startswith("#")]
     return [_receiver(name, number, line) for number, line in enumerate(addresses, start=1)]
@@ -151,8 +153,9 @@ def _factor(key: str, value: object) -> Decimal:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     factor = Decimal(str(value)) if is_number else Decimal(0)
     if not factor.is_finite() or not 1 < factor <= MAX_FACTOR:
-        problem = f"has to be a number above 1, up to {MAX_FACTOR}"
-        raise setting_error(key, value, problem, "Write it like price_jump = 1.5")
+        raise setting_error(
+            key, value, f"has to be a number above 1, up to {MAX_FACTOR}", "Write it like price_jump = 1.5"
+        )
     return factor
 
 

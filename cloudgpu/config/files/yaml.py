@@ -128,8 +128,9 @@ class Table:
         """Return the exact number at `key`, from `minimum` to `maximum`."""
         value = self.values.get(key)
         if not isinstance(value, int | Decimal) or isinstance(value, bool) or not minimum <= value <= maximum:
-            problem = f"has to be a number from {minimum} to {maximum}"
-            raise self.error(key, problem, next="Write it in digits, without a unit.")
+            raise self.error(
+                key, f"has to be a number from {minimum} to {maximum}", next="Write it in digits, without a unit."
+            )
         return Decimal(value)
 
 

@@ -272,10 +272,11 @@ def policy_from(table: Table, name: str, *, tz: str = "UTC") -> Policy:
     values = read_keys(table, POLICY)
     lease, renew_until = values["lease"], values["renew_until"]
     if renew_until < lease:
-        problem = (
-            f"is shorter than the lease ({duration_text(lease)}): a machine could not live to the end of its lease"
+        raise table.error(
+            "renew_until",
+            f"is shorter than the lease ({duration_text(lease)}): a machine could not live to the end of its lease",
+            next="Make it at least as long as the lease.",
         )
-        raise table.error("renew_until", problem, next="Make it at least as long as the lease.")
     _check_reachable(table, values, renew_until)
     return Policy(
         name,
@@ -341,10 +342,11 @@ def _check_reachable(table: Table, values: Values, renew_until: timedelta) -> No
     for section, key in (("idle", "after"), ("idle", "uptime"), ("unlabelled", "after")):
         duration = values.get(section, {}).get(key)
         if duration is not None and duration > renew_until:
-            problem = (
-                f"is {duration_text(duration)}, longer than renew_until ({duration_text(renew_until)}): it never comes"
+            raise table.error(
+                f"{section}.{key}",
+                f"is {duration_text(duration)}, longer than renew_until ({duration_text(renew_until)}): it never comes",
+                next="Make it shorter, or renew_until longer.",
             )
-            raise table.error(f"{section}.{key}", problem, next="Make it shorter, or renew_until longer.")
 
 
 def _idle_rule(table: Table, values: Values) -> Idle:
@@ -353,9 +355,10 @@ def _idle_rule(table: Table, values: Values) -> Idle:
     after = values.get("after", defaults.after)
     grace = values.get("grace", min(defaults.grace, after))
     if after > MAX_AGENT_HISTORY:
-        problem = f"is {duration_text(after)}, and machines remember a day: none would ever be known to be idle so long"
         raise table.error(
-            "idle.after", problem, next="Make it 24h or shorter; who wants no end for idle time says do: off."
+            "idle.after",
+            f"is {duration_text(after)}, and machines remember a day: none would ever be known to be idle so long",
+            next="Make it 24h or shorter; who wants no end for idle time says do: off.",
         )
     if grace > after:
         _raise_grace_too_long(table, grace, after)

@@ -69,8 +69,9 @@ def _time_of_day(value: object) -> time:
 def _week_time(value: object) -> tuple[int, time]:
     day, _, clock = value.partition(" ") if isinstance(value, str) else ("", "", "")
     if day not in DAYS or _TIME_OF_DAY.fullmatch(clock) is None:
-        problem = f"cannot be {shown(value)!r}, which is not a weekday with a time"
-        raise WrongValue(problem, 'Write it like "mon 07:00".')
+        raise WrongValue(
+            f"cannot be {shown(value)!r}, which is not a weekday with a time", 'Write it like "mon 07:00".'
+        )
     return DAYS.index(day), _time_of_day(clock)
 
 
@@ -180,8 +181,7 @@ def one_of(*choices: str) -> Kind:
         suggestion = (
             "off" if value is False and "off" in words else closest_match(str(value), words)
         )  # as YAML 1.1 writes off
-        problem = f"cannot be {shown(value)!r}" + did_you_mean(suggestion)
-        raise WrongValue(problem, f"Use one of: {', '.join(words)}.")
+        raise WrongValue(f"cannot be {shown(value)!r}" + did_you_mean(suggestion), f"Use one of: {', '.join(words)}.")
 
     return Kind(read, {"enum": list(words)})
 

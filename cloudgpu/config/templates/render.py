@@ -150,8 +150,9 @@ def _render_cloud_init(template: Template, values: Mapping[str, Any]) -> str:
         _check_names(template, environment)
         return environment.from_string(template.cloud_init).render(values)
     except TemplateSyntaxError as error:
-        problem = f"is not valid Jinja2: {error.message}"
-        raise _cloud_init_error(template, error.lineno, problem, next="Correct that line.") from None
+        raise _cloud_init_error(
+            template, error.lineno, f"is not valid Jinja2: {error.message}", next="Correct that line."
+        ) from None
     except InvalidRequest:
         raise
     except Exception as error:  # noqa: BLE001  (whatever an expression of the text can raise)

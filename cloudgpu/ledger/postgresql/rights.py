@@ -88,8 +88,9 @@ def missing_membership(connection: Connection, person: str, role: str) -> Missin
         message = f"The database user {person} has the role {role} and does not inherit its rights."
         statement = f"REVOKE {role_} FROM {user}; ALTER ROLE {user} INHERIT; GRANT {role_} TO {user};"
         return Missing(message, statement, ADMINISTRATOR, of_person=True)
-    message = f"The database user {person} lacks the role {role}."
-    return Missing(message, f"GRANT {role_} TO {user};", ADMINISTRATOR, of_person=True)
+    return Missing(
+        f"The database user {person} lacks the role {role}.", f"GRANT {role_} TO {user};", ADMINISTRATOR, of_person=True
+    )
 
 
 def exists(connection: Connection, role: str) -> bool:

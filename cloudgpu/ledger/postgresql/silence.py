@@ -46,8 +46,9 @@ class Watched(psycopg.Connection[Any]):
             if _has_answered(error):
                 return
             self.pgconn.finish()
-            words = f"no answer for {time.monotonic() - since:.0f} seconds, and no new connection: {error}"
-            raise psycopg.OperationalError(words) from None
+            raise psycopg.OperationalError(
+                f"no answer for {time.monotonic() - since:.0f} seconds, and no new connection: {error}"
+            ) from None
 
 
 def connect(conninfo: str) -> Watched:

@@ -151,8 +151,7 @@ def _spans(day: Mapping[str, Any]) -> Iterator[UsageSpan]:
         begin, end = last_end + gap, last_end + gap + length
         is_plausible = all(one is None or 0 <= one < most for one, most in ((drawn, MAX_JOULES), (worked, MAX_CARDS)))
         if not earliest <= begin < end <= midnight + DAY or not is_plausible:
-            message = f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs"
-            raise ValueError(message)
+            raise ValueError(f"no day: {begin} to {end}, {drawn} J, {worked} s of GPUs")
         earliest = last_end = end
         yield UsageSpan(begin, end, _KINDS[letter], *(None if one is None else float(one) for one in (drawn, worked)))
 

@@ -47,8 +47,7 @@ def packed_all(samples: Sequence[Sample]) -> bytes:
 
 
 def _no_number(word: str) -> float:
-    message = f"{word} is not a number"
-    raise ValueError(message)
+    raise ValueError(f"{word} is not a number")
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_number)
