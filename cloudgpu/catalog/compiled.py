@@ -25,7 +25,10 @@ def compile_catalogue(facts: Facts) -> Catalogue:
     return {
         "compiled": rules.COMPILED_ON.isoformat(),
         "gpus": _gpus(facts, types),
-        "types": {provider: _type_entries(types[provider], sources) for provider in rules.LISTED_PROVIDERS},
+        "types": {
+            provider: {name: _type_entry(types[provider][name], sources) for name in sorted(types[provider])}
+            for provider in rules.LISTED_PROVIDERS
+        },
         "prices": prices,
         "parts": list(_gpu_component_prices(facts)),
         "disks": {provider: _disks(facts, provider, sources, notes) for provider in rules.LISTED_PROVIDERS},
@@ -162,10 +165,6 @@ def _fits_host(host: CsvRow, gpu: CsvRow) -> bool:
     return rules.MIN_CPUS_PER_GPU * count <= vcpus <= max_vcpus and memory_gib <= max_memory_gib
 
 
-def _type_entries(types: dict[str, Catalogue], sources: _TextTable) -> dict[str, Catalogue]:
-    return {name: _type_entry(types[name], sources) for name in sorted(types)}
-
-
 def _type_entry(raw_type: Catalogue, sources: _TextTable) -> Catalogue:
     row = raw_type["row"]
     optional = {
@@ -203,15 +202,8 @@ def _price_entries(row: CsvRow, region: str, sources: _TextTable, checks: _TextT
     """
     for market, price, date_text, basis in _market_prices(row):
         source = sources.index_of(_source_of(row, market, basis))
-        yield [
-            region,
-            market,
-            price,
-            date_text,
-            rules.price_basis(basis),
-            source,
-            _check_index(row, market, basis, checks),
-        ]
+        check = checks.index_of(row["confidence"] if market == "on_demand" else basis)
+        yield [region, market, price, date_text, rules.price_basis(basis), source, check]
 
 
 def _market_prices(row: CsvRow) -> Iterator[tuple[str, str, str, str]]:
@@ -247,10 +239,6 @@ def _with_confirmed_prices(facts: Facts) -> list[CsvRow]:
             row | dates | {f"source_{market}": confirmation["source"] for market, confirmation in newer_rows.items()}
         )
     return rows
-
-
-def _check_index(row: CsvRow, market: str, basis: str, checks: _TextTable) -> int:
-    return checks.index_of(row["confidence"] if market == "on_demand" else basis)
 
 
 def _attached_price_entries(

@@ -122,17 +122,17 @@ def _earlier_held_back(
 
 def _not_renewed(answer: PriceList, answered_scopes: set[str], renewed: set[RowKey]) -> Iterator[str]:
     regions = {
-        row.key.region for part in answer.parts if part.scope in answered_scopes for row in _on_demand_rows(part)
+        row.key.region
+        for part in answer.parts
+        if part.scope in answered_scopes
+        for row in part.rows
+        if row.key.market is Market.ON_DEMAND
     }
     for name, type_entry in catalogue()["types"][answer.provider].items():
         for region in sorted(regions) if not type_entry.get("legacy") and not type_entry.get("spot_only") else ():
             key = RowKey(name, region, Market.ON_DEMAND)
             if key not in renewed and listed_price(answer.provider, name, region, Market.ON_DEMAND):
                 yield f"{name} in {region}"
-
-
-def _on_demand_rows(part: PricePart) -> Iterator[PriceRow]:
-    return (row for row in part.rows if row.key.market is Market.ON_DEMAND)
 
 
 def embedded_row(provider: str, key: RowKey) -> PriceRow | None:

@@ -93,8 +93,9 @@ def check_policy_name(name: str, *, search: Sequence[Path] = ()) -> None:
 
 
 def _name_error(name: str, search: Sequence[Path]) -> InvalidRequest:
+    rule = "limits.yaml holds the lab's limits" if name == LIMITS_NAME else NAME_RULE
     return InvalidRequest(
-        f"{shown(name)!r} cannot be a policy's name: {_name_rule(name)}.",
+        f"{shown(name)!r} cannot be a policy's name: {rule}.",
         field="policy",
         value=shown(name),
         next=f"Use one of: {', '.join(policy_names(search=search))}.",
@@ -104,10 +105,6 @@ def _name_error(name: str, search: Sequence[Path]) -> InvalidRequest:
 def policy_names(*, search: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return the names of all policies there are, sorted."""
     return tuple(name for name in yaml_names("policies", search) if name != LIMITS_NAME)
-
-
-def _name_rule(name: str) -> str:
-    return "limits.yaml holds the lab's limits" if name == LIMITS_NAME else NAME_RULE
 
 
 def policy_paths(home: Home) -> tuple[Path, ...]:

@@ -65,6 +65,20 @@ def open_to_write(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """Write all of a 0600 file and return once it is on the disk. Raises OSError, and for a link."""
+    with os.fdopen(open_to_write(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def line_end_needed(handle: int) -> bytes:
+    """Return the line end that a file lacks because its last line was cut short by a crash; empty if it lacks none."""
+    size = os.fstat(handle).st_size
+    return b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+
+
 def read_our_file(path: Path, max_bytes: int) -> bytes:
     """Return what is in a file of ours. Raises OSError for a link, pipe or device, and above `max_bytes` bytes."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

@@ -13,7 +13,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cloudgpu.ledger.log.files import is_same_file, make_private_directory, open_to_write, sync, try_lock
+from cloudgpu.ledger.log.files import (
+    is_same_file,
+    line_end_needed,
+    make_private_directory,
+    open_to_write,
+    sync,
+    try_lock,
+    write_durably,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -123,10 +131,7 @@ class Outbox:
         others = "".join(f"{row.text}\n" for row in rows if row.draft is None or row.ledger != ledger)
         if others:
             part = self.path.with_suffix(".part")
-            with os.fdopen(open_to_write(part, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-                file.write(others.encode())
-                file.flush()
-                os.fsync(file.fileno())
+            write_durably(part, others.encode())
             part.replace(self.path)
         else:
             self.path.unlink()
@@ -135,8 +140,7 @@ class Outbox:
     def _write(self, handle: int | None, data: bytes) -> None:
         assert handle is not None  # noqa: S101  (for the type checker: it was waited for)
         size = os.fstat(handle).st_size
-        if size and os.pread(handle, 1, size - 1) != b"\n":
-            data = b"\n" + data  # after a line cut short by a crash
+        data = line_end_needed(handle) + data
         try:
             written = 0
             while written < len(data):

@@ -67,14 +67,11 @@ def _write_lines(ledger: Ledger, waiting: Sequence[Draft]) -> tuple[int, list[Re
         except Exception as error:
             if not _is_about_line(error):
                 raise
-            refused.append((line, _error_text(error)))
+            why = error.message if isinstance(error, CloudgpuError) else f"{type(error).__name__}: {error}"
+            refused.append((line, why))
     return written, refused
 
 
 def _is_about_line(error: Exception) -> bool:
     """Return whether the error is about one line: the ledger refuses it, or cannot process it."""
     return isinstance(error, LineRefused | RoleNeeded) or not isinstance(error, CloudgpuError)
-
-
-def _error_text(error: Exception) -> str:
-    return error.message if isinstance(error, CloudgpuError) else f"{type(error).__name__}: {error}"

@@ -43,7 +43,7 @@ class Watched(psycopg.Connection[Any]):
         try:
             connect(self.conninfo).close()
         except psycopg.OperationalError as error:
-            if _has_answered(error):
+            if error.sqlstate or "FATAL" in str(error):  # the server itself sent this error
                 return
             self.pgconn.finish()
             raise psycopg.OperationalError(
@@ -60,15 +60,10 @@ def connect(conninfo: str) -> Watched:
     if message and time.monotonic() - failed_at < REMEMBERED_S:
         raise psycopg.OperationalError(message)
     try:
-        made = Watched.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = Watched.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.errors.ConnectionTimeout as error:
         _silent[conninfo] = time.monotonic(), str(error)
         raise
     _silent.pop(conninfo, None)
-    made.conninfo = conninfo
-    return made
-
-
-def _has_answered(error: psycopg.OperationalError) -> bool:
-    """Return whether the server itself sent this error."""
-    return bool(error.sqlstate) or "FATAL" in str(error)
+    connection.conninfo = conninfo
+    return connection

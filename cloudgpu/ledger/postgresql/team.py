@@ -101,8 +101,9 @@ def sharing(
     found = tuple(_remarks(connection, team, standing))
     stands = present is not None and team == present
     is_whole = team is not None and all(one.of_person for one in lacks)
-    members, deciders = (users_with_role(connection, role_) for role_ in _roles_of(team))
-    return Sharing(location, person, owner, role, team, stands, members, deciders, tuple(lacks), found, is_whole)
+    roles = (team.members, team.payers) if team else ("", "")
+    members, payers = (users_with_role(connection, one) for one in roles)
+    return Sharing(location, person, owner, role, team, stands, members, payers, tuple(lacks), found, is_whole)
 
 
 def missing_sharing(connection: Connection, location: str) -> Sharing:
@@ -161,10 +162,6 @@ def grant_again(connection: Connection) -> None:
 def _is_allowed(connection: Connection, missing: Missing) -> bool:
     """Return whether this user may run a statement, once those of others have been run."""
     return rights.exists(connection, missing.by) and bool(connection.execute(_IS, (missing.by,)).fetchone()[0])
-
-
-def _roles_of(team: Team | None) -> tuple[str, str]:
-    return (team.members, team.payers) if team else ("", "")
 
 
 def _missing_guards(guards: Iterable[str], owner: str) -> Iterator[Missing]:

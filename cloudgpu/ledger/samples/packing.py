@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import KINDS, UsageSpan
-from cloudgpu.ledger.log.files import open_to_write, read_our_file
+from cloudgpu.ledger.log.files import line_end_needed, open_to_write, read_our_file
 
 Sample = dict[str, Any]
 DELTA_CODED = frozenset({"t", "in", "out", "jup"})  # these mostly grow by the same amount
@@ -93,12 +93,8 @@ class Workdays:
 
     def read(self) -> dict[str, tuple[UsageSpan, ...]]:
         """Return the usage of each known day, by UTC date; empty where there is no file, or none that can be read."""
-        try:
-            text = read_our_file(self.directory / FILE_NAME, MAX_BYTES)
-        except OSError:
-            return {}
         found: dict[str, tuple[UsageSpan, ...]] = {}
-        for line in text.split(b"\n"):
+        for line in self._content().split(b"\n"):
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 day = json.loads(line)
                 if day["v"] == VERSION:
@@ -107,11 +103,7 @@ class Workdays:
 
     def days(self) -> set[str]:
         """Return the UTC dates of the known days, in a tenth of the time of `read`."""
-        try:
-            text = read_our_file(self.directory / FILE_NAME, MAX_BYTES)
-        except OSError:
-            return set()
-        return {found.decode() for found in _COMPLETE_LINE.findall(text)}
+        return {found.decode() for found in _COMPLETE_LINE.findall(self._content())}
 
     def add(self, days: Mapping[str, Sequence[UsageSpan]]) -> None:
         """Append the usage of these days, and return once it is on the disk. Raises OSError."""
@@ -120,10 +112,14 @@ class Workdays:
         text = b"".join(_line(day, days[day]) for day in sorted(days))
         handle = open_to_write(self.directory / FILE_NAME, os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            file.write(b"\n" * torn + text)
+            file.write(line_end_needed(handle) + text)
             os.fsync(handle)
+
+    def _content(self) -> bytes:
+        try:
+            return read_our_file(self.directory / FILE_NAME, MAX_BYTES)
+        except OSError:
+            return b""
 
 
 def _line(day: str, spans: Sequence[UsageSpan]) -> bytes:

@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.core.activity.utilization import UsageSpan, join_days, usage_intervals
-from cloudgpu.ledger.log.files import make_private_directory, open_to_write, read_our_file
+from cloudgpu.ledger.log.files import (
+    line_end_needed,
+    make_private_directory,
+    open_to_write,
+    read_our_file,
+    write_durably,
+)
 from cloudgpu.ledger.samples.packing import Workdays, unpack
 from cloudgpu.ledger.samples.readings import can_be_read, has_length, packed_all, parsed
 
@@ -140,11 +146,8 @@ class SampleStore:
         text = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)
         handle = open_to_write(self._path(day), os.O_RDWR | os.O_APPEND)
         with os.fdopen(handle, "r+b", buffering=0) as file:
-            size = os.fstat(handle).st_size
-            if size + len(text) > MAX_DAY_BYTES:
-                return
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            file.write(b"\n" * torn + text)
+            if os.fstat(handle).st_size + len(text) <= MAX_DAY_BYTES:
+                file.write(line_end_needed(handle) + text)
 
     def _pack_and_delete_old(self, today: str, at: datetime) -> None:
         """Pack the days before `today` and delete those that are too old."""
@@ -177,10 +180,7 @@ class SampleStore:
     def _pack(self, day: str) -> None:
         found = {one["t"]: one for one in self._read(day)}
         fresh = self._path(day, ".fresh")
-        with os.fdopen(open_to_write(fresh, os.O_WRONLY | os.O_TRUNC), "wb") as file:
-            file.write(packed_all([found[at] for at in sorted(found)]))
-            file.flush()
-            os.fsync(file.fileno())
+        write_durably(fresh, packed_all([found[at] for at in sorted(found)]))
         fresh.replace(self._path(day, _PACKED))
         self._write_summaries([day])
         self._path(day).unlink()

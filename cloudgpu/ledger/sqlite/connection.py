@@ -317,7 +317,7 @@ class SqliteFile:
 
     def _connect(self, how: str) -> sqlite3.Connection:
         name = str(self.path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-        made = sqlite3.connect(
+        connection = sqlite3.connect(
             f"file:{name}?{how}",
             uri=True,
             timeout=min(self._patience, TURN_S),
@@ -325,8 +325,8 @@ class SqliteFile:
             check_same_thread=False,
             factory=_Patient,
         )
-        made.patience = self._patience
-        return made
+        connection.patience = self._patience
+        return connection
 
     def _keep(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         self._connection, self._writable = connection, writable
