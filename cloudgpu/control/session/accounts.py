@@ -89,10 +89,9 @@ def _configured(session: Session) -> set[str]:
 def is_forgotten(session: Session, account: str) -> bool:
     """Say whether an account was forgotten (`init --forget`) and every machine there had ended by then."""
     forgotten = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account)
-    machines = session.ledger.billable_machines() if forgotten is not None else ()
     return forgotten is not None and all(
         machine.terminated_at and machine.terminated_at <= forgotten
-        for machine in machines
+        for machine in session.ledger.billable_machines()
         if machine.account == account
     )
 
@@ -202,8 +201,10 @@ def _no_account_error(session: Session, kind: str) -> InvalidRequest:
     from cloudgpu.providers.registry import load
 
     load(kind)  # raises for an unknown kind, and for one that needs an extra
-    add = f"Add these two lines, and what {kind} asks for, to {session.home.config_file}:\n"
-    add += f'  [accounts.{kind}]\n  provider = "{kind}"'
+    add = (
+        f"Add these two lines, and what {kind} asks for, to {session.home.config_file}:\n"
+        f'  [accounts.{kind}]\n  provider = "{kind}"'
+    )
     return InvalidRequest(
         f"The provider {kind!r} is installed, but config.toml has no account of it.",
         field="--provider",
@@ -235,18 +236,13 @@ def provider_with(
     chosen = session.provider(account_of(session, account=account, provider=provider))
     if isinstance(chosen, ability):
         return chosen
+    capable = {one.kind for one in map(session.provider, session.settings.accounts) if isinstance(one, ability)}
     raise InvalidRequest(
         f"The {chosen.kind} provider has no {ability_text}.",
         field="--provider",
         value=chosen.kind,
-        next=f"Name another: --provider {' | '.join(_kinds_with(session, ability) or CLOUDS)}",
+        next=f"Name another: --provider {' | '.join(sorted(capable) or CLOUDS)}",
     )
-
-
-def _kinds_with(session: Session, ability: Any) -> list[str]:
-    """Return the providers of configured accounts that have the ability."""
-    providers = map(session.provider, session.settings.accounts)
-    return sorted({provider.kind for provider in providers if isinstance(provider, ability)})
 
 
 def _only_provider_with(session: Session, ability: Any) -> Any:

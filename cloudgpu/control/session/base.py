@@ -130,20 +130,19 @@ class SessionBase:
         configured = self.account(account)
         if configured is None:
             raise self.unknown_account(account)
-        home = self.home.provider(configured.provider, account)
-        options, ledger = dict(configured.options), self.ledger
-        renamed_hosts = self.names().hosts_of(account)
-        ledger_and_report = ("", lambda: ledger.id, self._report_line)
+        ledger, ledger_id = self.ledger, ""
         with suppress(LedgerUnavailable):  # not needed to query an account
-            ledger_and_report = (ledger.id, *ledger_and_report[1:])
+            ledger_id = ledger.id
         provider_settings = ProviderSettings(
             account,
-            options,
-            home,
+            dict(configured.options),
+            self.home.provider(configured.provider, account),
             self.clock,
             self.pause,
-            *ledger_and_report,
-            renamed_hosts=renamed_hosts,
+            ledger_id,
+            lambda: ledger.id,
+            self._report_line,
+            renamed_hosts=self.names().hosts_of(account),
             regions_in_use=lambda: self._regions_of(configured.provider),
             clock_ahead=self.clock_ahead,
         )
@@ -317,7 +316,7 @@ def is_another_account(session: SessionBase, account: str, machine: Machine) -> 
     host = session.names().host(account, machine.region or "")
     if by_region.get(host) is not None:
         return by_region[host] != wanted
-    return bool(by_region) and all(said is not None and said != wanted for said in by_region.values())
+    return bool(by_region) and all(reported not in (None, wanted) for reported in by_region.values())
 
 
 def _identities_by_host(session: SessionBase, account: str, known: dict[str, list[str]]) -> dict[str, list[str] | None]:
@@ -331,25 +330,22 @@ def _identities_by_host(session: SessionBase, account: str, known: dict[str, lis
 
 def _is_here(session: SessionBase, machine: Machine, known: IdentitiesByAccount) -> bool | None:
     identity = machine.identity
+    if identity is None:
+        return None
     accounts = [
         name for name, configured in session.settings.accounts.items() if configured.provider == machine.provider
     ]
-    if identity is None:
-        return None
-    wanted = [identity.kind, identity.id]
     if identity.kind == SSH_HOST:
-        hosts = [
-            identities
+        reported = [
+            host_identity
             for name in accounts
-            for identities in _identities_by_host(session, name, known.get(name, {})).values()
+            for host_identity in _identities_by_host(session, name, known.get(name, {})).values()
         ]
-        return True if wanted in hosts else None if None in hosts else False
-    identities = [known.get(name, {}).get("") for name in accounts]
-    if wanted in identities:
-        return True
-    if not identities and machine.provider in CLOUDS:
-        return None
-    return None if None in identities else False
+    else:
+        reported = [known.get(name, {}).get("") for name in accounts]
+        if not reported and machine.provider in CLOUDS:
+            return None
+    return True if [identity.kind, identity.id] in reported else None if None in reported else False
 
 
 def remembered_identities(session: SessionBase) -> IdentitiesByAccount:
@@ -387,9 +383,8 @@ def missing_setting(session: SessionBase, machine: Machine) -> NotConfigured | N
 
     Also None for a colleague's machine, whose account need not be here, and for one of which nothing is left.
     """
-    is_ours = machine.owner in (session.settings.owner, tag_value(session.settings.owner), "", None)
     if (
-        not is_ours
+        (machine.owner and not is_mine(session, machine))
         or machine.identity is None
         or (machine.terminated_at is not None and not has_retained_resources(machine))
     ):

@@ -95,9 +95,8 @@ def completed_run(
     gave no answer.
     """
     silent_accounts = {gap.scope for gap in unanswered}
-    answered = [account for account in queried if account.account not in silent_accounts]
     account_scopes = set()
-    for account in answered:
+    for account in (one for one in queried if one.account not in silent_accounts):
         with suppress(CloudgpuError):
             identity = identity_of(session, account.account, None)
             account_scopes |= (

@@ -37,8 +37,7 @@ class LastRun:
     @property
     def scheduled(self) -> tuple[ScheduledRun, ...]:
         """The latest scheduled run of each home, with how often it makes one and what it runs on."""
-        stored = () if self.latest is None else self.latest.body.get("scheduled", ())
-        return tuple(map(ScheduledRun.of, stored))
+        return () if self.latest is None else tuple(map(ScheduledRun.of, self.latest.body.get("scheduled", ())))
 
     @property
     def credits(self) -> tuple[CreditReading, ...]:
@@ -183,12 +182,9 @@ def _sentence(last: LastRun, now: datetime, billable: int) -> str:
     elif last.ok_at > now:
         since = "No run of the reaper has succeeded since the clock was set back"
     else:
-        since = f"No run of the reaper has succeeded for {duration_text(_whole_hours(now - last.ok_at))}"
+        hours = (now - last.ok_at) // timedelta(hours=1)
+        since = f"No run of the reaper has succeeded for {duration_text(timedelta(hours=hours))}"
     if last.at is not None and now - last.at < OVERDUE_AFTER:
         ago = duration_text(max(now - last.at, timedelta()))
         return f"{since}, and {machines}; the last one failed {ago} ago. To see why: cloudgpu reap --dry-run"
     return f"{since}, and {machines}: nothing here looks for idle ones. Run: cloudgpu cron install"
-
-
-def _whole_hours(span: timedelta) -> timedelta:
-    return timedelta(hours=span // timedelta(hours=1))

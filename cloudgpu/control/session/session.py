@@ -77,7 +77,12 @@ class Session(SessionBase):
         With `running`, None means the only one that runs, if one does. A cluster's name means its node 0.
         Raises InstanceNotFound for an unknown name, InvalidRequest when None leaves a choice.
         """
-        return find_machine(self.ledger.machines(), name, self.clock(), ended=ended, running=running)
+        found = self.find_any(name, ended=ended, running=running)
+        if len(found) == 1:
+            return found[0]
+        from cloudgpu.core.clusters.members import first_node
+
+        return first_node(found)
 
     def find_any(self, name: str | None, *, ended: bool = False, running: bool = False) -> tuple[Machine, ...]:
         """Return the machine called `name`, or all nodes of the cluster; raise as `find` does."""
@@ -182,8 +187,19 @@ class Session(SessionBase):
         Mostly CLOUDGPU_HOME or CLOUDGPU_LEDGER is mistyped.
         """
         self.check_ledger_exists(environ)
-        if not environ.get("CLOUDGPU_LEDGER") and not self.home.config_file.exists():
-            self._check_used()
+        if environ.get("CLOUDGPU_LEDGER") or self.home.config_file.exists():
+            return
+        try:  # a sync creates a ledger, too
+            is_used = any(line.kind not in _SYNC_KINDS for line in self.ledger.events())
+        except LedgerUnavailable:  # the verb reports that, or works without it
+            return
+        if not is_used:
+            raise InvalidRequest(
+                f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was checked.",
+                field="CLOUDGPU_HOME",
+                value=str(self.home.root),
+                next="Check CLOUDGPU_HOME. To begin there: cloudgpu init, or cloudgpu up",
+            )
 
     def check_ledger_exists(self, environ: Mapping[str, str]) -> None:
         """Raise InvalidRequest where there never was a ledger."""
@@ -203,21 +219,6 @@ class Session(SessionBase):
                 value=str(self.home.root) if setting == "CLOUDGPU_HOME" else self.ledger.location,
                 next=f"Check {setting}{hint}. To begin there: cloudgpu init, or cloudgpu up",
             )
-
-    def _check_used(self) -> None:
-        """Raise InvalidRequest for a home without settings whose ledger has only syncs: a sync creates one, too."""
-        try:
-            is_used = any(line.kind not in _SYNC_KINDS for line in self.ledger.events())
-        except LedgerUnavailable:  # the verb reports that, or works without it
-            return
-        if is_used:
-            return
-        raise InvalidRequest(
-            f"Nothing was ever launched from {self.home.root}, and it has no config.toml: no machine was checked.",
-            field="CLOUDGPU_HOME",
-            value=str(self.home.root),
-            next="Check CLOUDGPU_HOME. To begin there: cloudgpu init, or cloudgpu up",
-        )
 
     def check_launchable(self) -> None:
         """Raise LedgerUnavailable where the ledger may be incomplete or the clock is wrong; stops still work."""
@@ -240,18 +241,6 @@ def living_machines(machines: list[Machine]) -> list[Machine]:
 def present_machines(machines: list[Machine]) -> list[Machine]:
     """Return the machines that are not proved to be gone, or that retain resources."""
     return [machine for machine in machines if machine.terminated_at is None or has_retained_resources(machine)]
-
-
-def find_machine(
-    machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
-) -> Machine:
-    """Return the one machine meant by `name` (a name or a cloudgpu-id), as `Session.find` says."""
-    found = find_any(machines, name, now, ended=ended, running=running)
-    if len(found) == 1:
-        return found[0]
-    from cloudgpu.core.clusters.members import first_node
-
-    return first_node(found)
 
 
 def single_machine(machines: tuple[Machine, ...], name: str | None, verb: str) -> Machine:
@@ -282,28 +271,20 @@ def find_all_nodes(
 def find_any(
     machines: list[Machine], name: str | None, now: datetime, *, ended: bool = False, running: bool = False
 ) -> tuple[Machine, ...]:
-    """Return the machine, or the nodes of the cluster, that `name` means."""
+    """Return the machine, or the nodes of the cluster, that `name` means, by a name or a cloudgpu-id."""
     living = living_machines(machines)
     if name is None:
         now_running = [machine for machine in living if machine.state == "running"] if running else []
         return _only_machine(now_running or living or present_machines(machines))
-    for rows in _by_preference(machines, living, ended=ended):
-        found = [machine for machine in rows if name in (machine.name, machine.id)]
+    for candidates in (living, present_machines(machines), machines if ended else []):
+        found = [machine for machine in candidates if name in (machine.name, machine.id)]
         if found:
             return (found[-1],)
-        if any(machine.gang and name in (machine.gang.name, machine.gang.id) for machine in rows):
+        if any(machine.gang and name in (machine.gang.name, machine.gang.id) for machine in candidates):
             from cloudgpu.core.clusters.members import members
 
             return members(machines, name, ended=ended)
     raise _unknown_error(name, machines, now)
-
-
-def _by_preference(machines: list[Machine], living: list[Machine], *, ended: bool) -> Iterator[list[Machine]]:
-    """Yield the living machines, then also those that retain resources, then, with `ended`, all."""
-    yield living
-    yield present_machines(machines)
-    if ended:
-        yield machines
 
 
 def _only_machine(living: list[Machine]) -> tuple[Machine, ...]:
@@ -315,10 +296,12 @@ def _only_machine(living: list[Machine]) -> tuple[Machine, ...]:
         from cloudgpu.core.clusters.members import members
 
         return members(living, living[0].gang.id)
-    named = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in living))
-    names = ", ".join(named[:8])
+    names = list(dict.fromkeys(machine.gang.name if machine.gang else machine.name for machine in living))
     raise InvalidRequest(
-        f"There are {len(living)} machines; name the one you mean.", field="name", value=None, next=f"One of: {names}"
+        f"There are {len(living)} machines; name the one you mean.",
+        field="name",
+        value=None,
+        next=f"One of: {', '.join(names[:8])}",
     )
 
 
