@@ -65,9 +65,9 @@ def _with_details(
     """Return the document with `why` and `history`, if requested."""
     document: ShownDocument = {**value}  # type: ignore[typeddict-item]  # `why` and `history` may be missing
     if why:
-        from cloudgpu.control.reaper.explain import explain_machine
+        from cloudgpu.control.reaper.explain import why_document
 
-        document["why"] = explain_machine(session, machine, refresh=refresh)
+        document["why"] = why_document(session, machine, is_live=refresh)
     if history:
         document["history"] = [_history_line(event) for event in _events_about(session, machine)]
     return document

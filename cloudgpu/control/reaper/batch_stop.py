@@ -106,29 +106,28 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
     while True:
         refused = _request_stops(session, to_request.values())
         silent = sync_some(session, list(waiting.values()), watched=True)
-        waiting = {one: row for one, row in waiting.items() if not _is_stopped(session, row)}
-        to_request = {one: row for one, row in waiting.items() if one in refused and not _is_final(refused[one])}
-        final = {one: fault for one, fault in refused.items() if one in waiting and _is_final(fault)}
-        _record_refusals(session, machines, final)
-        failed |= {one: with_remedy(fault) for one, fault in final.items()}
-        waiting = {one: row for one, row in waiting.items() if one not in failed}
-        last = {one: silent.get(one) or refused.get(one) for one in waiting}
+        waiting = {id_: machine for id_, machine in waiting.items() if not _is_stopped(session, machine)}
+        to_request = {
+            id_: machine for id_, machine in waiting.items() if id_ in refused and not _is_final(refused[id_])
+        }
+        for id_, error in refused.items():
+            if id_ in waiting and _is_final(error):
+                if isinstance(error, EndRefused):  # something protects the machine
+                    record_refusal(session, machines[id_], "stop", error)
+                failed[id_] = with_remedy(error)
+        waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
+        last = {id_: silent.get(id_) or refused.get(id_) for id_ in waiting}
         for fault in last.values() if all(isinstance(one, Silent) for one in last.values()) else ():
             silence.record(cast("Silent", fault))
         if not waiting or session.clock() >= deadline:
-            return failed | {one: _unconfirmed_reason(session, row, last[one]) for one, row in waiting.items()}
+            return failed | {id_: _unconfirmed_reason(session, machine, last[id_]) for id_, machine in waiting.items()}
         if silence.end_round():
-            return failed | {one: _silent_reason(cast("Silent", last[one])) for one in waiting}
+            return failed | {
+                id_: f"its stop was asked and is not proved: {cast('Silent', last[id_]).message}" for id_ in waiting
+            }
         wait.report_progress(f"{len(waiting)} are left")
         session.pause(pause)
         pause = min(MAX_PAUSE_S, pause * 1.5)
-
-
-def _record_refusals(session: Session, machines: Mapping[str, Machine], refused: Mapping[str, CloudgpuError]) -> None:
-    """Record the stops that were refused because something protects the machine."""
-    for one, fault in refused.items():
-        if isinstance(fault, EndRefused):
-            record_refusal(session, machines[one], "stop", fault)
 
 
 def _is_final(error: CloudgpuError) -> bool:
@@ -164,10 +163,6 @@ def _request_account(provider: BulkStop, ids: Sequence[str]) -> Mapping[str, Clo
 def _is_stopped(session: Session, machine: Machine) -> bool:
     latest = session.ledger.machine(machine.id) or machine
     return bool(latest.terminated_at) or (not latest.billed and latest.state not in _UNSETTLED_STATES)
-
-
-def _silent_reason(error: Silent) -> str:
-    return f"its stop was asked and is not proved: {error.message}"
 
 
 def _unconfirmed_reason(session: Session, machine: Machine, error: CloudgpuError | None) -> str:

@@ -52,25 +52,17 @@ def execute_decisions(
     in use again is skipped. `by_region`: regions in parallel, so that a silent one does not delay the others. The
     caller holds the reaper's lock.
     """
-    check = _checker(session)
+    check_lock = Lock()
+
+    def check() -> None:
+        """Raise if this run has lost the reaper's lock. Any thread may call it: the session of another has no lock."""
+        with check_lock:
+            session.check_lock(REAPER_LOCK)
+
     items = [EndItem(one, decision) for one, decision in zip(views, decisions, strict=True) if decision.ends]
     groups = _by_region(items) if by_region else {"": items}
     calls = [partial(_execute_group, items=group, decide=decide, check=check) for group in groups.values() if group]
     return _run_parallel(session, calls)
-
-
-def _checker(session: Session) -> LockCheck:
-    """Return a check that raises if this run has lost the reaper's lock; any thread may call it.
-
-    It uses this session, since the session of another thread holds no lock.
-    """
-    check_lock = Lock()
-
-    def check() -> None:
-        with check_lock:
-            session.check_lock(REAPER_LOCK)
-
-    return check
 
 
 def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
@@ -80,7 +72,9 @@ def _by_region(items: Sequence[EndItem]) -> dict[str, list[EndItem]]:
     return groups
 
 
-def _run_parallel(session: Session, calls: Sequence[Callable[[Session], Outcome]]) -> Outcome:
+def _run_parallel(
+    session: Session, calls: Sequence[Callable[[Session], Outcome]], *, max_parallel: int | None = None
+) -> Outcome:
     """Return the outcome of all these calls, each in a thread with its own ledger connection; one alone in this one."""
     outcome = Outcome()
     if len(calls) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
@@ -92,7 +86,7 @@ def _run_parallel(session: Session, calls: Sequence[Callable[[Session], Outcome]
         with session.for_thread() as thread_session:
             return call(thread_session)
 
-    with Pool(len(calls)) as pool:
+    with Pool(max_parallel or len(calls)) as pool:
         for one in pool.map(run_in_thread, calls):
             outcome.add(one)
     return outcome
@@ -119,9 +113,7 @@ def _end_items(session: Session, items: Sequence[EndItem], decide: Decide, check
             continue
         batched = one.decision.do is Do.STOP and supports_batch_stop(session, one.machine)
         (batch if batched else single).append(one)
-    calls: list[Callable[[Session], Outcome]] = []
-    if batch:
-        calls.append(partial(stop_batch, items=batch, decide=decide, check=check))
+    calls = [partial(stop_batch, items=batch, decide=decide, check=check)] if batch else []
     calls += [partial(end_cluster, items=group, decide=decide, check=check) for group in clusters.values()]
     calls += [partial(end_each, items=group, decide=decide, check=check) for group in _by_region(single).values()]
     outcome = _run_parallel(session, calls)
@@ -138,7 +130,7 @@ def _wait_for_due_warnings(session: Session, items: Sequence[EndItem]) -> None:
         session.pause(remaining_s)
 
 
-def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, check: Callable[[], None]) -> Outcome:
+def end_cluster(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
     """End the nodes of one cluster as decided for all of them; ends without proof are `unconfirmed`.
 
     `check` raises where this run has lost the reaper's lock.
@@ -219,29 +211,17 @@ MachineCheck = Callable[[Machine], None]
 MAX_PARALLEL = 4  # machines ended in parallel: each waits for its own proof
 
 
-def end_each(session: Session, items: Sequence[EndItem], decide: Decide, check: Callable[[], None]) -> Outcome:
+def end_each(session: Session, items: Sequence[EndItem], decide: Decide, check: LockCheck) -> Outcome:
     """End these machines as decided, some in parallel; an end without proof is `unconfirmed`, and stops no other.
 
     One that waited long is checked once more; for all, the decision is made a last time under their locks.
     `check` raises where this run has lost the reaper's lock.
     """
-    outcome = Outcome()
-    if len(items) < 2:  # noqa: PLR2004  (one needs no thread, and no connection of its own)
-        for item in items:
-            outcome.add(_end_one(session, item, decide, check))
-        return outcome
-
-    def end_in_thread(item: EndItem) -> Outcome:
-        with session.for_thread() as own:
-            return _end_one(own, item, decide, check)
-
-    with Pool(MAX_PARALLEL) as pool:
-        for one in pool.map(end_in_thread, items):
-            outcome.add(one)
-    return outcome
+    calls = [partial(_end_one, item=item, decide=decide, check=check) for item in items]
+    return _run_parallel(session, calls, max_parallel=MAX_PARALLEL)
 
 
-def _end_one(session: Session, item: EndItem, decide: Decide, check: Callable[[], None]) -> Outcome:
+def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) -> Outcome:
     if session.is_locked(lock_of(item.machine)):
         return Outcome(skipped=[busy(item)])
     ends, outcome = recheck(session, [item], decide) if item.is_stale(session.clock()) else ([item], Outcome())
@@ -294,7 +274,7 @@ class _EndOutdated(Exception):
         self.outcome = outcome
 
 
-def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: Callable[[], None]) -> MachineCheck:
+def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: LockCheck) -> MachineCheck:
     """Return the check that is made under the machine's lock; it raises _EndOutdated if the machine is to be left."""
 
     def check_still_due(_machine: Machine) -> None:

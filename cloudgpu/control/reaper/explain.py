@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
-from cloudgpu.control.reaper.observe import cluster_nodes
+from cloudgpu.control.reaper.observe import cluster_nodes, view_without_report
 from cloudgpu.control.session.session import living_machines
 from cloudgpu.core.activity.agent_status import DAY
 from cloudgpu.core.activity.idle import FRESH_S, Judged, Signal, Thresholds, judge
@@ -20,7 +20,7 @@ from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, evidence_text, up_since, warned_by_budget
 from cloudgpu.core.reaper.seen import Word, with_silence, with_word
-from cloudgpu.core.values.times import duration_text, from_iso, iso
+from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
 from cloudgpu.views.reaper import why_value
@@ -53,10 +53,18 @@ def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDoc
     """Return why a machine counts as active or idle, and when it would be ended: the document of `show --why`.
 
     `is_live`: it is queried now over SSH and at its provider, and its samples are kept; else by the samples kept here.
-    Writes nothing into the ledger and stops nothing. Raises InvalidRequest for a policy or limits that cannot be read.
+    Writes nothing into the ledger and stops nothing. Raises InvalidRequest for a machine that has ended, and for a
+    policy or limits that cannot be read.
     """
     from cloudgpu.control.policies.resolve import policy_of
 
+    if machine.terminated_at:
+        raise InvalidRequest(
+            f"{machine.name} has ended, so it is no longer checked for use.",
+            field="--why",
+            value=machine.name,
+            next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
+        )
     policy, now = policy_of(session, machine), session.clock()
     if policy.read_error is not None:
         raise policy.read_error
@@ -94,8 +102,7 @@ def _cluster_id(machine: Machine) -> str:
 
 
 def _view(machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: Word, now: datetime) -> MachineView:
-    last_active = from_iso(machine.last_active) if machine.last_active else None
-    view = with_word(MachineView(machine, chosen.policy, chosen.why, last_active=last_active), answer)
+    view = with_word(view_without_report(machine, chosen), answer)
     return with_silence(with_source(view, source, now), answer)
 
 
@@ -119,8 +126,7 @@ def with_source(view: MachineView, source: ActivitySource, now: datetime) -> Mac
 
 def _query(session: Session, machines: Sequence[Machine], limits: Thresholds) -> dict[str, ActivitySource]:
     """Query the running machines; return the sources of all, from stored samples where there is no answer."""
-    running = [machine for machine in machines if may_be_running(machine)]
-    reports = probe(session, running)
+    reports = probe(session, [machine for machine in machines if may_be_running(machine)])
     stored = {machine.id: stored_samples(session, machine, limits) for machine in machines if machine.id not in reports}
     return {machine: _agent_source(report, limits) for machine, report in reports.items()} | stored
 
@@ -167,12 +173,9 @@ def _age_judgement(judged: Judged, age_s: float, window_s: float) -> Judged:
 
 def _age_signal(signal: Signal, age_s: float, window_s: float) -> Signal:
     ago = signal.ago + age_s if signal.ago >= 0 else signal.ago
-    value = signal.value + age_s if _is_age(signal.what, signal.value) else signal.value
+    is_age = signal.value is not None and signal.what in ("terminal input", "terminal output", "kernel", "start")
+    value = signal.value + age_s if is_age else signal.value
     return signal._replace(ago=ago, value=value, counts=signal.counts and ago < window_s)
-
-
-def _is_age(what: str, value: Any) -> bool:
-    return value is not None and what in ("terminal input", "terminal output", "kernel", "start")
 
 
 def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
@@ -188,15 +191,3 @@ def _budget_stops(session: Session, machines: Sequence[Machine]) -> list[Stop]:
             else []
         )
     return []
-
-
-def explain_machine(session: Session, machine: Machine, *, refresh: bool) -> WhyDocument:
-    """Return `why_document`; raise InvalidRequest for a machine that has ended."""
-    if machine.terminated_at:
-        raise InvalidRequest(
-            f"{machine.name} has ended, so it is no longer checked for use.",
-            field="--why",
-            value=machine.name,
-            next=f"To see why it ended, run: cloudgpu show {machine.name} --history",
-        )
-    return why_document(session, machine, is_live=refresh)

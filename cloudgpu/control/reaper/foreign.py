@@ -6,7 +6,7 @@ Everybody else only sees them. The lab's limits name the payers (`payers`).
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -84,33 +84,29 @@ def _stop(session: Session, instance: Instance, why: str) -> str:
         return ""
     session.check_lock(REAPER_LOCK)
     with on_abort(unproved("stop", name_of(instance))):
-        session.ledger.append(
-            [_stop_event(instance, why, session.clock(), requested_by(session, _ownership(instance), "stop"))]
-        )
-        return _wait_until_stopped(session, provider, instance.id, _stop_call(provider, instance.id, instance.market))
+        ownership = Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))
+        session.ledger.append([_stop_event(instance, why, session.clock(), requested_by(session, ownership, "stop"))])
+        return _wait_until_stopped(session, provider, instance.id, instance.market)
 
 
-def _stop_call(provider: Provider, id: str, market: Market) -> Callable[[], None]:  # noqa: A002
-    def request_stop() -> None:
-        if isinstance(provider, Pausable):
-            try:
-                provider.stop(id)
-            except InvalidRequest:  # a one-time spot machine, mostly
-                if isinstance(provider, Imageable):
-                    provider.terminate_keeping_disk(id)
-                elif market is Market.SPOT:  # there is no other way to end it
-                    provider.terminate(id)
-                else:
-                    raise
-        elif isinstance(provider, Imageable):
-            provider.terminate_keeping_disk(id)
-        else:
-            provider.terminate(id)
-
-    return request_stop
+def _request_stop(provider: Provider, id: str, market: Market) -> None:  # noqa: A002
+    if isinstance(provider, Pausable):
+        try:
+            provider.stop(id)
+        except InvalidRequest:  # a one-time spot machine, mostly
+            if isinstance(provider, Imageable):
+                provider.terminate_keeping_disk(id)
+            elif market is Market.SPOT:  # there is no other way to end it
+                provider.terminate(id)
+            else:
+                raise
+    elif isinstance(provider, Imageable):
+        provider.terminate_keeping_disk(id)
+    else:
+        provider.terminate(id)
 
 
-def _wait_until_stopped(session: Session, provider: Provider, id: str, request_stop: Callable[[], None]) -> str:  # noqa: A002
+def _wait_until_stopped(session: Session, provider: Provider, id: str, market: Market) -> str:  # noqa: A002
     """Request the stop, again where it may not have arrived, until the machine is not billed; return its state."""
     deadline, pause, is_sent = session.clock() + STOP_TIMEOUT, 0.05, False
     silence = UnansweredRounds(session.clock)
@@ -118,7 +114,7 @@ def _wait_until_stopped(session: Session, provider: Provider, id: str, request_s
         try:
             if not is_sent:
                 with suppress(InstanceNotFound):  # nothing was stopped then, and one 404 is no proof
-                    request_stop()
+                    _request_stop(provider, id, market)
                     is_sent = True
             instance = get_repeatedly(session, provider, id)
         except InstanceNotFound:
@@ -158,7 +154,3 @@ def _stop_event(instance: Instance, why: str, now: datetime, who: RequestedBy) -
         host=platform.node(),
         who=who,
     )
-
-
-def _ownership(instance: Instance) -> Ownership:
-    return Ownership(name_of(instance), instance.tags.get(TAG_OWNER, ""))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.facts import SentWarning
 from cloudgpu.core.model.machine import Machine, command_name, not_none
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.core.reaper.decisions import Decision, Lifted, MachineView, Warned
+from cloudgpu.core.reaper.decisions import Decision, MachineView, Warned
 from cloudgpu.core.reaper.result import EndedItem, EndItem, GivenWarning, NotEnded, ReaperRun
 from cloudgpu.core.values.times import from_iso, iso, minute_text
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, Silent
@@ -101,7 +101,9 @@ def send_warnings(
         for (one, warned), count in zip(warnings, terminal_counts, strict=True)
     ]
     lifted = [
-        _lifted_event(one.machine, what, _event_time(session, one.machine)) for one in decisions for what in one.lifted
+        warning_cleared(one.machine, str(what.rule), what.why, _event_time(session, one.machine), host=platform.node())
+        for one in decisions
+        for what in one.lifted
     ]
     if sent or lifted:
         session.ledger.append([*(_warning_event(one, _event_time(session, one.machine)) for one in sent), *lifted])
@@ -116,13 +118,14 @@ def _terminal_counts(
     A warning about a cluster goes to all its nodes.
     """
     calls = [
-        (index, _write_call(session, machine, warning_sentence(decision.called, warned)))
+        (index, machine, warning_sentence(decision.called, warned))
         for index, (decision, warned) in enumerate(warnings)
         for machine in _reachable_machines(decision, reachable)
     ]
     counts = [0] * len(warnings)
     with Pool(MAX_PARALLEL) as pool:
-        for (index, _), count in zip(calls, pool.map(lambda ask: ask[1](), calls), strict=True):
+        taken = pool.map(lambda call: _write_to_terminals(session, call[1], call[2]), calls)
+        for (index, _, _), count in zip(calls, taken, strict=True):
             counts[index] += count
     return counts
 
@@ -132,24 +135,17 @@ def _reachable_machines(decision: Decision, reachable: Mapping[str, Machine]) ->
     machine = reachable.get(decision.machine)
     if not decision.cluster:
         return [] if machine is None else [machine]
-    return [row for row in reachable.values() if row.cluster is not None and row.cluster.name == decision.cluster]
+    return [node for node in reachable.values() if node.cluster is not None and node.cluster.name == decision.cluster]
 
 
-def _write_call(session: Session, machine: Machine, text: str) -> Callable[[], int]:
+def _write_to_terminals(session: Session, machine: Machine, text: str) -> int:
+    """Write to the machine's terminals; return how many took it. Raises nothing."""
     from cloudgpu.access.ssh.execute import write_to_terminals
 
     try:
-        target = session.target(machine)
-    except CloudgpuError:
-        return lambda: 0
-
-    def write() -> int:
-        try:
-            return write_to_terminals(target, text, timeout=TERMINAL_TIMEOUT_S)
-        except (CloudgpuError, OSError):
-            return 0
-
-    return write
+        return write_to_terminals(session.target(machine), text, timeout=TERMINAL_TIMEOUT_S)
+    except (CloudgpuError, OSError):
+        return 0
 
 
 def warning_sentence(name: str, warned: Warned) -> str:
@@ -171,10 +167,6 @@ def _warning_event(warning: GivenWarning, now: datetime) -> Draft:
     return warning_sent(
         warning.machine, str(warning.rule), warning.due, warning.why, now, how=warning.how, host=platform.node()
     )
-
-
-def _lifted_event(machine: str, lifted: Lifted, now: datetime) -> Draft:
-    return warning_cleared(machine, str(lifted.rule), lifted.why, now, host=platform.node())
 
 
 def warning_findings(machines: Sequence[Machine]) -> Iterator[Finding]:
@@ -238,27 +230,25 @@ def deliver_all(
     `machines` are all of the ledger after the run, named resources included. What was not delivered is tried again by
     the next run.
     """
-    credit_findings = [one for known in run.credits if (one := credit_finding(known, session.clock())) is not None]
     findings = [
-        *credit_findings,
+        *(one for known in run.credits if (one := credit_finding(known, session.clock())) is not None),
         *budget_findings(session, budget_states),
         *warning_findings(machines),
         *_decision_findings(session, run, machines),
     ]
-    judged = {one.machine for one in run.decisions}
-    exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in judged]
+    decided = {one.machine for one in run.decisions}
+    exempt = [f"{TOPIC}:{machine.id}:" for machine in present_machines(list(machines)) if machine.id not in decided]
     current_keys = {f"{CREDIT}:{known.scope}" for known in run.credits}
     exempt += [key for key in active_keys(session, CREDIT) if key not in current_keys]  # its credit was not read here
-    refused: list[str] = []
     try:
         delivery = deliver(session, findings, clearable=("budget", WARNING, TOPIC, CREDIT), exempt=exempt)
-        refused += [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
+        undelivered = [f"{one.receiver}: {one.why}" for one in delivery.outcomes if one.why is not None]
     except LedgerUnavailable:
         raise
     except CloudgpuError as error:
-        refused.append(error.message)
-    why = ping(session, ok=run.exit_code == 0 and not refused)
-    return (*refused, f"the dead-man's address {why}") if why else tuple(refused)
+        undelivered = [error.message]
+    why = ping(session, ok=run.exit_code == 0 and not undelivered)
+    return (*undelivered, f"the dead-man's address {why}") if why else tuple(undelivered)
 
 
 @contextmanager

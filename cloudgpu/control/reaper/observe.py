@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.activity.agents import ask_activity, probe
+from cloudgpu.control.inventory.retention import named_resources
 from cloudgpu.control.inventory.sync import sync_accounts
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.sync_some import sync_some
@@ -46,13 +47,13 @@ RETRY_AFTER_S = 2.0  # a second try in the same run: until the next one, machine
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The result of a sync: the machines to evaluate (`rows`), and the ids of those that their provider answered for.
+    """The result of a sync: the machines to evaluate, and the ids of those that their provider answered for.
 
     `foreign` are machines of other ledgers. `sentences` say what was corrected. `queried` are the accounts that were
     asked; `not_queried` are those of which this computer has only a credential that is refused.
     """
 
-    rows: tuple[Machine, ...]
+    machines: tuple[Machine, ...]
     answered: Collection[str]
     foreign: tuple[Instance, ...] = ()
     unanswered: tuple[Unanswered, ...] = ()
@@ -74,8 +75,7 @@ def observe_machines(session: Session, *, sweep: bool) -> Snapshot:
         for machine in machines
         if has_retained_resources(machine) and machine.parked and not retention_rules.is_parked(machine)
     ]
-    regions = nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines))
-    with regions:
+    with nullcontext() if sweep else session.use_remembered_regions(regions_that_may_cost(machines)):
         sync = sync_accounts(
             session, accounts, retained=sweep or account_names(session, unfinished), retry_after_s=RETRY_AFTER_S
         )
@@ -101,8 +101,7 @@ def _query_unlisted(session: Session, unlisted: Collection[str]) -> set[str]:
     """
     machines = [machine for machine in living_machines(session.ledger.machines()) if machine.account in unlisted]
     queried = [machine for machine in machines if machine.launch_status == "made" and machine.provider_id]
-    unknown = sync_some(session, queried)
-    return {machine.id for machine in queried if machine.id not in unknown}
+    return {machine.id for machine in queried} - sync_some(session, queried).keys()
 
 
 def rehearse(session: Session) -> Snapshot:
@@ -116,29 +115,28 @@ def rehearse(session: Session) -> Snapshot:
         listings = list_accounts(session, accounts)
     living = living_machines(known)
     scopes = [_account_scope(session, one, listing, living) for one, listing in zip(accounts, listings, strict=True)]
-    instances = [one for listing in listings for one in listing.instances]
+    instances = [instance for listing in listings for instance in listing.instances]
     ledger = session.ledger.id
-    ours = _by_machine([one for one in instances if one.tags.get(TAG_LEDGER) == ledger])
-    reached = covered_ids(living, scopes)
-    views = tuple(
-        _with_observation(machine, ours.get(machine.id) if machine.id in reached else None, now)
-        for machine in living_machines(known)
-    )
+    ours = _by_machine([instance for instance in instances if instance.tags.get(TAG_LEDGER) == ledger])
+    covered = covered_ids(living, scopes)
+    observed = [
+        _with_observation(machine, ours.get(machine.id) if machine.id in covered else None, now) for machine in living
+    ]
     unanswered, refused_accounts = split_gaps(session, (gap for listing in listings for gap in listing.unanswered))
     silent = {gap.scope for gap in (*unanswered, *refused_accounts)}
-    unqueried = unqueried_accounts(
-        session, [machine for machine in living_machines(known) if machine.account not in silent], scopes
-    )
+    unqueried = unqueried_accounts(session, [machine for machine in living if machine.account not in silent], scopes)
     unanswered += [gap for gap in unqueried if gap.scope not in silent]
-    stray_sentences = [
-        f"{one} is in no record here; the next run of reap records it" for one in _unrecorded_ids(ours, known)
-    ]
+    recorded = {machine.id for machine in known}
     return Snapshot(
-        rows=tuple(machine for machine in views if machine.terminated_at is None),
-        answered=reached & ours.keys(),
-        foreign=tuple(one for one in instances if one.tags.get(TAG_LEDGER) != ledger),
+        machines=tuple(machine for machine in observed if machine.terminated_at is None),
+        answered=covered & ours.keys(),
+        foreign=tuple(instance for instance in instances if instance.tags.get(TAG_LEDGER) != ledger),
         unanswered=tuple(unanswered),
-        sentences=tuple(stray_sentences),
+        sentences=tuple(
+            f"{id_} is in no record here; the next run of reap records it"
+            for id_, instance in ours.items()
+            if id_ not in recorded and instance.state is not State.TERMINATED
+        ),
         queried=queried_accounts(session, accounts, refused_accounts),
         not_queried=tuple(refused_accounts),
     )
@@ -153,17 +151,12 @@ def _account_scope(session: Session, account: str, listing: Listing, machines: S
 
 def _retained_images(session: Session) -> list[Machine]:
     """Return the parked machines that have an image, and the named images."""
-    machines = [
+    parked = [
         machine
         for machine in session.ledger.machines()
         if has_retained_resources(machine) and retention_rules.is_parked(machine)
     ]
-    resources = [
-        machine
-        for machine in session.ledger.billable_machines()
-        if machine.is_named_resource and machine.terminated_at is None
-    ]
-    return machines + [machine for machine in resources if machine.state == Kind.IMAGE]
+    return parked + [image for image in named_resources(session.ledger) if image.state == Kind.IMAGE]
 
 
 def _queried_resources(session: Session, machines: Sequence[Machine], unanswered: Sequence[Unanswered]) -> set[str]:
@@ -191,11 +184,6 @@ def _with_observation(machine: Machine, instance: Instance | None, now: datetime
     return project_event(machine, instance_observed(instance, now, machine=machine))
 
 
-def _unrecorded_ids(ours: Mapping[str, Instance], machines: list[Machine]) -> list[str]:
-    recorded = {machine.id for machine in machines}
-    return [one for one, instance in ours.items() if one not in recorded and instance.state is not State.TERMINATED]
-
-
 SSH_TIMEOUT_S = 10.0
 
 
@@ -214,7 +202,7 @@ def machine_views(
     has its self-reported activity; then, if that does not decide it, the machine over SSH.
     """
     views = [
-        _view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
+        view_without_report(machine, policies[machine.id], answered=machine.id in answered) for machine in machines
     ]
     now = session.clock()
     to_query = to_ask(views, now)
@@ -244,7 +232,8 @@ def probe_twice(session: Session, machines: Sequence[Machine], *, store: bool = 
     return reports | (probe(session, waiting, timeout_s=remaining, store=store) if waiting and remaining >= 1 else {})
 
 
-def _view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bool) -> MachineView:
+def view_without_report(machine: Machine, chosen: ChosenPolicy, *, answered: bool = True) -> MachineView:
+    """Return the view of a machine by its record; `answered`: its provider has answered for it."""
     last_active = from_iso(machine.last_active) if machine.last_active else None
     return MachineView(machine, chosen.policy, chosen.why, last_active=last_active, answered=answered)
 
@@ -282,8 +271,7 @@ def cluster_nodes(session: Session, views: Sequence[MachineView], *, include_loc
     ]
     if include_locked:
         return machines
-    locks = {lock_of(machine) for machine in machines}
-    busy = {name for name in locks if session.is_locked(name)}
+    busy = {name for name in map(lock_of, machines) if session.is_locked(name)}
     return [machine for machine in machines if lock_of(machine) not in busy]
 
 
@@ -320,11 +308,10 @@ def split_by_current_record(
 
     Between the sync and the lock somebody may have held a machine, extended its lease, or ended it.
     """
-    latest = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
-    nodes = cluster_nodes(session, latest)
-    decisions = decide(latest, nodes)
-    judged = [replace(item, seen=seen, decision=one) for item, seen, one in zip(items, latest, decisions, strict=True)]
-    return split_ends(judged, nodes)
+    views = [replace(item.seen, machine=session.ledger.machine(item.id) or item.machine) for item in items]
+    nodes = cluster_nodes(session, views)
+    decided = zip(items, views, decide(views, nodes), strict=True)
+    return split_ends([replace(item, seen=view, decision=decision) for item, view, decision in decided], nodes)
 
 
 def recheck(session: Session, items: Sequence[EndItem], decide: Decide) -> tuple[list[EndItem], Outcome]:

@@ -187,7 +187,7 @@ class _Evaluation:
             seen=tuple(self.views),
             decisions=tuple(self.decisions),
             unanswered=self.snapshot.unanswered,
-            faults=(*unresolved_policies(self.policies, self.snapshot.rows), *self.budget_clashes),
+            faults=(*unresolved_policies(self.policies, self.snapshot.machines), *self.budget_clashes),
             sentences=self.snapshot.sentences,
             queried=self.snapshot.queried,
             not_queried=self.snapshot.not_queried,
@@ -222,14 +222,11 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # a run by hand does not promise the next
         session.current_run = completed_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
-    refused = deliver_all(session, run, evaluation.budgets, machines)
-    run = replace(run, undelivered=refused, duration=session.clock() - begun)
+    undelivered = deliver_all(session, run, evaluation.budgets, machines)
+    run = replace(run, undelivered=undelivered, duration=session.clock() - begun)
     record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
-        store_new_samples(
-            session,
-            [machine for machine in machines if not machine.is_named_resource and machine.id not in evaluation.reports],
-        )
+        store_new_samples(session, [machine for machine in launched if machine.id not in evaluation.reports])
     return run
 
 
@@ -299,14 +296,14 @@ def _check_readable(session: Session, request: ReapOptions) -> None:
 
 
 def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Evaluation:
-    snapshot = replace(snapshot, rows=tuple(machines_to_evaluate(session, snapshot.rows)))
-    policies = policies_of(session, snapshot.rows, request.policy)
+    snapshot = replace(snapshot, machines=tuple(machines_to_evaluate(session, snapshot.machines)))
+    policies = policies_of(session, snapshot.machines, request.policy)
     check_readable(policies)  # now including machines that were just found
-    views, reports = machine_views(session, snapshot.rows, policies, snapshot.answered, store=not request.dry_run)
+    views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not request.dry_run)
     counted, clashes = budgets_for_run(session)
     statuses = budget_states(session, counted)
-    rows = snapshot.rows
-    stops = allowed_stops(authorization_of(session), statuses, rows, warned_by_budget(rows), session.clock())
+    warned = warned_by_budget(snapshot.machines)
+    stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())
 
     def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, max_stops = session.clock(), request.max_stops
@@ -318,19 +315,16 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
 
 def _reachable(evaluation: _Evaluation) -> dict[str, Machine]:
     """Return the machines with an address that did not just fail to answer over SSH: their terminals can be tried."""
-    silent = {one for one, report in evaluation.reports.items() if report.machine_now is None}
-    machines = (one.machine for one in evaluation.views)
+    silent = {id_ for id_, report in evaluation.reports.items() if report.machine_now is None}
+    machines = (view.machine for view in evaluation.views)
     return {machine.id: machine for machine in machines if machine.address and machine.id not in silent}
 
 
 def _report_aborted(session: Session, request: ReapOptions, why: str) -> None:
     """Record that this run failed, and report it to the heartbeat address; the caller raises the error."""
-    from cloudgpu.control.alerts.alerts import ping
-
     with suppress(CloudgpuError):
         record_run(session, None, cron=request.cron, sweep=request.sweep, why=why)
-    with suppress(CloudgpuError):
-        ping(session, ok=False)
+    ping_failed_run(session)
 
 
 def orphans_sentence(session: Session) -> tuple[str, ...]:
@@ -367,8 +361,7 @@ def _is_changed(machine: Machine, decision: Decision) -> bool:
     last = machine.decision
     if last is None or (last.do, last.rule, last.activity) != (decision.do, decision.rule, decision.activity):
         return True
-    at = last.at
-    return (from_iso(at) if at else None) != decision.at
+    return (from_iso(last.at) if last.at else None) != decision.at
 
 
 def _decision_event(decision: Decision, now: datetime) -> Draft:
@@ -389,7 +382,7 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
     result = RunResult(why=why) if run is None else _run_result(run)
     now, ok = session.clock(), run is not None and run.is_complete_here
     totals = totals_after_run(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
-    line = reap_finished(
+    event = reap_finished(
         result,
         now,
         ok=ok,
@@ -402,7 +395,7 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
         runs=totals.runs,
         left=totals.credits,
     )
-    session.ledger.append([line])
+    session.ledger.append([event])
 
 
 def _run_result(run: ReaperRun) -> RunResult:

@@ -11,7 +11,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop
 from cloudgpu.control.lifecycle.parking import park
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.policies.resolve import policies_of
-from cloudgpu.control.reaper.observe import _view_without_report, split_by_current_record
+from cloudgpu.control.reaper.observe import split_by_current_record, view_without_report
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.control.resources.named import save_image
 from cloudgpu.core.launch.plan import Lease
@@ -150,7 +150,7 @@ def test_of_a_cluster_that_would_be_ended_in_part_none_is_ended(lab):
     lab.later(days=4)  # past its renew-until
     rows = lab.session.ledger.machines()
     held = policies_of(lab.session, rows, None)
-    seen = [_view_without_report(row, held[row.id], answered=True) for row in rows]
+    seen = [view_without_report(row, held[row.id], answered=True) for row in rows]
 
     def judge(some, machines):
         return decide(some, (), lab.clock(), interval=timedelta(minutes=10), machines=machines)
