@@ -32,6 +32,7 @@ from cloudgpu.providers.abilities import (
     launch_safeguards,
 )
 from cloudgpu.providers.attached_costs import added_cost, address_kind
+from cloudgpu.providers.base import Provider
 
 
 def adoption_events(
@@ -51,25 +52,28 @@ def adoption_events(
     if price is None:
         session.report(f"{instance.tags[TAG_ID]}: its price is not known")
     provider = session.provider(instance.account)
-    identity = provider.identity(instance.region)
-    abilities: Able = {
-        "stoppable": None if isinstance(provider, Pausable) else False,
-        "parkable": can_keep_images(provider),
-        "guards": launch_safeguards(provider, Resolved({})).to_json(),
-    }
-    line = machine_adopted(
+    adopted = machine_adopted(
         instance,
         price,
         now,
         on_demand=on_demand,
         costs=list(map(beside_entry, attached)),
-        able=abilities,
-        identity=identity,
+        able=abilities_of(provider),
+        identity=provider.identity(instance.region),
         unknown=unknown,
     )
     first_price = None if price is None else HourlyPrice.of(price_to_json(price))
-    subject = PriceSubject(line.subject, iso(line.occurred_at), terminated_at=None, price=first_price)
-    return [line, *spot_price_events(subject, history[1:])]
+    subject = PriceSubject(adopted.subject, iso(adopted.occurred_at), terminated_at=None, price=first_price)
+    return [adopted, *spot_price_events(subject, history[1:])]
+
+
+def abilities_of(provider: Provider) -> Able:
+    """Return what the ledger records of a provider's abilities, for a machine whose launch it does not have."""
+    return {
+        "stoppable": None if isinstance(provider, Pausable) else False,
+        "parkable": can_keep_images(provider),
+        "guards": launch_safeguards(provider, Resolved({})).to_json(),
+    }
 
 
 def _history(session: Session, instance: Instance) -> Sequence[Price]:
@@ -104,10 +108,10 @@ def _disks(session: Session, instance: Instance, listing: ResourceListing | None
         listing = provider.resources(instance.region) if listing is None else listing
     if listing is None or is_silent(listing, instance.region, instance.account):
         return [], "; what its disks cost is not known"
-    disks = [one for one in listing.items if one.attached_to == instance.id and one.kind is Kind.DISK]
     return [
-        AttachedResource(f"system disk of {one.size_gb} GB", one.stored_as, one.size_gb, while_stopped=True)
-        for one in disks
+        AttachedResource(f"system disk of {disk.size_gb} GB", disk.stored_as, disk.size_gb, while_stopped=True)
+        for disk in listing.items
+        if disk.attached_to == instance.id and disk.kind is Kind.DISK
     ], ""
 
 

@@ -38,11 +38,13 @@ def age_of_view(session: Session, machines: list[Machine]) -> str | None:
 
 
 def _oldest_seen_at(machines: list[Machine], synced_at: dict[str, str]) -> str | None:
-    times = (
-        max(machine.seen_at or machine.intended_at, synced_at.get(machine.id, ""))
-        for machine in living_machines(machines)
+    return min(
+        (
+            max(machine.seen_at or machine.intended_at, synced_at.get(machine.id, ""))
+            for machine in living_machines(machines)
+        ),
+        default=None,
     )
-    return min(times, default=None)
 
 
 def last_synced_at(session: Session, machines: list[Machine]) -> dict[str, str]:
@@ -102,10 +104,10 @@ def list_machines(
     ]
     synced_at = last_synced_at(session, machines)
     accounts = queried_accounts_value(sync.queried, sync.not_queried) if sync else queried_accounts_value()
-    values = machine_documents(session, shown, sync.gpus_now if sync else {}, synced_at=synced_at)
+    documents = machine_documents(session, shown, sync.gpus_now if sync else {}, synced_at=synced_at)
     return {
-        "machines": values,
-        "clusters": _clusters(shown, values, queues or {}) if any(machine.gang for machine in shown) else [],
+        "machines": documents,
+        "clusters": _clusters(shown, documents, queues or {}) if any(machine.gang for machine in shown) else [],
         "view_as_of": _oldest_seen_at(machines, synced_at),
         "last_run": None if last_run.ok_at is None else iso(last_run.ok_at),
         "credits": _credit_documents(last_run, machines, session.clock()),

@@ -42,12 +42,10 @@ def clean_up(session: Session) -> None:
         if token not in living_tokens and not session.is_locked(lock):
             saved_calls.delete(session.home.attempts, token)
     ended = {one for one in {*pinned, *with_tunnel} - set(living) if not _is_between_attempts(session, by_id.get(one))}
-    for machine_id in pinned:
-        if machine_id in ended:
-            client_files.unpin(session.home.known_hosts, machine_id)
-    for machine_id in with_tunnel:
-        if machine_id in ended:
-            background.stop(session.home.tunnels, machine_id)
+    for machine_id in ended.intersection(pinned):
+        client_files.unpin(session.home.known_hosts, machine_id)
+    for machine_id in ended.intersection(with_tunnel):
+        background.stop(session.home.tunnels, machine_id)
     for machine in living.values():
         if machine.shared:  # so that the system's ssh can verify it, too
             pin_shared(session, machine)

@@ -220,15 +220,14 @@ def delete_superseded_image(session: Session, machine: Machine) -> Machine:
 
 def named_resources_of(session: Session, machine: Machine, listing: ResourceListing) -> list[ProviderResource]:
     """Return the named resources of the machine: its volume, and images that were saved of it."""
-    setup_volume = machine.setup.volume if machine.setup else None
-    volume = setup_volume.name if setup_volume else None
-    of_ledger = (resource for resource in listing.items if resource.tags.get(TAG_LEDGER) == session.ledger.id)
+    volume = machine.setup.volume if machine.setup else None
     return [
         resource
-        for resource in of_ledger
-        if retention_rules.is_on_purpose(resource)
+        for resource in listing.items
+        if is_ours(resource, session.ledger.id)
         and (
-            resource.tags.get(TAG_ID) == machine.id or (volume is not None and resource.tags.get(TAG_VOLUME) == volume)
+            resource.tags.get(TAG_ID) == machine.id
+            or (volume is not None and resource.tags.get(TAG_VOLUME) == volume.name)
         )
     ]
 
@@ -240,17 +239,10 @@ def record_discard(session: Session, machine: Machine, reason: str) -> None:
         session.ledger.append([requested("terminate", machine.id, reason, now, host=platform.node(), who=who)])
 
 
-def record_parking(session: Session, machine: Machine, why: str, now: datetime) -> Machine:
+def record_parking(session: Session, machine: Machine, why: str) -> Machine:
     """Record that a machine is to be kept as an image; return the machine."""
-    line = requested(
-        "park",
-        machine.id,
-        why,
-        not_before(machine, now),
-        host=platform.node(),
-        who=requested_by(session, machine, "stop"),
-    )
-    return session.ledger.append_to(machine, [line])
+    who, now = requested_by(session, machine, "stop"), not_before(machine, session.clock())
+    return session.ledger.append_to(machine, [requested("park", machine.id, why, now, host=platform.node(), who=who)])
 
 
 def _nothing_left_error(session: Session, machine: Machine) -> InstanceNotFound:
@@ -304,9 +296,8 @@ def observation_event(
     """
     event = resource_observed(resource, retained_entry(resource), identity, machine, now)
     recorded = machine.retained[0] if machine is not None and machine.retained else None
-    if recorded is not None and all(getattr(recorded, name) == event.body.get(name) for name in _COMPARED_FIELDS):
-        return []
-    return [event]
+    is_same = recorded is not None and all(getattr(recorded, name) == event.body.get(name) for name in _COMPARED_FIELDS)
+    return [] if is_same else [event]
 
 
 def resource_events(
@@ -336,9 +327,8 @@ def resource_events(
 
 def is_silent(listing: ResourceListing, region: str, account: str) -> bool:
     """Return whether a listing says nothing about a region, because it did not answer or was not queried."""
-    if listing.regions is not None and region not in listing.regions:
-        return True
-    return is_in_unanswered((gap.scope for gap in listing.unanswered), account, region)
+    is_queried = listing.regions is None or region in listing.regions
+    return not is_queried or is_in_unanswered((gap.scope for gap in listing.unanswered), account, region)
 
 
 def record_resources(session: Session, resources: Sequence[ProviderResource]) -> None:
@@ -355,12 +345,12 @@ def record_resources(session: Session, resources: Sequence[ProviderResource]) ->
 def record_removed(session: Session, resource: ProviderResource) -> None:
     """Record that a named resource was just removed."""
     subject = subject_of(resource, session.provider(resource.account).identity(resource.region))
-    machines = [machine for machine in named_resources(session.ledger) if machine.id == subject]
     now, who = session.clock(), requested_by(session, ownership_of_named(resource), "remove")
     session.ledger.append(
         [
-            resource_vanished(machine, "removed and no longer there", now, ended=iso(now), who=who)
-            for machine in machines
+            resource_vanished(recorded, "removed and no longer there", now, ended=iso(now), who=who)
+            for recorded in named_resources(session.ledger)
+            if recorded.id == subject
         ]
     )
 

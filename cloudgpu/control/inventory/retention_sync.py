@@ -47,11 +47,8 @@ def settle_retained(
     sentences = _adopt(session, scope, listing.items, requested_at)
     for machine in session.ledger.machines():
         resources = retention_records.resources_of(session, machine, listing)
-        if (
-            not _has_retained(machine, resources)
-            or not scope.covers(machine)
-            or is_silent(listing, machine.region, scope.account)
-        ):
+        may_retain = resources or machine.retained or (machine.parked and machine.terminated_at)
+        if not may_retain or not scope.covers(machine) or is_silent(listing, machine.region, scope.account):
             continue
         lock = lock_name(machine.key or machine.id)
         if session.is_locked(lock):
@@ -64,10 +61,6 @@ def settle_retained(
         except CloudgpuError as error:
             sentences.append(f"{machine.name}: its retained disk or image could not be processed yet ({error.message})")
     return sentences
-
-
-def _has_retained(machine: Machine, resources: list[ProviderResource]) -> bool:
-    return bool(resources or machine.retained or (machine.parked and machine.terminated_at))
 
 
 def _settle_one(
@@ -84,7 +77,7 @@ def _settle_one(
     if retention_rules.is_forgotten(machine, session.clock()):
         unattached = f"Its disk has been unattached for {retention_rules.IMAGE_AFTER.days} days"
         sentences.append(f"{machine.name}: {unattached}. It is replaced by an image, which costs less.")
-        machine = retention_records.record_parking(session, machine, f"{unattached}.", session.clock())
+        machine = retention_records.record_parking(session, machine, f"{unattached}.")
     for step in retention_rules.steps(machine, resources, session.clock()):
         image = retention_records.execute_step(session, step)
         resources = [resource for resource in resources if resource is not step.resource or step.do is StepKind.SAVE]
@@ -92,15 +85,14 @@ def _settle_one(
             resources = [resource for resource in resources if resource.kind is not Kind.SNAPSHOT]
         resources += [image] if image else []
         sentences.append(_step_sentence(machine, step))
-    latest = {resource.id: resource for resource in resources}  # one per id
-    retention_records.record(session, machine, list(latest.values()))
+    one_per_id = {resource.id: resource for resource in resources}
+    retention_records.record(session, machine, list(one_per_id.values()))
     return sentences
 
 
 def _step_sentence(machine: Machine, step: retention_rules.RetentionStep) -> str:
-    resource = f"{step.resource.kind} {step.resource.id}"
     action = "its image is being made from" if step.do is StepKind.SAVE else "removed what it no longer needs:"
-    return f"{machine.name}: {action} {resource}"
+    return f"{machine.name}: {action} {step.resource.kind} {step.resource.id}"
 
 
 def _adopt(

@@ -7,7 +7,6 @@ the provider says that it never ran, so nothing can be on it.
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from contextlib import suppress
 from dataclasses import replace
@@ -101,7 +100,7 @@ def resolve_before_end(session: Session, machine: Machine, *, deadline: datetime
     except LedgerUnavailable:
         raise
     except ProviderUnavailable:  # too early to tell, or no answer
-        with contextlib.suppress(*NOT_LAUNCHED):
+        with suppress(*NOT_LAUNCHED):
             settle(session, machine, deadline=deadline)
         machine = session.ledger.machine(machine.id) or machine
         if machine.launch_status == "open":
@@ -145,9 +144,9 @@ def send(
     pin_launch_key(session, attempt)
     wait_for_cleanup(session, deadline)
     session.ledger.check_lock(lock_name(attempt.request.key))  # without it, another client may settle it meanwhile
-    name = attempt.request.name
-    abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with on_abort(abort_text):
+    with on_abort(
+        f"The launch of {attempt.request.name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
+    ):
         return _send(session, provider, attempt, deadline, closing_errors)
 
 
@@ -161,8 +160,8 @@ def _send(
     try:
         instance = provider.launch(attempt, deadline=deadline)
     except closing_errors as error:
-        now = session.clock()
-        session.ledger.append([launch_settled(attempt.machine, attempt.token, "refused", error.message, now)])
+        refused = launch_settled(attempt.machine, attempt.token, "refused", error.message, session.clock())
+        session.ledger.append([refused])
         saved_calls.delete(session.home.attempts, attempt.token)
         raise
     except ProviderUnavailable as error:
@@ -214,7 +213,7 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
         if is_same and not is_of_earlier_life(machine, instance.tags):
             if is_remnant(machine, instance):
                 return end_remnant(session, machine, instance, now)
-            return session.ledger.append_to(machine, _created_events(machine, instance, now))
+            return session.ledger.append_to(machine, [found_event(machine, now), instance_observed(instance, now)])
     if not listing.is_complete_in(machine.region):
         raise ProviderUnavailable(
             f"{listing.unanswered[0].scope} did not answer: {listing.unanswered[0].why}", field="provider"
@@ -233,8 +232,8 @@ def close_by_listing(session: Session, machine: Machine) -> Machine:
             value=machine.name,
             next=f"Run the same up again where it was started, or: cloudgpu down {command_name(machine)}",
         )
-    event = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
-    settled = session.ledger.append_to(machine, [event])
+    void = launch_settled(machine.id, not_none(machine.token), "void", "absent from a complete listing", now)
+    settled = session.ledger.append_to(machine, [void])
     saved_calls.delete(session.home.attempts, not_none(machine.token))
     return settled
 
@@ -255,11 +254,9 @@ def covers(listing: Listing, machine: Machine) -> bool:
     return listing.regions is None or machine.region in listing.regions
 
 
-def _created_events(machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
-    return [
-        launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now),
-        instance_observed(instance, now),
-    ]
+def found_event(machine: Machine, now: datetime) -> Draft:
+    """Return the event that a listing has the machine of an open attempt."""
+    return launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
 
 
 def wait_for_cleanup(session: Session, deadline: datetime) -> None:
@@ -324,13 +321,16 @@ def end_remnant(session: Session, machine: Machine, instance: Instance, now: dat
     session.report(f"{machine.name}: its launch was refused and left a stopped machine; ending it")
     machine = session.ledger.append_to(machine, refused_launch_events(session, machine, instance, now))
     provider = session.provider_of(machine)
-    try:
+    exists = False
+    with suppress(CloudgpuError):
         exists = provider.get(instance.id).state is not State.TERMINATED
-    except CloudgpuError:
-        exists = False
-    terminate = partial(provider.terminate, instance.id)
     machine = request_until_confirmed(
-        session, machine, lambda latest: bool(latest.terminated_at), terminate, seen_running=exists, seen_by_get=exists
+        session,
+        machine,
+        lambda latest: bool(latest.terminated_at),
+        partial(provider.terminate, instance.id),
+        seen_running=exists,
+        seen_by_get=exists,
     )
     saved_calls.delete(session.home.attempts, not_none(machine.token))
     return delete_shared_resources(session, machine)

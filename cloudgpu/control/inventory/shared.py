@@ -60,6 +60,8 @@ def _provider_to_clear(session: Session, machine: Machine) -> ClearsShared | Non
 
 def _has_other_nodes(session: Session, machine: Machine) -> bool:
     """Return whether another node of the machine's cluster exists, or may exist."""
-    others = (one for one in session.ledger.machines() if one.cluster is not None and one.id != machine.id)
-    nodes = (one for one in others if one.cluster and machine.cluster and one.cluster.id == machine.cluster.id)
-    return any(node.terminated_at is None for node in nodes)
+    return any(
+        machine.cluster and other.cluster and other.cluster.id == machine.cluster.id and other.terminated_at is None
+        for other in session.ledger.machines()
+        if other.id != machine.id
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -111,7 +112,10 @@ def request_until_confirmed(
     while True:
         try:
             if not arrived or (last_state == "running" and session.clock() >= retry_at):
-                _request(send_request, silence)
+                try:
+                    send_request()
+                except Silent as error:  # the state may show that it was done
+                    silence.record(error)
                 retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if arrived else FIRST_RETRY
             machine, arrived = _read_state(
                 session,
@@ -148,14 +152,6 @@ def is_stopped(machine: Machine | Instance) -> bool:
     return not machine.billed and machine.state not in ("unknown", "pending")
 
 
-def _request(send_request: Callable[[], None], silence: UnansweredRounds) -> None:
-    """Send the request; if it is not answered, only note that, because the state may show that it was done."""
-    try:
-        send_request()
-    except Silent as error:
-        silence.record(error)
-
-
 def _read_state(
     session: Session, machine: Machine, *, seen_running: bool, seen_by_get: bool, require_repeated_404: bool
 ) -> tuple[Machine, bool]:
@@ -165,7 +161,7 @@ def _read_state(
     """
     provider, now = session.provider_of(machine), not_before(machine, session.clock())
     try:
-        instance: Instance = (
+        instance = (
             get_or_raise(session, machine)
             if require_repeated_404 or not seen_running
             else provider.get(not_none(machine.provider_id))
@@ -188,7 +184,7 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
 
     The caller holds the machine's lock. Raises LedgerUnavailable.
     """
-    machine = session.ledger.append_to(machine, [_refusal_event(session, machine, "terminate", refusal)])
+    machine = record_refusal(session, machine, "terminate", refusal)
     outcome, unlock_command = _try_to_stop(session, machine, refusal)
     refusal.message = f"{machine.name} was not ended: {refusal.message} {outcome}"
     commands = list(dict.fromkeys(command for command in (refusal.lifts, unlock_command) if command))
@@ -199,15 +195,13 @@ def stop_instead(session: Session, machine: Machine, refusal: EndRefused) -> End
 
 def record_refusal(
     session: Session, machine: Machine, action: Literal["stop", "terminate"], refusal: EndRefused
-) -> None:
-    """Record that an end (or a stop) was refused, and what lifts that; owners are alerted until it is lifted."""
-    session.ledger.append([_refusal_event(session, machine, action, refusal)])
+) -> Machine:
+    """Record that an end (or a stop) was refused, and what lifts that; return the machine.
 
-
-def _refusal_event(
-    session: Session, machine: Machine, action: Literal["stop", "terminate"], refusal: EndRefused
-) -> Draft:
-    return action_refused(machine.id, action, refusal, not_before(machine, session.clock()))
+    Owners are alerted until it is lifted.
+    """
+    event = action_refused(machine.id, action, refusal, not_before(machine, session.clock()))
+    return session.ledger.append_to(machine, [event])
 
 
 def with_remedy(error: CloudgpuError) -> str:
@@ -234,8 +228,7 @@ def _try_to_stop(session: Session, machine: Machine, refusal: EndRefused) -> tup
     if not isinstance(provider, Pausable) or machine.stoppable is False:
         return "It cannot be stopped either, so it runs on and is billed.", ""
     session.report(f"{machine.name}: {refusal.message} Stopping it instead")
-    now = not_before(machine, session.clock())
-    who = requested_by(session, machine, "stop")
+    now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
     session.ledger.append([requested("stop", machine.id, "its end was refused", now, host=platform.node(), who=who)])
     try:
         machine = request_until_confirmed(
@@ -289,11 +282,9 @@ def _prices(session: Session, instance: Instance, last_seen: str | None) -> Sequ
     """Return the machine's prices, oldest first; for spot also those since it has run as it is now."""
     since = instance.since or (from_iso(last_seen) if last_seen else None)
     if instance.market is Market.SPOT and since is not None:
-        try:
+        with suppress(CloudgpuError):
             history = spot_price_history(session, instance.account, [item_of_instance(instance)], since)[0]
-        except CloudgpuError:
-            history = ()
-        if history:
-            return history
+            if history:
+                return history
     price = list_price(session, item_of_instance(instance))
     return () if price is None else (price,)

@@ -11,7 +11,14 @@ from cloudgpu.control.inventory.adoption import adoption_events
 from cloudgpu.control.inventory.local_files import clean_up_local_files
 from cloudgpu.control.inventory.retention import is_silent, resource_events
 from cloudgpu.control.inventory.retention_sync import settle_retained
-from cloudgpu.control.inventory.settle import close_by_listing, covers, is_too_early, refused_launch_events, request_end
+from cloudgpu.control.inventory.settle import (
+    close_by_listing,
+    covers,
+    found_event,
+    is_too_early,
+    refused_launch_events,
+    request_end,
+)
 from cloudgpu.control.inventory.stop_proof import change_events, get_or_raise
 from cloudgpu.control.inventory.sync_accounts import Answer, ask_accounts
 from cloudgpu.control.pricing import price_history as pricing
@@ -20,7 +27,6 @@ from cloudgpu.control.session.accounts import queried_accounts, split_gaps, used
 from cloudgpu.control.session.identity import AccountScope, unqueried_accounts
 from cloudgpu.control.session.session import Session, living_machines
 from cloudgpu.core.events.general_lines import account_synced, ledger_doubted
-from cloudgpu.core.events.launch_lines import launch_settled
 from cloudgpu.core.events.log import Draft
 from cloudgpu.core.events.machine_lines import start_refused
 from cloudgpu.core.events.observations import (
@@ -106,12 +112,11 @@ def sync_accounts(
         _write_listing(session, answer, result)
         if answer.account in shared:
             record_shared_costs(session, shared[answer.account], answer.scope)
-        resources = answer.resources
-        if resources is not None:
-            result.resources += resources.items
+        if answer.resources is not None:
+            result.resources += answer.resources.items
             named = {gap.scope for gap in result.unanswered}
-            result.unanswered += [gap for gap in resources.unanswered if gap.scope not in named]
-            result.sentences += settle_retained(session, answer.scope, resources, asked_at)
+            result.unanswered += [gap for gap in answer.resources.unanswered if gap.scope not in named]
+            result.sentences += settle_retained(session, answer.scope, answer.resources, asked_at)
     result.unanswered += _gaps_of_other_accounts(session, accounts, account_scopes, result)
     result.queried = queried_accounts(session, accounts, result.not_queried)
     clean_up_local_files(session)
@@ -152,16 +157,12 @@ def refresh(session: Session, machine: Machine, *, record_unchanged: bool = Fals
         close_request(session, machine, instance)
         events = change_events(session, machine, instance, now)
         if record_unchanged and not events:
-            return _record_last_seen(session, machine, instance_observed(instance, now, machine=machine))
+            seen = instance_observed(instance, now, machine=machine)
+            try:
+                return session.ledger.append_to(machine, [seen])
+            except CloudgpuError:  # the caller gets it all the same
+                return project_event(machine, seen)
     return session.ledger.append_to(machine, events)
-
-
-def _record_last_seen(session: Session, machine: Machine, event: Draft) -> Machine:
-    """Record when the machine was seen, and in use; return it updated even if the ledger cannot be written."""
-    try:
-        return session.ledger.append_to(machine, [event])
-    except CloudgpuError:
-        return project_event(machine, event)
 
 
 def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
@@ -189,7 +190,7 @@ def _write_listing(session: Session, answer: Answer, sync: SyncResult) -> None:
         is_conclusive = (
             listing.is_complete_in(machine.region)
             and from_iso(machine.intended_at) < now
-            and _is_listed(machine, listing)
+            and (machine.launch_status != "open" or covers(listing, machine))
         )
         events = _missing_events(session, machine, sync, answer) if is_conclusive else None
         drafts += events or []
@@ -257,11 +258,6 @@ def _sync_subjects(answer: Answer, machines: Iterable[Machine]) -> list[str]:
     return [account_scope(answer.kind, one) for one in sorted(ids)]
 
 
-def _is_listed(machine: Machine, listing: Listing) -> bool:
-    """Return whether the listing, or a query of this machine, can tell whether it exists."""
-    return machine.launch_status != "open" or covers(listing, machine)
-
-
 def _is_of_current_launch(machines: Mapping[str, Machine], instance: Instance) -> bool:
     """Return False for an ended instance of an earlier launch, which clouds still list for a while."""
     machine = machines.get(instance.tags[TAG_ID])
@@ -306,9 +302,7 @@ def _observed_events(
             sync.sentences.append(f"{machine.name}: its launch was refused and left a stopped machine, which is ended.")
             return refused_launch_events(session, machine, instance, now)
         sync.sentences.append(f"{machine.name}: an interrupted launch was found to have succeeded.")
-        drafts.append(
-            launch_settled(machine.id, not_none(machine.token), "made", "found in the provider's listing", now)
-        )
+        drafts.append(found_event(machine, now))
     if not _close_request(session, machine, instance, sync):
         return drafts  # seen as ended once that is done: the next sync tries it again
     if is_resized(machine, instance):
@@ -317,9 +311,7 @@ def _observed_events(
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
     drafts += change_events(session, machine, instance, now)
-    return drafts + (
-        abandoned_start_event(session, machine, instance, now) if machine.pending_action == "start" else []
-    )
+    return drafts + abandoned_start_event(session, machine, instance, now)
 
 
 def _close_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
@@ -367,8 +359,7 @@ def _missing_events(session: Session, machine: Machine, sync: SyncResult, answer
         sync.unanswered.append(Unanswered(machine.name, error.message))
         sync.silent |= {(machine.account, machine.region)} if isinstance(error, Silent) else set()
         return None
-    observed_at = not_before(machine, session.clock())
-    return change_events(session, machine, instance, observed_at)
+    return change_events(session, machine, instance, not_before(machine, session.clock()))
 
 
 def _attempt_events(session: Session, machine: Machine, sync: SyncResult, answer: Answer) -> list[Draft] | None:
@@ -405,12 +396,12 @@ START_VISIBLE_WITHIN = timedelta(hours=1)  # every cloud shows an accepted start
 
 
 def abandoned_start_event(session: Session, machine: Machine, instance: Instance, now: datetime) -> list[Draft]:
-    """Return the event that a start was refused, if its process ended without an answer; it frees the budgets.
+    """Return the event that a requested start was refused, if its process ended without an answer: budgets are freed.
 
     The provider has to show the machine stopped START_VISIBLE_WITHIN after the request, and no process may work on it:
     an accepted start would be visible by then.
     """
-    if instance.billed or instance.state not in STOPPED_STATES:
+    if machine.pending_action != "start" or instance.billed or instance.state not in STOPPED_STATES:
         return []
     start_times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
     since = now - from_iso(max(start_times)) if start_times else START_VISIBLE_WITHIN

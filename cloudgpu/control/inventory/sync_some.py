@@ -19,9 +19,8 @@ from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Silent
 from cloudgpu.ledger.last_seen import last_seen_at
 from cloudgpu.parallel import Pool
-from cloudgpu.providers.base import Provider
 from cloudgpu.providers.cluster_abilities import BulkStop
-from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather
+from cloudgpu.providers.shared.calls import ACCOUNTS_GRACE_S, gather, result_or_error
 from cloudgpu.views.ended import ended_error
 
 
@@ -84,7 +83,9 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
         unproved = [
             machine
             for machine, answer in answers
-            if isinstance(answer, InstanceNotFound) and _needs_repeated_404(session, machine)
+            if isinstance(answer, InstanceNotFound)
+            and not machine.terminated_at
+            and read_pauses(session.provider_of(machine))
         ]
         if not unproved:
             break
@@ -92,10 +93,6 @@ def _query_repeatedly(session: Session, machines: Sequence[Machine]) -> list[tup
         repeated = {machine.id: answer for machine, answer in _query(session, unproved)}
         answers = [(machine, repeated.get(machine.id, answer)) for machine, answer in answers]
     return answers
-
-
-def _needs_repeated_404(session: Session, machine: Machine) -> bool:
-    return not machine.terminated_at and bool(read_pauses(session.provider_of(machine)))
 
 
 def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Machine, Instance | CloudgpuError]]:
@@ -127,14 +124,7 @@ def _query_account(session: Session, account: str, ids: Sequence[str]) -> Answer
     if isinstance(provider, BulkStop):
         return provider.get_many(ids)
     with Pool(MAX_PARALLEL, "machines") as pool:
-        return dict(zip(ids, pool.map(lambda one: _get(provider, one), ids), strict=True))
-
-
-def _get(provider: Provider, id: str) -> Instance | CloudgpuError:  # noqa: A002
-    try:
-        return provider.get(id)
-    except CloudgpuError as error:
-        return error
+        return dict(zip(ids, pool.map(lambda id_: result_or_error(provider.get, id_), ids), strict=True))
 
 
 def _new_events(session: Session, machine: Machine, answer: Instance | CloudgpuError, *, watched: bool) -> list[Draft]:

@@ -39,8 +39,7 @@ def rehearse(session: Session, machine: Machine) -> datetime:
     abort_text = f"{machine.name} may have got its notice: cloudgpu show {machine.name} --refresh says."
     with on_abort(abort_text), explain_terminated(session, machine):
         taken_at = provider.interrupt(not_none(machine.provider_id))
-    now = session.clock()
-    session.ledger.append([interruption_simulated(machine.id, taken_at, now)])
+    session.ledger.append([interruption_simulated(machine.id, taken_at, session.clock())])
     return taken_at
 
 

@@ -107,15 +107,19 @@ def _move_clause(session: Session, machine: Machine) -> str:
 
 
 def _budget_caveats(session: Session, machine: Machine, policy: Policy | None) -> Iterator[str]:
-    stops = [
+    names = [
         budget.name for budget in budgets(session) if Action.STOP in budget.actions and budget.scope.covers(machine)
     ]
-    if stops:
-        names = f"the budget{'s' * (len(stops) > 1)} {', '.join(stops)}"
-        yield f"{names} may end it once it is spent, after {WARNINGS} warnings{_lost_clause(machine)}"
+    if names:
+        yield (
+            f"the budget{'s' * (len(names) > 1)} {', '.join(names)} may end it once it is spent, after {WARNINGS} "
+            f"warnings{_lost_clause(machine)}"
+        )
     if policy is not None and policy.budget is not None and policy.budget.do is Act.STOP:
-        limit = policy.budget.limit.text()
-        yield f"its policy ends it once it has cost {limit}, after {WARNINGS} warnings{_lost_clause(machine)}"
+        yield (
+            f"its policy ends it once it has cost {policy.budget.limit.text()}, after {WARNINGS} "
+            f"warnings{_lost_clause(machine)}"
+        )
 
 
 def _lost_clause(machine: Machine) -> str:
@@ -147,10 +151,10 @@ def plan_extension(session: Session, machine: Machine, added_time: timedelta) ->
         lease = Lease(now + added_time, now + added_time)
     else:
         lease = extend_lease(from_iso(machine.expires), from_iso(machine.renew_until), added_time, now)
-    moves = _moves_renew_until(machine, lease)
     timers.check_host_stays(session, machine, lease.expires)
     check_extended(machine.name, lease, now, limits_of(session))
-    return Extension(machine, lease, moves, _added_cost(machine, added_time))
+    added_cost = run_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO
+    return Extension(machine, lease, _moves_renew_until(machine, lease), added_cost)
 
 
 def extend(session: Session, extension: Extension, *, override: str | None = None) -> Machine:
@@ -241,23 +245,14 @@ def apply_lease(session: Session, machine: Machine, lease: Lease, why: str) -> M
     try:
         _set_tags(session, machine, lease.tags())
     except ProviderUnavailable:
-        _sync_lease(session, machine)
+        with suppress(CloudgpuError):  # where it does not answer, the longer lease counts until the next sync
+            refresh(session, session.ledger.machine(machine.id) or machine)
         raise
-    except CloudgpuError:
-        _record_old_lease(session, machine)
+    except CloudgpuError:  # without an old lease, the machine does not count as ending by itself
+        now = _time_after_last_lease(session, machine)
+        session.ledger.append([lease_put_back(machine, now, host=platform.node())])
         raise
     return timers.ensure_timer(session, session.ledger.machine(machine.id) or machine, why)
-
-
-def _sync_lease(session: Session, machine: Machine) -> None:
-    """Record the lease that the machine has; where it does not answer, the longer one counts until the next sync."""
-    with suppress(CloudgpuError):
-        refresh(session, session.ledger.machine(machine.id) or machine)
-
-
-def _record_old_lease(session: Session, machine: Machine) -> None:
-    """Record the old lease again; without one, the machine does not count as ending by itself."""
-    session.ledger.append([lease_put_back(machine, _time_after_last_lease(session, machine), host=platform.node())])
 
 
 def _shorter_extension(machine: Machine, now: datetime) -> Remedy:
@@ -378,7 +373,3 @@ def refresh_lease(session: Session, machine: Machine) -> Machine:
             next="Run: cloudgpu ls --refresh",
         )
     return refresh_or_raise(session, machine)
-
-
-def _added_cost(machine: Machine, added_time: timedelta) -> Money:
-    return run_cost(Money(machine.price.nanos_per_hour), added_time) if machine.price else ZERO

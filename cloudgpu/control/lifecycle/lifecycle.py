@@ -76,11 +76,14 @@ def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) 
     parked, or whose policy retains nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where
     the user may not stop it; Unrecorded when it is stopped and the ledger, which is away, does not have that yet.
     """
-    return without_ledger(session, machine, partial(_stop_one, session, why=why, check=check), _stopped_text)
-
-
-def _stopped_text(machine: Machine) -> str:
-    return f"{machine.name} is {'parked' if has_retained_resources(machine) else machine.state} and not billed"
+    return without_ledger(
+        session,
+        machine,
+        partial(_stop_one, session, why=why, check=check),
+        lambda stopped: (
+            f"{stopped.name} is {'parked' if has_retained_resources(stopped) else stopped.state} and not billed"
+        ),
+    )
 
 
 def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
@@ -94,10 +97,10 @@ def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) ->
         if check is not None:
             check(machine)
         check_stop(machine)
-        if has_retained_resources(machine) or _is_parked_by_stop(session, machine):
-            machine = park(
-                session, machine if has_retained_resources(machine) else resolve_launch(session, machine), why=why
-            )
+        if has_retained_resources(machine):
+            machine = park(session, machine, why=why)
+        elif machine.stoppable is False and retention_records.supports_images(session, machine):
+            machine = park(session, resolve_launch(session, machine), why=why)
         else:
             machine = _stop_or_park(session, resolve_launch(session, machine), why)
     clean_up_local_files(session)
@@ -113,10 +116,6 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
         machine = _stop(session, resolve_launch(session, machine), why, is_requested=is_requested)
     clean_up_local_files(session)
     return machine
-
-
-def _is_parked_by_stop(session: Session, machine: Machine) -> bool:
-    return machine.stoppable is False and retention_records.supports_images(session, machine)
 
 
 def _stop_or_park(session: Session, machine: Machine, why: str) -> Machine:
@@ -265,14 +264,14 @@ def _end_with_resources(
     is_requested: bool = False,
     is_by_reaper: bool = False,
 ) -> tuple[Machine, Sequence[ProviderResource]]:
+    request = (
+        None
+        if is_requested
+        else partial(_request_event, why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper)
+    )
     with on_abort(unproved("end", machine.name)), explain_refused_credential(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            request = (
-                None
-                if is_requested
-                else partial(_request_event, why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper)
-            )
             machine = _resolve_and_end(session, machine, why, request)
             machine, named_resources = retention_records.delete_all(
                 session, session.ledger.machine(machine.id) or machine

@@ -30,7 +30,7 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
     if machine.terminated_at is None:
         machine = refresh(session, machine)
     if not machine.parked or machine.terminated_at is None:
-        machine = retention_records.record_parking(session, machine, why, session.clock())
+        machine = retention_records.record_parking(session, machine, why)
     if machine.terminated_at is None:
         with on_abort(unproved("end", machine.name)):
             machine = _end_keeping_disk(session, machine)
@@ -43,10 +43,9 @@ def park(session: Session, machine: Machine, *, why: str, finish: bool = True) -
 
 def return_to_parked(session: Session, machine: Machine, *, why: str) -> Machine:
     """End a machine that was started from its image and did not come up; the image stays. The caller holds the lock."""
-    machine = retention_records.record_parking(session, machine, why, session.clock())
-    provider = session.provider_of(machine)
-    machine = _wait_until_gone(session, machine, partial(provider.terminate, not_none(machine.provider_id)))
-    return timers.delete_timer(session, machine)
+    machine = retention_records.record_parking(session, machine, why)
+    terminate = partial(session.provider_of(machine).terminate, not_none(machine.provider_id))
+    return timers.delete_timer(session, _wait_until_gone(session, machine, terminate))
 
 
 def _end_keeping_disk(session: Session, machine: Machine) -> Machine:

@@ -62,15 +62,15 @@ def new_lease(
 def _requested_lease(
     session: Session, machine: Machine, length: timedelta | None, renewable_for: timedelta | None, now: datetime
 ) -> Lease:
-    launch_renew_s = machine.renew_s
     if renewable_for is not None:
         lease = length or min(lifetime_of_start(session, machine, None).lease, renewable_for)
         check_renewable(lease, renewable_for)
         return Lease(now + lease, now + renewable_for)
-    if length is not None and launch_renew_s:
-        return Lease(now + length, now + max(length, timedelta(seconds=launch_renew_s)))
+    at_launch = timedelta(seconds=machine.renew_s) if machine.renew_s else None
+    if length is not None and at_launch is not None:
+        return Lease(now + length, now + max(length, at_launch))
     policy_lifetime = lifetime_of_start(session, machine, length)
-    renewable = timedelta(seconds=launch_renew_s) if launch_renew_s else policy_lifetime.renew_until
+    renewable = at_launch or policy_lifetime.renew_until
     return Lease(now + min(policy_lifetime.lease, renewable), now + renewable)
 
 
@@ -209,7 +209,8 @@ def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
     provider = pausable_provider(session, machine)
     session.report(f"{machine.name}: starting")
     try:
-        _set_lease_tags(provider, machine, lease)
+        if isinstance(provider, Taggable):
+            provider.tag(not_none(machine.provider_id), lease.tags())
         timers.move_timer_before_start(session, session.ledger.machine(machine.id) or machine)
     except CloudgpuError:
         session.ledger.append([start_refused_event(session, machine)])
@@ -236,11 +237,6 @@ def _refresh_after_silence(session: Session, machine: Machine, error: ProviderUn
         return refresh(session, machine)
     except ProviderUnavailable:
         raise error from None
-
-
-def _set_lease_tags(provider: Provider, machine: Machine, lease: Lease) -> None:
-    if isinstance(provider, Taggable):
-        provider.tag(not_none(machine.provider_id), lease.tags())
 
 
 def _price_events(session: Session, machine: Machine, provider: Provider) -> list[Draft]:

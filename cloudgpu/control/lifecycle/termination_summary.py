@@ -32,7 +32,9 @@ def termination_sentences(session: Session, machines: Sequence[Machine]) -> str:
             (remaining or _deleted_text(["it" if len(machines) == 1 else "them"]), *_volume_sentences(machines))
         )
     parts = (
-        f"{_names_text(group)}: {remaining}" if remaining else _deleted_text([machine.name for machine in group])
+        f"{', '.join(machine.name for machine in group)}: {remaining}"
+        if remaining
+        else _deleted_text([machine.name for machine in group])
         for remaining, group in by_sentence.items()
     )
     return " ".join((*parts, *_volume_sentences(machines)))
@@ -52,14 +54,9 @@ def _deleted_text(names: Sequence[str]) -> str:
     return f"What is on {' and '.join(names)} is deleted."
 
 
-def _names_text(machines: Sequence[Machine]) -> str:
-    return ", ".join(machine.name for machine in machines)
-
-
 def _volume_sentences(machines: Sequence[Machine]) -> Iterator[str]:
     """Yield the sentence that volumes stay, where a machine has one."""
-    setups = [machine.setup for machine in machines if machine.setup]
-    names = sorted({volume.name for volume in (setup.volume for setup in setups) if volume})
+    names = sorted({machine.setup.volume.name for machine in machines if machine.setup and machine.setup.volume})
     if names:
         yield f"The volume{'s'[: len(names) > 1]} {' and '.join(names)} stay{'s'[: len(names) == 1]}."
 
@@ -81,12 +78,10 @@ def machines_with_processes(session: Session, machines: Sequence[Machine]) -> li
 
 
 def _can_query(session: Session, machine: Machine) -> bool:
-    if machine.terminated_at or machine.provider_id is None or machine.state != State.RUNNING:
-        return False
-    try:
-        return isinstance(session.provider(machine.account), ReportsProcesses)  # sends no request
-    except CloudgpuError:
-        return False
+    if not machine.terminated_at and machine.provider_id is not None and machine.state == State.RUNNING:
+        with suppress(CloudgpuError):
+            return isinstance(session.provider(machine.account), ReportsProcesses)  # sends no request
+    return False
 
 
 def _busy_machine(session: Session, machine: Machine) -> BusyMachine:

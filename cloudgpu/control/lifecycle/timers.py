@@ -22,6 +22,7 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
+from cloudgpu.providers.base import Provider
 
 _TimerChange = tuple[datetime | None, bool]  # when a timer fires now, None for none; whether it was changed
 MAX_PARALLEL = 8  # timers set in parallel
@@ -164,7 +165,8 @@ def delete_timer(session: Session, machine: Machine) -> Machine:
     if provider is None:
         return machine
     try:
-        return _drop_and_record(session, provider, machine)
+        _drop_timer(provider, machine)
+        return _record_timer(session, machine, None, "the machine has ended") if machine.timer else machine
     except CloudgpuError as error:
         session.report(f"{machine.name}: its timer in the cloud stays until the next cloudgpu reap ({error.message})")
         return machine
@@ -307,11 +309,6 @@ def _set_and_record(session: Session, provider: SetsTimer, machine: Machine, why
     return _record_timer(session, machine, _set_timer(provider, machine)[0], why)
 
 
-def _drop_and_record(session: Session, provider: SetsTimer, machine: Machine) -> Machine:
-    _drop_timer(provider, machine)
-    return _record_timer(session, machine, None, "the machine has ended") if machine.timer else machine
-
-
 def _record_timer(session: Session, machine: Machine, at: datetime | None, why: str) -> Machine:
     return session.ledger.append_to(machine, [timer_set(machine.id, at, why, session.clock())])
 
@@ -320,7 +317,11 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
     if machine.provider_id is None:
         return None
-    provider = session.provider_of(machine)
+    return _with_timers(session.provider_of(machine))
+
+
+def _with_timers(provider: Provider) -> SetsTimer | None:
+    """Return the provider where timers can be set in its account, else None."""
     return provider if isinstance(provider, SetsTimer) and not provider.why_no_timer() else None
 
 
@@ -331,29 +332,27 @@ def _by_account(
 
     Without machines of accounts elsewhere: the sync has reported them.
     """
-    kinds = {machine.provider for machine in machines}
-    kinds_with_timers = {kind for kind in kinds if _has_timers(session, kind)}
+    kinds = {kind for kind in {machine.provider for machine in machines} if _has_timers(session, kind)}
     groups, faults = by_account(
-        session, [machine for machine in machines if machine.provider_id and machine.provider in kinds_with_timers]
+        session, [machine for machine in machines if machine.provider_id and machine.provider in kinds]
     )
     living = {machine.id for machine in machines if machine.terminated_at is None}
     by_message = {
-        one.message: one for id_, one in faults.items() if id_ in living and not isinstance(one, NotReachableHere)
+        error.message: error
+        for id_, error in faults.items()
+        if id_ in living and not isinstance(error, NotReachableHere)
     }
     result.faults += by_message.values()
-    found = ((account, session.provider(account), some) for account, some in sorted(groups.items()))
-    return [(name, one, some) for name, one, some in found if isinstance(one, SetsTimer) and not one.why_no_timer()]
+    providers = ((account, _with_timers(session.provider(account))) for account in sorted(groups))
+    return [(account, provider, groups[account]) for account, provider in providers if provider is not None]
 
 
 def _has_timers(session: Session, kind: str) -> bool:
     """Say whether an account here of this kind of provider has timers that can be set."""
     session.account(kind)  # a cloud's name may mean an account that is not in config.toml
-    for name in [
-        account_name for account_name, account in session.settings.accounts.items() if account.provider == kind
-    ]:
+    for name, account in session.settings.accounts.items():
         with suppress(CloudgpuError):  # raised again when it is used
-            provider = session.provider(name)
-            if isinstance(provider, SetsTimer) and not provider.why_no_timer():
+            if account.provider == kind and _with_timers(session.provider(name)) is not None:
                 return True
     return False
 

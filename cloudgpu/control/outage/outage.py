@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from cloudgpu.control.inventory.adoption import abilities_of
 from cloudgpu.control.inventory.sync_accounts import list_accounts
 from cloudgpu.control.inventory.unrecorded_termination import Unrecorded
 from cloudgpu.control.session.accounts import used_accounts
 from cloudgpu.control.session.session import Session, find_all_nodes
 from cloudgpu.control.team.roles import last_role
-from cloudgpu.core.events.bodies import Able
 from cloudgpu.core.events.launch_lines import launch_intended, launch_settled, machine_adopted
 from cloudgpu.core.events.log import Draft, EventSummary
 from cloudgpu.core.events.observations import instance_observed
@@ -42,7 +42,6 @@ from cloudgpu.ledger.log.head import FOLLOW
 from cloudgpu.ledger.log.storage_errors import LedgerAway, LedgerMovedAway
 from cloudgpu.ledger.outage.offering import OfferResult, offer
 from cloudgpu.ledger.outage.stand_in import StandInLedger
-from cloudgpu.providers.abilities import Pausable, Resolved, can_keep_images, launch_safeguards
 
 if TYPE_CHECKING:
     from cloudgpu.ledger.log.base import Ledger
@@ -335,12 +334,7 @@ def _observed_machine(session: Session, instance: Instance, call: Attempt | None
     now = session.clock()
     if call is None:
         provider = session.provider(instance.account)
-        able: Able = {
-            "stoppable": None if isinstance(provider, Pausable) else False,
-            "parkable": can_keep_images(provider),
-            "guards": launch_safeguards(provider, Resolved({})).to_json(),
-        }
-        identity = provider.identity(instance.region)
+        able, identity = abilities_of(provider), provider.identity(instance.region)
         return _machine_from(
             [machine_adopted(instance, None, now, able=able, identity=identity), instance_observed(instance, now)]
         )
