@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.team.rights import Authorization
-    from cloudgpu.providers.abilities import RemainingFiles
-    from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument, RetainedFiles
+    from cloudgpu.views.documents.machines.ended import BusyMachine, DownDocument
     from cloudgpu.views.documents.machines.storage import NamedResource
 
 MAX_PARALLEL = 8  # machines or clusters that are ended in parallel
@@ -181,16 +180,16 @@ def end_machines(
         "terminated": [machine_value(one.machine, now) for one in ended],
         "running": list(running),
         "retained": _named_resources(ended),
-        "kept_files": [_retained_files(one.machine, one.remaining_files) for one in ended if one.remaining_files],
+        "kept_files": [
+            {"name": one.machine.name, "where": files.directory, "files": list(files.files), "count": files.count}
+            for one in ended
+            if (files := one.remaining_files)
+        ],
         "failed": [error.as_dict() for error in errors],
         "others": [{"name": machine.name, "id": machine.id, "owner": machine.owner} for machine in to_end.others],
         **queried_accounts_value(to_end.queried, to_end.not_queried),
     }
     return document, worst_of(errors)
-
-
-def _retained_files(machine: Machine, remains: RemainingFiles) -> RetainedFiles:
-    return {"name": machine.name, "where": remains.directory, "files": list(remains.files), "count": remains.count}
 
 
 def _named_resources(ended: Sequence[Termination]) -> list[NamedResource]:

@@ -60,7 +60,7 @@ class Jobs(Capability):
         job = find_same_living_job(session, request)
         if job is not None:
             return {"plan": None, "existing": self._job(job)}
-        return {"plan": _plan_value(session, plan_run(session, request, self._opened.environ)), "existing": None}
+        return {"plan": _plan_document(session, plan_run(session, request, self._opened.environ)), "existing": None}
 
     def run(
         self,
@@ -211,8 +211,8 @@ class Jobs(Capability):
                     reconciler.reconcile()
 
 
-def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
-    from cloudgpu.control.launch.budget_preview import plan_document as launch_of
+def _plan_document(session: Session, planned: PlannedRun) -> JobPlan:
+    from cloudgpu.control.launch.budget_preview import plan_document as launch_plan_document
     from cloudgpu.core.values.money import usd
     from cloudgpu.views.jobs import notice_value, traffic_value
 
@@ -221,7 +221,7 @@ def _plan_value(session: Session, planned: PlannedRun) -> JobPlan:
         "name": request.name,
         "command": [*request.argv],
         "machine": None if planned.machine is None else planned.machine.name,
-        "launch": None if planned.prepared is None else launch_of(session, planned.prepared)["plan"],
+        "launch": None if planned.prepared is None else launch_plan_document(session, planned.prepared)["plan"],
         "files": len(snapshot.files),
         "bytes": snapshot.total_bytes,
         "left_out": [{"path": one.path, "bytes": one.size} for one in snapshot.left_out],

@@ -17,6 +17,7 @@ from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.parallel import Pool
+from cloudgpu.providers.shared.calls import result_or_error
 
 if TYPE_CHECKING:
     from cloudgpu.access.copy.copy import Copied
@@ -78,8 +79,7 @@ class Machines(Capability):
         from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
-        request = replace(parse_request(**options), by_hand=True)
-        prepared = prepare(self._session, request)
+        prepared = prepare(self._session, replace(parse_request(**options), by_hand=True))
         launched = launch(self._session, prepared, wait=wait)
         is_reachable = wait and launched.machine.state == "running"
         on_start = on_start_of(self._session, launched.machine, prepared.template) if is_reachable else None
@@ -129,15 +129,13 @@ class Machines(Capability):
         _check_argv(argv)
         machines = self._session.find_any(name, running=True)
 
-        def run_on(machine: Machine) -> Completed | CloudgpuError:
-            try:
-                with self._session.for_thread() as session:
-                    return _execute(session, machine, argv, None)
-            except CloudgpuError as error:
-                return error
+        def run_on(machine: Machine) -> Completed:
+            with self._session.for_thread() as session:
+                return _execute(session, machine, argv, None)
 
         with Pool(len(machines), "nodes") as pool:
-            return dict(zip([machine.name for machine in machines], pool.map(run_on, machines), strict=True))
+            results = pool.map(lambda machine: result_or_error(run_on, machine), machines)
+            return dict(zip([machine.name for machine in machines], results, strict=True))
 
     def bench_network(
         self,
@@ -239,10 +237,9 @@ class Machines(Capability):
             from cloudgpu.control.lifecycle.start import new_lease
 
             check_not_moved(machine, move=move)
-            until = new_lease(self._session, machine, lease_duration, renew_duration)
+            new = new_lease(self._session, machine, lease_duration, renew_duration)
             nodes = [machine, *others]
-            started = start_all(self._session, nodes, until, override=reason, no_guard=no_guard, wait=wait)
-            return self._cluster(started)
+            return self._cluster(start_all(self._session, nodes, new, override=reason, no_guard=no_guard, wait=wait))
         return self._machine(
             start_machine(
                 self._session,
@@ -407,11 +404,10 @@ class Machines(Capability):
 
     def _cluster(self, result: ClusterResult) -> ClusterMachinesDocument:
         """Return the document of a cluster; raise the gravest error if one of its machines failed."""
-        worst = result.worst
-        if worst is None:
-            return cluster(self._session, result.machines)
-        worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in result.machines))
-        raise worst
+        if result.worst is not None:
+            result.worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in result.machines))
+            raise result.worst
+        return cluster(self._session, result.machines)
 
 
 def _check_argv(argv: Sequence[str]) -> None:

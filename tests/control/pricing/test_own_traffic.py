@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.cli.jobs.planned import brief_text, plan_text
-from cloudgpu.control.api.jobs import _plan_value
+from cloudgpu.control.api.jobs import _plan_document
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.jobs.deadline import choice
 from cloudgpu.control.jobs.inputs.request import parse_run
@@ -126,7 +126,7 @@ def test_the_plan_of_a_job_prices_what_travels_there_and_back(lab, tmp_path):
     (tmp_path / "work" / "data.bin").write_bytes(b"x" * 3_000_000)
     request = parse_run(argv=["true"], workdir=tmp_path / "work", gpu="v100", environ={})
     found = plan_run(lab.session, request, {})
-    value = _plan_value(lab.session, found)["traffic"]
+    value = _plan_document(lab.session, found)["traffic"]
     assert (value["received_bytes"], value["received_usd"]) == (3_000_000, "0.00006")  # 0.003 GB at $0.02
     assert (value["usd_per_gb_in"], value["usd_per_gb_out"]) == ("0.02", "0.03")
     launch_plan = plan_document(lab.session, found.prepared)["plan"]
@@ -141,7 +141,7 @@ def test_a_place_that_charges_for_nothing_says_nothing(make_lab, tmp_path):
     request = parse_run(argv=["true"], workdir=tmp_path, gpu="v100", environ={})
     found = plan_run(free.session, request, {})
     assert found.traffic is None
-    assert _plan_value(free.session, found)["traffic"] is None
+    assert _plan_document(free.session, found)["traffic"] is None
 
 
 @pytest.mark.parametrize(
