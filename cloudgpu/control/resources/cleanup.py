@@ -94,14 +94,13 @@ def clean(session: Session, orphans: Iterable[Orphan], *, snapshot: bool = False
     LedgerUnavailable.
     """
     removable, refused = _split_by_owner(session, [one for one in orphans if one.do is not Cleanup.STAY])
-    by_machine: dict[str, CleanupResult] = {}
+    results, by_machine = [CleanupResult(orphan, gone=False) for orphan in refused], dict[str, CleanupResult]()
     abort_text = "Some orphaned resources are removed, some are not. Run the same command again to continue."
     with session.lock(ORPHANS_LOCK, wait=False), on_abort(abort_text):
-        results = [CleanupResult(orphan, gone=False) for orphan in refused]
         for orphan in sorted(removable, key=_removal_order):
             if orphan.do is Cleanup.END and orphan.machine is not None:
                 earlier = by_machine.get(orphan.machine.id)
-                end = partial(_end_machine, session, orphan)
+                end = partial(_end_machine, session, orphan, orphan.machine)
                 result = replace(earlier, orphan=orphan) if earlier else _result_of(orphan, end)
                 by_machine[orphan.machine.id] = result
             else:
@@ -119,9 +118,9 @@ def clean_document(survey: Survey, outcomes: Sequence[CleanupResult]) -> tuple[O
         remaining, survey.unanswered, {}, queried_accounts_value(survey.queried, survey.not_queried)
     )
     document["removed"] = [_removed_value(one) for one in gone.values()]
-    faults = [one.fault for one in outcomes if one.fault is not None]
-    document["failed"] = [fault.as_dict() for fault in faults]
-    return document, worst_of(faults)
+    errors = [one.fault for one in outcomes if one.fault is not None]
+    document["failed"] = [error.as_dict() for error in errors]
+    return document, worst_of(errors)
 
 
 def _removed_value(cleaned: CleanupResult) -> OrphanValue:
@@ -158,16 +157,15 @@ def _result_of(orphan: Orphan, do: partial[CleanupResult]) -> CleanupResult:
         return CleanupResult(orphan, gone=False, fault=error)
 
 
-def _end_machine(session: Session, orphan: Orphan) -> CleanupResult:
+def _end_machine(session: Session, orphan: Orphan, machine: Machine) -> CleanupResult:
     """End a stopped machine with its retained resources; named ones stay."""
-    assert orphan.machine is not None  # noqa: S101  (for the type checker: only a machine is ended)
 
-    def check(machine: Machine) -> None:
-        if not is_paused(machine) or machine.pending_action == "start" or has_hold(machine, session.clock()):
-            raise InvalidRequest(f"{machine.name} was started or is held since", field="name", value=machine.name)
+    def check(latest: Machine) -> None:
+        if not is_paused(latest) or latest.pending_action == "start" or has_hold(latest, session.clock()):
+            raise InvalidRequest(f"{latest.name} was started or is held since", field="name", value=latest.name)
 
     why = "it was left stopped (cloudgpu orphans --clean --stopped-older-than)"
-    machine = terminate_with_resources(session, orphan.machine, why=why, check=check).machine
+    terminate_with_resources(session, machine, why=why, check=check)
     _record(session, orphan, machine.id, "the machine was ended with all its retained resources")
     return CleanupResult(orphan, gone=True)
 
@@ -175,7 +173,8 @@ def _end_machine(session: Session, orphan: Orphan) -> CleanupResult:
 def _remove_resource(session: Session, orphan: Orphan, *, snapshot: bool) -> CleanupResult:
     """Remove one resource. Raises InvalidRequest where it stays, StopUnproved or ProviderUnavailable."""
     machine, image = orphan.machine, None
-    _check_free(session, machine)
+    if machine is not None and session.is_locked(lock_name(machine.key or machine.id)):
+        raise InvalidRequest(f"something is under way at {machine.name}", field="name", value=machine.name)
     with session.lock(lock_name(machine.key or machine.id), wait=0) if machine else nullcontext():
         with nullcontext() if machine else session.lock(CLEANUP_LOCK, wait=5):
             if not _is_removable(session, orphan):
@@ -184,7 +183,8 @@ def _remove_resource(session: Session, orphan: Orphan, *, snapshot: bool) -> Cle
                 image = save_disk_image(session, orphan)
                 _is_removable(session, orphan)  # since saving takes minutes
             session.report(f"removing the {orphan.what.replace('_', ' ')} {orphan.id}")
-            _request_removal(session, orphan)
+            with suppress(ProviderUnavailable):  # waiting for the removal requests it again
+                _remove_with_retries(session, orphan)
         remaining = _wait_until_removed(session, orphan)
         _record(session, orphan, machine.id if machine else "orphans", orphan.why, image)
         if machine is not None:
@@ -192,27 +192,14 @@ def _remove_resource(session: Session, orphan: Orphan, *, snapshot: bool) -> Cle
     return CleanupResult(orphan, gone=True, image=image)
 
 
-def _check_free(session: Session, machine: Machine | None) -> None:
-    if machine is not None and session.is_locked(lock_name(machine.key or machine.id)):
-        raise InvalidRequest(f"something is under way at {machine.name}", field="name", value=machine.name)
-
-
 def _is_removable(session: Session, orphan: Orphan) -> bool:
     """Query it again just before its removal; False where it is gone. Raises InvalidRequest with why it stays."""
     current = refresh_orphan(session, orphan)
     if current is not None and current.do is Cleanup.REMOVE:
         return True
-    if current is None and not [
-        resource for resource in resources_of_kind(session, orphan) if resource.id == orphan.id
-    ]:
+    if current is None and all(resource.id != orphan.id for resource in resources_of_kind(session, orphan)):
         return False
     raise InvalidRequest(current.stays if current else "it is in use again", field="id", value=orphan.id)
-
-
-def _request_removal(session: Session, orphan: Orphan) -> None:
-    """Request its removal; after an error of the provider, waiting for the removal requests it again."""
-    with suppress(ProviderUnavailable):
-        _remove_with_retries(session, orphan)
 
 
 def _remove_with_retries(session: Session, orphan: Orphan, resource: ProviderResource | None = None) -> None:
@@ -255,10 +242,12 @@ def _wait_until_removed(session: Session, orphan: Orphan) -> list[ProviderResour
 
 def _is_remainder(orphan: Orphan, resource: ProviderResource) -> bool:
     """Say whether this is the resource itself, or a snapshot that its image left."""
-    if resource.id == orphan.id:
-        return True
-    was_image = orphan.resource is not None and orphan.what == Kind.IMAGE and resource.kind is Kind.SNAPSHOT
-    return was_image and orphan.resource is not None and dict(resource.tags) == dict(orphan.resource.tags)
+    return resource.id == orphan.id or (
+        orphan.resource is not None
+        and orphan.what == Kind.IMAGE
+        and resource.kind is Kind.SNAPSHOT
+        and dict(resource.tags) == dict(orphan.resource.tags)
+    )
 
 
 def _unproved_error(orphan: Orphan, last: str) -> CloudgpuError:
@@ -273,7 +262,6 @@ def _unproved_error(orphan: Orphan, last: str) -> CloudgpuError:
 
 def _record(session: Session, orphan: Orphan, subject: str, why: str, image: ProviderResource | None = None) -> None:
     """Record that an orphan was removed, and the image that was saved of it."""
-    now = session.clock()
     removed: OrphanRemoved = {
         "what": orphan.what,
         "id": orphan.id,
@@ -285,7 +273,7 @@ def _record(session: Session, orphan: Orphan, subject: str, why: str, image: Pro
         "why": why,
         "host": platform.node(),
     }
-    session.ledger.append([orphan_removed(subject, removed, now)])
+    session.ledger.append([orphan_removed(subject, removed, session.clock())])
 
 
 def _record_remaining(session: Session, orphan: Orphan, remaining: list[ProviderResource]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from cloudgpu.control.inventory.retention import record_removed, record_resources
+from cloudgpu.control.inventory.retention import named_resources, record_removed, record_resources
 from cloudgpu.control.inventory.retention_sync import list_resources
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.session.accounts import split_gaps, used_accounts
@@ -44,7 +45,8 @@ def list_named(session: Session, kind: Kind) -> ResourceListing:
     resources: list[ProviderResource] = []
     gaps: list[Unanswered] = []
     for account in accounts:
-        _provider(session, account)  # opened here: two threads would open two
+        with suppress(CloudgpuError):  # raised again when it is used; opened here, since two threads would open two
+            session.provider(account)
     with Pool(len(accounts), "accounts") as pool:
         for answer in pool.map(lambda account: list_resources(session, account), accounts):
             resources += [
@@ -111,14 +113,9 @@ def find_named(session: Session, kind: Kind, name: str, region: str | None) -> P
         gap = listing.unanswered[0]
         raise ProviderUnavailable(unanswered_text(gap.scope, gap.why), field="provider", next="Run it again.")
     # One in a colleague's account exists, too: this raises that it is not reachable here.
-    for machine in session.ledger.billable_machines():
-        if (
-            machine.is_named_resource
-            and machine.terminated_at is None
-            and name in (machine.name, machine.provider_id)
-            and machine.state == kind
-        ):
-            session.account_here(machine)
+    for recorded in named_resources(session.ledger):
+        if name in (recorded.name, recorded.provider_id) and recorded.state == kind:
+            session.account_here(recorded)
     raise InstanceNotFound(
         f"No {kind} is called {name!r}" + did_you_mean(closest_match(name, [one.name for one in listing.items]), "."),
         field="name",
@@ -142,7 +139,7 @@ def remove(session: Session, resource: ProviderResource) -> None:
 
 
 def _remove(session: Session, resource: ProviderResource) -> None:
-    provider = _provider(session, resource.account)
+    provider = session.provider(resource.account)
     if not isinstance(provider, HasResources):
         return
 
@@ -170,8 +167,14 @@ def _unproved_error(resource: ProviderResource, last: str) -> StopUnproved:
 
 def wait_until_gone(session: Session, gone: Callable[[], T | None], timeout_error: Callable[[str], CloudgpuError]) -> T:
     """Return what `gone` returns once it is not None; raise `timeout_error` of the last message."""
-    clock, pause = session.clock, session.pause
-    return poll_until(gone, timeout_error, REMOVAL_TIMEOUT, clock=clock, pause=pause, last_message="it is still there")
+    return poll_until(
+        gone,
+        timeout_error,
+        REMOVAL_TIMEOUT,
+        clock=session.clock,
+        pause=session.pause,
+        last_message="it is still there",
+    )
 
 
 def wait_until_saved(
@@ -216,15 +219,33 @@ def save_image(session: Session, machine: Machine, name: str | None, *, restart:
     check_may(session, machine, "save an image of")
     provider = session.provider_of(machine)
     if not (isinstance(provider, Imageable) and isinstance(provider, HasResources)):
-        raise _no_images_error(machine)
+        raise InvalidRequest(
+            f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
+        )
     machine = refresh_or_raise(session, machine)
     if machine.state not in (State.RUNNING, *PAUSED):
-        raise _wrong_state_error(machine)
+        raise InvalidRequest(
+            f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
+            field="name",
+            value=machine.name,
+            next=f"Run: cloudgpu start {command_name(machine)}",
+        )
     runs_on = not restart or getattr(provider, "saves_running", False)
     if machine.gang and machine.state == State.RUNNING and not runs_on:
-        raise _restart_error(machine)
+        raise InvalidRequest(
+            f"To save an image restarts {machine.name}, and what its cluster does would end.",
+            field="name",
+            value=machine.name,
+            next=f"Stop all of it first: cloudgpu stop {command_name(machine)}; or add --no-restart",
+        )
     name = name or f"{machine.name[:31]}-{session.clock():%Y%m%d}"
-    _check_name(name)
+    if not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} cannot be an image's name: {NAME_RULE}.",
+            field="--name",
+            value=name,
+            next="Choose a name like keras-ready, or leave --name out.",
+        )
     _check_free(session, provider.resources(machine.region), machine, name)
     with on_abort(f"The image {name} may be in the making, and costs once it is there: cloudgpu image ls shows it."):
         return _save_and_wait(session, provider, machine, name, restart=restart)
@@ -258,16 +279,6 @@ def _not_ready_error(name: str, last: str) -> ProviderUnavailable:
         value=name,
         next="It is still being created: cloudgpu image ls shows when it is ready.",
     )
-
-
-def _check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise InvalidRequest(
-            f"{name!r} cannot be an image's name: {NAME_RULE}.",
-            field="--name",
-            value=name,
-            next="Choose a name like keras-ready, or leave --name out.",
-        )
 
 
 def _check_free(session: Session, listing: ResourceListing, machine: Machine, name: str) -> None:
@@ -320,45 +331,13 @@ def _remainder(listing: ResourceListing, resource: ProviderResource) -> list[Pro
     return [one for one in items if one.kind is Kind.SNAPSHOT and _is_same(one, resource)]
 
 
-def _provider(session: Session, account: str) -> object:
-    try:
-        return session.provider(account)
-    except CloudgpuError:
-        return None  # raised again when it is used
-
-
 def _in_use_error(session: Session, resource: ProviderResource) -> InvalidRequest:
-    holder = next(
+    user = next(
         (machine.name for machine in session.ledger.machines() if machine.provider_id == resource.attached_to), None
     )
-    remedy = f"End that machine first: cloudgpu down {holder}" if holder else "End that machine first."
     return InvalidRequest(
-        f"The {resource.kind} {resource.name} is used by the machine {holder or resource.attached_to}.",
+        f"The {resource.kind} {resource.name} is used by the machine {user or resource.attached_to}.",
         field="name",
         value=resource.name,
-        next=remedy,
-    )
-
-
-def _no_images_error(machine: Machine) -> InvalidRequest:
-    return InvalidRequest(
-        f"No image can be made of {machine.name}: {machine.provider} keeps none.", field="name", value=machine.name
-    )
-
-
-def _restart_error(machine: Machine) -> InvalidRequest:
-    return InvalidRequest(
-        f"To save an image restarts {machine.name}, and what its cluster does would end.",
-        field="name",
-        value=machine.name,
-        next=f"Stop all of it first: cloudgpu stop {command_name(machine)}; or add --no-restart",
-    )
-
-
-def _wrong_state_error(machine: Machine) -> InvalidRequest:
-    return InvalidRequest(
-        f"{machine.name} is {machine.state}: an image is made of a machine that runs or is stopped.",
-        field="name",
-        value=machine.name,
-        next=f"Run: cloudgpu start {command_name(machine)}",
+        next=f"End that machine first: cloudgpu down {user}" if user else "End that machine first.",
     )

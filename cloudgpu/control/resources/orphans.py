@@ -100,8 +100,8 @@ def resources_of_kind(session: Session, orphan: Orphan) -> list[ProviderResource
     provider, kind = session.provider(orphan.account), Kind(orphan.what)
     if kind is Kind.TIMER:
         timers = provider.timers(orphan.region) if isinstance(provider, SetsTimer) else {}
-        machines = _machines_here(session)
-        return _timer_resources(session, _AccountResources(orphan.account, provider.kind, timers=timers), machines)
+        answer = _AccountResources(orphan.account, provider.kind, timers=timers)
+        return _timer_resources(session, answer, _machines_here(session))
     if kind in (Kind.DISK, Kind.VOLUME, Kind.SNAPSHOT, Kind.IMAGE):
         return complete_items(
             provider.resources(orphan.region) if isinstance(provider, HasResources) else ResourceListing(())
@@ -181,16 +181,15 @@ def _ledger_knowledge(
     """Return what the ledger knows about the resources; `locked_here` is the machine whose lock the caller holds."""
     tagged_ids = {resource.tags.get(TAG_ID) for resource in resources}
     candidates = [machine for machine in machines if machine.id in tagged_ids or machine.terminated_at is None]
-    busy = (
-        machine
-        for machine in candidates
-        if machine.id != locked_here and session.is_locked(lock_name(machine.key or machine.id))
-    )
     return LedgerKnowledge(
         ledger=session.ledger.id,
         rows=machines,
         foreign=foreign,
-        busy=frozenset(machine.id for machine in busy),
+        busy=frozenset(
+            machine.id
+            for machine in candidates
+            if machine.id != locked_here and session.is_locked(lock_name(machine.key or machine.id))
+        ),
         silent=frozenset(gap.scope for gap in gaps),
         costs={resource.id: _cost(resource) for resource in resources},
         now=session.clock(),
@@ -244,13 +243,10 @@ def cleanup_options(
 
 def orphans_document(survey: Survey, *, snapshot: bool = False) -> OrphansDocument:
     """Return the orphans as a document; with `snapshot` also the images that would be saved of disks, with costs."""
-    images = _image_costs(survey.orphans) if snapshot else {}
+    saved = [one for one in survey.orphans if is_saved(one)] if snapshot else []
+    images = {one.id: (image_name(one), price_of(one)) for one in saved}
     accounts = queried_accounts_value(survey.queried, survey.not_queried)
     return orphans_value(survey.orphans, survey.unanswered, images, accounts)
-
-
-def _image_costs(orphans: Sequence[Orphan]) -> dict[str, tuple[str, Cost]]:
-    return {one.id: (image_name(one), price_of(one)) for one in orphans if is_saved(one)}
 
 
 def price_of(orphan: Orphan) -> Cost:
