@@ -90,10 +90,10 @@ def _compare_facts(session: Session, request: CompareRequest, costs: PeriodCosts
     desktop_gpu, is_ongoing = find_gpu(desktop.gpu), request.until is None or request.until > now
     rented, uses_local_as_rented = rented_machines(costs.machines)
     ledger_ahead = _ledger_ahead(session, now)
-    past_request, read_costs = request, costs
+    past_request = request
     if ledger_ahead is not None:  # entries dated later than now must not count
-        past_request, read_costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
-    history, unpriced = _history(session, past_request, read_costs, rented, now)
+        past_request, costs = replace(request, until=min(now, request.until or now)), replace(costs, cost=None)
+    history, unpriced = _history(session, past_request, costs, rented, now)
     ran, ids = [machine for machine in costs.machines if machine.id in costs.hours], {machine.id for machine in rented}
     market_desktop = with_market_depreciation(desktop)
     cases = {} if history is None else compare_cases(history, desktop, goes_on=is_ongoing)
@@ -177,22 +177,23 @@ def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> b
     """Return whether the use of the machine's GPUs is measured; False if its samples were deleted already."""
     if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
         return True
-    samples = SampleStore(session.home.samples, machine.id)
-    last = samples.last()
-    return any(sample.get("gpu") is not None for sample in samples.read(last - SAMPLES_WINDOW_S, last))
+    store = SampleStore(session.home.samples, machine.id)
+    last = store.last()
+    return any(sample.get("gpu") is not None for sample in store.read(last - SAMPLES_WINDOW_S, last))
 
 
 def _own_machines_work(session: Session, request: CompareRequest, costs: PeriodCosts) -> list[OwnMachineWork]:
     by_id = {machine.id: machine for machine in costs.machines}
-    work = request.work or Workload.TRAINING
-
-    def work_of(own: OwnMachine) -> OwnMachineWork:
-        machine = by_id[own.id]
-        cost = _cost_of(machine, costs.ended, session.clock(), request)
-        is_measured = _is_measured(session, machine, costs.hours[own.id])
-        return compare_own_machine(machine, own, work, cost, is_measured=is_measured)
-
-    return [work_of(own) for own in own_machines(costs.machines, costs.hours)]
+    return [
+        compare_own_machine(
+            by_id[own.id],
+            own,
+            request.work or Workload.TRAINING,
+            _cost_of(by_id[own.id], costs.ended, session.clock(), request),
+            is_measured=_is_measured(session, by_id[own.id], costs.hours[own.id]),
+        )
+        for own in own_machines(costs.machines, costs.hours)
+    ]
 
 
 def _cost_of(machine: Machine, ended: Sequence[Ended], now: datetime, request: CompareRequest) -> Money | None:

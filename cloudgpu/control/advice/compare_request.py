@@ -119,21 +119,19 @@ def parse_compare(session: Session, **options: Unpack[CompareOptions]) -> Compar
     _check_texts(options)
     _check_mode(options)
     period = parse_period_request(session.settings, session.clock(), options)
-    currency = period.currency
-    desktop, changed = requested_desktop(session, currency, options)
-    work_text = options.get("work")
-    kind_text = "kind of work that decides about speed"
+    desktop, changed = requested_desktop(session, period.currency, options)
+    kind_text, work_text = "kind of work that decides about speed", options.get("work")
     work = None if work_text is None else parse_member(Workload, work_text, kind_text, "--work")
     return CompareRequest(
         desktop=desktop,
         changed=changed,
         work=work,
-        currency=currency,
+        currency=period.currency,
         zone=period.zone,
         tz=period.tz,
         since=period.since,
         until=period.until,
-        rented=_rented_inputs(options, desktop, work, rates_for(session, currency, "compare", options))
+        rented=_rented_inputs(options, desktop, work, rates_for(session, period.currency, "compare", options))
         if _is_calculator(options)
         else None,
         is_chosen=is_chosen(session, options),
@@ -170,14 +168,15 @@ def _check_mode(options: CompareOptions) -> None:
         if value is None or value is False:
             continue
         option = f"--{name.replace('_', '-')}"
-        command = command_text("compare", {**options, "hours_per_day": 3})
-        remedy = f"Leave it out, or say how much is used. Run: {command}"
-        given = [f"--{one.replace('_', '-')}" for one in _CALCULATOR_MODE if options.get(one) is not None]
-        next_text = f"Leave it out, or {' and '.join(given)}." if calculator else remedy
-        text = f"{option} needs --hours-per-day, --utilization or --price."
         if calculator:
-            text = f"{option} cannot be combined with {' or '.join(given)}."
-        raise InvalidRequest(text, field=option, value=str(value), next=next_text)
+            given = [f"--{one.replace('_', '-')}" for one in _CALCULATOR_MODE if options.get(one) is not None]
+            message = f"{option} cannot be combined with {' or '.join(given)}."
+            remedy = f"Leave it out, or {' and '.join(given)}."
+        else:
+            message = f"{option} needs --hours-per-day, --utilization or --price."
+            command = command_text("compare", {**options, "hours_per_day": 3})
+            remedy = f"Leave it out, or say how much is used. Run: {command}"
+        raise InvalidRequest(message, field=option, value=str(value), next=remedy)
 
 
 def _rented_inputs(options: CompareOptions, desktop: Desktop, work: Workload | None, rates: RateLookup) -> RentedInputs:

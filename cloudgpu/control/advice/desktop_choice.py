@@ -95,8 +95,8 @@ def requested_desktop(
 
 def is_chosen(session: Session, options: Mapping[str, Any]) -> bool:
     """Return whether the user chose the desktop: named it, set it in the settings, or typed its price or watts."""
-    typed = any(options.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
-    return typed or session.settings.desktop != DEFAULT_DESKTOP
+    is_typed = any(options.get(name) is not None for name in ("desktop", "purchase", "watts", "system_watts"))
+    return is_typed or session.settings.desktop != DEFAULT_DESKTOP
 
 
 def command_text(verb: str, options: Mapping[str, Any]) -> str:
@@ -115,8 +115,12 @@ def rates_for(session: Session, currency: Currency | None, verb: str, options: M
 
     def find_rate(code: str) -> Currency:
         upper = check_code(code, "--currency")
-        if upper == "USD" or upper in session.settings.currencies or (currency and currency.code == upper):
-            return _known_rate(session, currency, code)
+        if currency is not None and currency.code == upper:
+            return currency
+        if upper == "USD" or upper in session.settings.currencies:
+            return parse_currency(session.settings, session.clock(), {"currency": upper}) or exchange_rate(
+                session.settings.currencies, upper
+            )
         today = session.clock().date()
         command = command_text(verb, {**options, "currency": upper, "rate": "RATE", "rate_date": today})
         raise InvalidRequest(
@@ -131,16 +135,6 @@ def rates_for(session: Session, currency: Currency | None, verb: str, options: M
         )
 
     return find_rate
-
-
-def _known_rate(session: Session, currency: Currency | None, code: str) -> Currency:
-    """Return `currency` if it has this code, else the configured rate."""
-    checked = check_code(code, "--currency")
-    if currency is not None and currency.code == checked:
-        return currency
-    return parse_currency(session.settings, session.clock(), {"currency": checked}) or exchange_rate(
-        session.settings.currencies, checked
-    )
 
 
 def _fields_of(name: str, value: object, rates: RateLookup) -> dict[str, Any]:
@@ -173,13 +167,9 @@ def _check(desktop: Desktop, typed: Mapping[str, object]) -> None:
         message = f"What part of its worth {desktop.name} loses a year is not in its file."
         raise InvalidRequest(message, field="--yearly-loss", value=None, next="Add --yearly-loss 20%.")
     if desktop.depreciation is not Depreciation.DECLINING and "yearly_loss" in typed:
-        chosen = _depreciation_text(desktop)
-        text = f"What a desktop loses of its worth a year is for declining depreciation, and this is {chosen}."
-        raise _option_error("yearly_loss", typed, text, "Add --depreciation declining, or leave it out.")
-
-
-def _depreciation_text(desktop: Desktop) -> str:
-    return "without any" if desktop.depreciation is Depreciation.NONE else str(desktop.depreciation)
+        chosen = "without any" if desktop.depreciation is Depreciation.NONE else desktop.depreciation
+        message = f"What a desktop loses of its worth a year is for declining depreciation, and this is {chosen}."
+        raise _option_error("yearly_loss", typed, message, "Add --depreciation declining, or leave it out.")
 
 
 def _option_error(name: str, typed: Mapping[str, object], message: str, remedy: str) -> InvalidRequest:

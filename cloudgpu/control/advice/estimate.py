@@ -249,8 +249,7 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
     peak = peak_tflops(spec, flops.precision)
     if peak is None:
         lacks_bf16 = flops.precision is Precision.BF16 and not has_bf16(spec)
-        why = "no bf16" if lacks_bf16 else f"no known peak in {flops.precision}"
-        speeds.left_out[spec.name] = why
+        speeds.left_out[spec.name] = "no bf16" if lacks_bf16 else f"no known peak in {flops.precision}"
         return None
     speeds.peaks[spec.name] = peak
     if is_recalled(spec, flops.precision):
@@ -272,8 +271,7 @@ def _hours_like_past(
 
 
 def _estimate_request(request: EstimateQuery) -> EstimateRequest:
-    filters = request.filters
-    flops = request.flops
+    filters, flops = request.filters, request.flops
     return {
         "gpu": filters.gpu,
         "gpu_count": filters.gpu_count,
@@ -321,19 +319,17 @@ def nodes_value(
 
 def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[Machine]) -> NodesSpeedUp:
     machine_type, listed = estimate.machines.offer.type, estimate.machines.offer.listed
-    peak = peak_of([machine_type.gpu])
-    value = _cluster_value(
-        query,
-        machine_type.gpu.name,
-        peak,
-        network_of(machine_type.provider, machine_type.name),
-        machine_type.name.removeprefix("Standard_"),
-    )
     place = (machine_type.provider, machine_type.name, listed.region)
     on_spot = listed.market is Market.SPOT
     loss = gang_loss_of(query.nodes, *place, machines, query.spot_loss) if on_spot else None
     return {
-        **value,
+        **_cluster_value(
+            query,
+            machine_type.gpu.name,
+            peak_of([machine_type.gpu]),
+            network_of(machine_type.provider, machine_type.name),
+            machine_type.name.removeprefix("Standard_"),
+        ),
         "provider": machine_type.provider,
         "region": listed.region,
         "instance_type": machine_type.name,
@@ -374,10 +370,11 @@ def _cluster_value(
         "spot_loss": None,
     }
     if gbit is None:
-        missing = (
-            f"Not known: the network of machines with {type_name or gpu} is in no list. Give it: --network 10 (Gbit/s)."
-        )
-        return {**value, "says": missing}
+        return {
+            **value,
+            "says": f"Not known: the network of machines with {type_name or gpu} is in no list. "
+            "Give it: --network 10 (Gbit/s).",
+        }
     if peak is None:
         return value
     speed = speed_up(query.training, query.nodes, peak, gbit, used_of_peak=query.used_of_peak)

@@ -96,12 +96,11 @@ def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
 
     Empty for a type that includes its disk, so that none is billed in addition.
     """
-    machine_type = offer.type
-    name = disk_types.get(machine_type.provider)
-    if machine_type.provider != "gcp":
-        return name or _DEFAULT_DISKS.get(machine_type.provider, "")
-    machine = machine_type.name.partition("+")[0]
-    return name if name and accepts_disk(machine, name) else disk_type(machine)
+    name = disk_types.get(offer.type.provider)
+    if offer.type.provider != "gcp":
+        return name or _DEFAULT_DISKS.get(offer.type.provider, "")
+    machine_type = offer.type.name.partition("+")[0]
+    return name if name and accepts_disk(machine_type, name) else disk_type(machine_type)
 
 
 def attached_costs(
@@ -227,9 +226,13 @@ def _spec(gpu: MachineGpus) -> GpuSpec | None:
     return same_memory[0] if len(same_memory) == 1 else None
 
 
-def _no_gpu(machine: Machine, text: str) -> InvalidRequest:
-    remedy = "Say how much work it is instead: --flops, or --hours-per-day."
-    return InvalidRequest(text, field="--like", value=machine.name, next=remedy)
+def _no_gpu(machine: Machine, message: str) -> InvalidRequest:
+    return InvalidRequest(
+        message,
+        field="--like",
+        value=machine.name,
+        next="Say how much work it is instead: --flops, or --hours-per-day.",
+    )
 
 
 def _never_used_error(past: PastMachine) -> InvalidRequest:
@@ -249,9 +252,8 @@ def scale_hours(past: PastMachine, ratio: SpeedRatio, gpus: Fraction) -> WorkHou
 
     At least: the hours with a busy GPU, at the highest ratio; at most: with all unknown hours, at the lowest ratio.
     """
-    work = past.work
-    low, hours, high = ((work.low, ratio.high), (work.hours, ratio.ratio), (work.high, ratio.low))
-    return WorkHours(*(time * past.gpus / gpus / speed for time, speed in (low, hours, high)))
+    work, scale = past.work, past.gpus / gpus
+    return WorkHours(work.low * scale / ratio.high, work.hours * scale / ratio.ratio, work.high * scale / ratio.low)
 
 
 def with_resolved_type(request: EstimateQuery) -> EstimateQuery:

@@ -58,8 +58,7 @@ def _time_sentence(request: EstimateQuery) -> str:
     billed = "started seconds, minutes and hours are billed by the rules of each cloud"
     if request.is_one_job:
         return f"{machines_run} {times} until the work is done; {billed}."
-    average = average_use(hours, MONTH)
-    month = sum(float(times * run) for run, times in average.runs) / HOUR_MICROS
+    month = sum(float(count * run) for run, count in average_use(hours, MONTH).runs) / HOUR_MICROS
     day = "" if hours.days == WEEK else " A day is an average one: a seventh of a week."
     lengths = "A month is 365/12 days (730 hours), a year 365 days."
     return f"{lengths} {machines_run} {times}: {month:.5g} hours a month; {billed}.{day}"

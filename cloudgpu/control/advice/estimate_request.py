@@ -208,8 +208,8 @@ _REQUIRES = (
 
 
 def _error(options: EstimateOptions, name: str, text: str, remedy: str) -> InvalidRequest:
-    value = {str(key): value for key, value in options.items()}[name]
-    return InvalidRequest(text, field=f"--{name.replace('_', '-')}", value=str(value), next=remedy)
+    value = str(options[name])  # type: ignore[literal-required]
+    return InvalidRequest(text, field=f"--{name.replace('_', '-')}", value=value, next=remedy)
 
 
 def _default_to(value: Number | None, default: Number) -> Number:

@@ -14,7 +14,7 @@ from cloudgpu.control.advice.desktop_choice import DEFAULT_DESKTOP, load_desktop
 from cloudgpu.control.advice.recommend_request import TUNING, RecommendOptions, RecommendRequest, parse_recommend
 from cloudgpu.control.catalog.market import Filters, matching
 from cloudgpu.control.inputs.periods import parse_currency
-from cloudgpu.core.advice.desktop_build import Build, PowerSupply, desktop_break_even, possible_builds, power_supply
+from cloudgpu.core.advice.desktop_build import desktop_break_even, possible_builds, power_supply
 from cloudgpu.core.advice.model_memory import ALLOWED, Memory, Method, Precision, memory_given, memory_of, rule_memory
 from cloudgpu.core.advice.recommend import FittingOffer, WorkNeeds, excluded_gpus, exclusion, fitting_machines
 from cloudgpu.core.advice.recommendation import Answer
@@ -36,8 +36,7 @@ def recommendation_document(
     session: Session, work: str | None, **options: Unpack[RecommendOptions]
 ) -> RecommendDocument:
     """Return the document of `recommend`: which GPU to rent or buy for this work, and why. Raises InvalidRequest."""
-    workload_data = shipped_rules()
-    now = session.clock()
+    workload_data, now = shipped_rules(), session.clock()
     currency = parse_currency(session.settings, now, options)
     rates = rates_for(session, currency, f"recommend {work or ''}".rstrip(), options)
     request = parse_recommend(workload_data, work, rates, **options)
@@ -81,7 +80,9 @@ def answer(
         unpriced=tuple(_cards_without_price(specs, need, figures)),
         left_out=excluded_gpus(offers, need, spec_of, figures),
         others=tuple(_other_methods(request, figures)),
-        power_supply=_power_supply(affordable, base, figures),
+        power_supply=power_supply(shown[0].cards, shown[0].desktop.gpu_power, base.rest_power, figures)
+        if shown
+        else None,
         hidden=0 if machines else len(_without_limits(request, need, figures)),
         base=base,
         free=_free_gpu_count(need, request, figures),
@@ -112,22 +113,15 @@ def spec_of(offer: CatalogOffer) -> GpuSpec | None:
 
 
 def _need(workload_data: WorkloadData, request: RecommendRequest) -> WorkNeeds:
-    model = request.model
-    precision = None if model is None else model.precision
-    return WorkNeeds(_memory(workload_data, request), request.kind.speed_workload, request.gpu_count, precision)
-
-
-def _memory(workload_data: WorkloadData, request: RecommendRequest) -> Memory:
-    model = request.model
+    model, figures = request.model, workload_data.figures
     if request.memory_gib is not None:
-        return memory_given(request.memory_gib, workload_data.figures)
-    if model is not None:
-        return memory_of(model.parameters, model.method, model.precision, workload_data.figures)
-    return rule_memory(request.kind.memory_gib or Fraction(0), request.kind.source)
-
-
-def _power_supply(builds: list[Build], base: Desktop, figures: Figures) -> PowerSupply | None:
-    return power_supply(builds[0].cards, builds[0].desktop.gpu_power, base.rest_power, figures) if builds else None
+        memory = memory_given(request.memory_gib, figures)
+    elif model is not None:
+        memory = memory_of(model.parameters, model.method, model.precision, figures)
+    else:
+        memory = rule_memory(request.kind.memory_gib or Fraction(0), request.kind.source)
+    precision = None if model is None else model.precision
+    return WorkNeeds(memory, request.kind.speed_workload, request.gpu_count, precision)
 
 
 def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Figures) -> Iterable[str]:

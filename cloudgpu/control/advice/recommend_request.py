@@ -191,12 +191,7 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
     if kind.name not in (TUNING, RUNNING):
         _check_unused(kind, options)
         return None
-    if parameters is None:
-        if options.get("memory") is not None:
-            _parse_method(
-                kind, _parse_choice(options.get("precision"), "--precision", Precision), options.get("method")
-            )
-            return None
+    if parameters is None and options.get("memory") is None:
         raise InvalidRequest(
             f"The size of the model is missing; the memory for {kind.title} depends on it.",
             field="--parameters",
@@ -205,6 +200,8 @@ def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
         )
     precision = _parse_choice(options.get("precision"), "--precision", Precision)
     method = _parse_method(kind, precision, options.get("method"))
+    if parameters is None:
+        return None
     chosen = precision or ALLOWED[method][0]
     if chosen not in ALLOWED[method]:
         raise InvalidRequest(
