@@ -43,6 +43,7 @@ from cloudgpu.errors import CloudgpuError
 from cloudgpu.ledger.log.base import View
 from cloudgpu.providers.account_abilities import ReadsCredit
 from cloudgpu.providers.base import Provider
+from cloudgpu.providers.shared.calls import result_or_error
 
 Decision = Callable[[View], Sequence[Draft]]
 SYNC_VALID_FOR = timedelta(minutes=15)
@@ -67,17 +68,14 @@ def sync_before_admission(session: Session, accounts: Mapping[str, str], covers:
     if covering:
         regions = dict.fromkeys(_accounts_covered(session, covering)) | regions
     out_of_date = [account for account, region in regions.items() if _is_out_of_date(session, account, region)]
-    if not out_of_date:
-        return
-    for gap in sync_accounts(session, out_of_date).unanswered:
+    for gap in sync_accounts(session, out_of_date).unanswered if out_of_date else ():
         session.report(
             f"{gap.scope} did not answer, so its machines count as last recorded. {unanswered_text(gap.scope, gap.why)}"
         )
 
 
 def _accounts_covered(session: Session, covering: Sequence[Budget]) -> Iterable[str]:
-    configured = session.settings.accounts
-    providers = {name: account.provider for name, account in configured.items()}
+    providers = {name: account.provider for name, account in session.settings.accounts.items()}
     providers |= {
         machine.account: machine.provider for machine in session.ledger.machines() if machine.terminated_at is None
     }
@@ -170,12 +168,7 @@ def evaluate_budgets(
 
 def read_credit(provider: Provider) -> PrepaidCredit | CloudgpuError | None:
     """Return the credit of the provider's account, or the error of reading it; None if the account is not prepaid."""
-    if not isinstance(provider, ReadsCredit):
-        return None
-    try:
-        return provider.credit()
-    except CloudgpuError as error:
-        return error
+    return result_or_error(provider.credit) if isinstance(provider, ReadsCredit) else None
 
 
 def check_credit_fit(
@@ -268,10 +261,9 @@ def planned_credit(
     credit = read_credit(provider)
     if credit is None or isinstance(credit, CloudgpuError):
         return credit
-    try:
-        identity = identity_of(session, provider.account, subjects[0].region)
-    except CloudgpuError as error:
-        return error
+    identity = result_or_error(identity_of, session, provider.account, subjects[0].region)
+    if isinstance(identity, CloudgpuError):
+        return identity
     scope = account_scope(provider.kind, identity.id)
     return session.ledger.read(lambda view: check_credit_fit(session, view, credit, subjects, scope, lease))
 
@@ -304,9 +296,7 @@ def read_credits(session: Session, queried: Iterable[QueriedAccount]) -> Iterato
 def _account_credit(session: Session, account: QueriedAccount) -> CreditReading | None:
     """Return the credit of an account; None if it is not prepaid. Raises CloudgpuError if it cannot be read."""
     provider = session.provider(account.account)
-    if not isinstance(provider, ReadsCredit):
-        return None
-    credit = provider.credit()
+    credit = provider.credit() if isinstance(provider, ReadsCredit) else None
     if credit is None:
         return None
     scope = account_scope(account.provider, identity_of(session, account.account, None).id)

@@ -124,9 +124,7 @@ def _check_texts(options: BudgetOptions) -> None:
 
 
 def _forecast(text: str | None, default: int | None) -> int | None:
-    if text is None:
-        return default
-    return None if text == "none" else parsing.parse_percent(text, "--forecast")
+    return default if text is None else None if text == "none" else parsing.parse_percent(text, "--forecast")
 
 
 def _limit_currency(session: Session, options: BudgetOptions, amount: Decimal) -> LimitCurrency | None:
@@ -188,9 +186,9 @@ def _below_committed_warning(session: Session, state: BudgetState) -> str | None
     committed = state.spent + state.committed
     if committed <= state.budget.limit:
         return None
-    sums = f"{state.spent.text()} is spent and {state.committed.text()} is committed to what runs"
     message = (
-        f"{state.budget.name} is below what is committed: {sums}, {committed.text()} of {state.budget.limit.text()}."
+        f"{state.budget.name} is below what is committed: {state.spent.text()} is spent and {state.committed.text()} "
+        f"is committed to what runs, {committed.text()} of {state.budget.limit.text()}."
     )
     stops = budget_stops([state], session.ledger.machines(), {}, session.clock())
     consequences = [f"At the next run {text}." for text in stop_sentences([stop_value(stop) for stop in stops])]
@@ -255,10 +253,9 @@ def _evaluate(session: Session, name: str | None, every: timedelta) -> BudgetEva
         delivery = deliver(session, findings).value()
     else:
         record_findings(session, findings, clearable=())
-    stops = budget_stops(states, session.ledger.machines(), {}, now)
     return {
         "budgets": [status_value(state, every) for state in states],
-        "stops": [stop_value(stop) for stop in stops],
+        "stops": [stop_value(stop) for stop in budget_stops(states, session.ledger.machines(), {}, now)],
         "alerts": delivery,
         "exhausted": [state.budget.name for state in states if state.is_exceeded],
     }

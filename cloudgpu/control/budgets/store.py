@@ -1,6 +1,6 @@
 """Reads budgets from the ledger and from files, sets and removes those of the ledger, and computes the status of each.
 
-The status includes reservations: cost that is reservations_of_jobs for jobs with a deadline which have no machine now.
+The status includes reservations: cost that is reserved for jobs with a deadline which have no machine now.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
 
     Raises InvalidRequest for an error in a file, and for a name that is both in the ledger and in a file.
     """
-    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
+    of_files, of_ledger = _file_budgets(session), ledger_budgets(session)
     for budget in of_files:
         if budget.name in of_ledger:
             raise InvalidRequest(
@@ -54,7 +54,7 @@ def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ..
 
     Of those, the run counts the one of the ledger. Raises InvalidRequest for an error in a file.
     """
-    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
+    of_files, of_ledger = _file_budgets(session), ledger_budgets(session)
     duplicates = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files
@@ -83,7 +83,14 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
     Raises InvalidRequest for a name that a file has, or the ledger if not `overwrite`; RoleNeeded.
     """
     require_payer_role(session, "Setting a budget")
-    _check_no_file(session, budget.name)
+    in_file = _file_budget(session, budget.name)
+    if in_file is not None:
+        raise InvalidRequest(
+            f"The budget {budget.name} is in the file {in_file.file}.",
+            field="NAME",
+            value=budget.name,
+            next="Change it there, or choose another name.",
+        )
     replaced: list[Budget] = []
 
     def decision(view: View) -> Sequence[Draft]:
@@ -103,15 +110,8 @@ def set_budget(session: Session, budget: Budget, *, overwrite: bool = False) -> 
     return replaced[0] if replaced else None
 
 
-def _check_no_file(session: Session, name: str) -> None:
-    for budget in _file_budgets(session):
-        if budget.name == name:
-            raise InvalidRequest(
-                f"The budget {name} is in the file {budget.file}.",
-                field="NAME",
-                value=name,
-                next="Change it there, or choose another name.",
-            )
+def _file_budget(session: Session, name: str) -> Budget | None:
+    return next((budget for budget in _file_budgets(session) if budget.name == name), None)
 
 
 def remove_budget(session: Session, name: str) -> Budget:
@@ -137,16 +137,14 @@ def remove_budget(session: Session, name: str) -> Budget:
 def find_budgets(session: Session, name: str | None) -> tuple[Budget, ...]:
     """Return the budget of this name, or all for None. Raises InvalidRequest for an unknown name."""
     every = budgets(session)
-    if name is None:
-        return every
-    named = tuple(budget for budget in every if budget.name == name)
-    if not named:
+    found = every if name is None else tuple(budget for budget in every if budget.name == name)
+    if name is not None and not found:
         raise _unknown_budget(session, name, {budget.name: budget for budget in every})
-    return named
+    return found
 
 
 def _unknown_budget(session: Session, name: str, by_name: dict[str, Budget]) -> InvalidRequest:
-    in_file = next((budget for budget in _file_budgets(session) if budget.name == name), None)
+    in_file = _file_budget(session, name)
     if in_file is not None:
         return InvalidRequest(
             f"The budget {name} is in the file {in_file.file}.", field="NAME", value=name, next="Remove the file."

@@ -184,8 +184,11 @@ def _obstacles(filters: Filters) -> Iterable[OfferObstacle]:
             continue
         offers = matching(replace(filters, **{name: left_out}))
         if offers:
-            cheapest = by_price(offers)[0].listed.price
-            yield {"requirement": name, "types": len(offers), "from": price_value(cheapest)}
+            yield {
+                "requirement": name,
+                "types": len(offers),
+                "from": price_value(by_price(offers)[0].listed.price),
+            }
 
 
 _NO_FILTERS = Filters(with_legacy=True, trust=Trust.COMMUNITY)

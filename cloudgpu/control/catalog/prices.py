@@ -155,22 +155,23 @@ def _names(provider: str) -> Iterator[tuple[str, ItemKind]]:
 def _prices(provider: str, kind: ItemKind, name: str, now: datetime) -> Iterator[CatalogPrice]:
     """Yield the current prices of an item, then those that a refresh replaced, then historical ones."""
     if kind == "machine":
-        current = [
-            offer.listed
+        refreshed = price_index(provider).machines.get(name, {})
+        yield from (
+            machine_price(offer.listed, CURRENT, now)
             for offer in catalog.offers(provider, with_legacy=True, trust=Trust.COMMUNITY)
             if offer.type.name == name
-        ]
-        refreshed = price_index(provider).machines.get(name, {})
-        replaced = [price for price in embedded_prices(provider, name) if (price.region, price.market) in refreshed]
-        yield from (machine_price(price, CURRENT, now) for price in current)
-        yield from (machine_price(price, SUPERSEDED, now) for price in replaced)
+        )
+        yield from (
+            machine_price(price, SUPERSEDED, now)
+            for price in embedded_prices(provider, name)
+            if (price.region, price.market) in refreshed
+        )
     elif kind == "storage":
         refreshed_regions = price_index(provider).storage.get(name, {})
-        embedded_rows_of_kind = embedded_storage(provider, name)
         yield from (storage_price(price, CURRENT, now) for price in storage_prices(provider, name))
         yield from (
             storage_price(price, SUPERSEDED, now)
-            for price in embedded_rows_of_kind
+            for price in embedded_storage(provider, name)
             if price.region in refreshed_regions
         )
     else:

@@ -22,6 +22,7 @@ from cloudgpu.core.values.typed import parse_gpu
 from cloudgpu.errors import CloudgpuError, InvalidRequest, NoCapacity
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import HasQuota, HasRegions, RaisesQuota
+from cloudgpu.providers.shared.calls import result_or_error
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.market import (
@@ -92,19 +93,14 @@ def _regions(provider: Any, region: str | None) -> list[str]:
 def _query_regions(provider: HasQuota, regions: list[str]) -> tuple[list[Quota], list[Gap]]:
     """Return the quotas of these regions, and the regions that did not answer. Raises if none did."""
     with Pool(16, "regions") as pool:
-        answers = dict(zip(regions, pool.map(lambda region: _query(provider, region), regions), strict=True))
+        answers = dict(
+            zip(regions, pool.map(lambda region: result_or_error(provider.quotas, region), regions), strict=True)
+        )
     errors = {region: answer for region, answer in answers.items() if isinstance(answer, CloudgpuError)}
     if len(errors) == len(answers) and errors:
         raise next(iter(errors.values()))
     quotas = [quota for answer in answers.values() if not isinstance(answer, CloudgpuError) for quota in answer]
     return quotas, [{"scope": region, "why": error.message} for region, error in errors.items()]
-
-
-def _query(provider: HasQuota, region: str) -> list[Quota] | CloudgpuError:
-    try:
-        return list(provider.quotas(region))
-    except CloudgpuError as error:
-        return error
 
 
 def quota_value(quota: Quota) -> QuotaLimit:
@@ -261,9 +257,13 @@ def _parse_limit(request: str) -> tuple[str, float]:
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
     if match and 1 <= int(match[2]) <= MAX_LIMIT:
         return match[1], float(match[2])
-    syntax = f"write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or {ENOUGH}"
-    message = f"{shown(request)!r} is not a valid limit: {syntax}."
-    raise _refused("--request", shown(request), message, _SYNTAX)
+    raise _refused(
+        "--request",
+        shown(request),
+        f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or "
+        f"{ENOUGH}.",
+        _SYNTAX,
+    )
 
 
 def _present_quota(provider: HasQuota, region: str, code: str) -> Quota | None:

@@ -77,9 +77,8 @@ def is_complete(document: CatalogRefreshDocument) -> bool:
 def _settings(session: Session, kind: str, account: str | None) -> ProviderSettings:
     load_price_list(kind)
     name = account_of(session, account=_any_account(session, kind, account), provider=kind)
-    options = session.settings.accounts[name].options
-    home = session.home.provider(kind, name)
-    return ProviderSettings(name, dict(options), home, session.clock, session.pause, session.ledger.id)
+    options, home = dict(session.settings.accounts[name].options), session.home.provider(kind, name)
+    return ProviderSettings(name, options, home, session.clock, session.pause, session.ledger.id)
 
 
 def _any_account(session: Session, kind: str, account: str | None) -> str | None:
@@ -125,13 +124,12 @@ def _stored_prices(session: Session, provider: str) -> StoredPrices:
 
 
 def _value(merged: MergedPrices, factor: float) -> RefreshedProvider:
-    jumps = large_changes(merged.moves, factor)
     return {
         "provider": merged.stored.provider,
         "prices": merged.renewed,
         "parts": [{"scope": scope, "refreshed_at": iso(part.asked_at)} for scope, part in merged.stored.parts.items()],
         "changed": sum(change.is_accepted for change in merged.moves),
-        "jumps": [price_change_value(merged.stored.provider, change) for change in jumps],
+        "jumps": [price_change_value(merged.stored.provider, change) for change in large_changes(merged.moves, factor)],
         "refused": [{"row": refused.row, "why": refused.why} for refused in merged.refused],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in merged.unanswered],
         "unknown": list(merged.unknown),

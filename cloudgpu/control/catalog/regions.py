@@ -173,8 +173,7 @@ def _from_catalogue(
         for offer in (offer for offer in listed if offer.type.gpu.count == needs.gpu_count):
             cheapest.setdefault(offer.listed.region, offer)
     rows = [_listed_row(name, cheapest.get(name)) for name in names]
-    remedy = f" {error.next}" if error.next else ""
-    gap = Unanswered(provider.account, f"{error.message}{remedy}")
+    gap = Unanswered(provider.account, f"{error.message} {error.next or ''}".rstrip())
     return {**_head(provider, query, rows, [gap]), "live": False, "one_address": False}
 
 

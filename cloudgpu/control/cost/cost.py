@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.advice.desktop import Desktop
     from cloudgpu.core.billing.cost_groups import Ended
-    from cloudgpu.core.billing.discounts import AfterCredits
     from cloudgpu.core.model.machine import Machine
     from cloudgpu.core.values.currency import Currency
     from cloudgpu.core.values.money import Money
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
         CostDocument,
         CostHead,
         CostToCome,
-        Credit,
-        Credits as CreditsValue,
         DayCost,
         Deductions,
         Fees,
@@ -107,16 +104,16 @@ def _deductions_of(session: Session, view: View, query: CostQuery, now: datetime
     if session.settings.credits:
         from cloudgpu.core.billing.deductions import after_credits
 
-        configured = session.settings.credits
-        result["credits"] = _credits_value(after_credits(configured, machines, ended, now, query.since, query.until))
+        credited = after_credits(session.settings.credits, machines, ended, now, query.since, query.until)
+        result["credits"] = {
+            "before_usd": usd(credited.before),
+            "after_usd": usd(credited.after),
+            "applied": [
+                {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)}
+                for use in credited.uses
+            ],
+        }
     return result
-
-
-def _credits_value(result: AfterCredits) -> CreditsValue:
-    applied: list[Credit] = [
-        {"name": use.credit.name, "used_usd": usd(use.used), "remaining_usd": usd(use.left)} for use in result.uses
-    ]
-    return {"before_usd": usd(result.before), "after_usd": usd(result.after), "applied": applied}
 
 
 def budget_forecasts(session: Session, now: datetime) -> list[BudgetForecast]:
@@ -217,8 +214,7 @@ def desktop_line(
     worked = _work_time(rented, billed_times, desktop)
     elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
     cost = desktops_cost(desktop, elapsed, worked)
-    until_text = "by then" if query.until and query.until <= now else "by now"
-    return desktop_value(desktop, cost, until_text)
+    return desktop_value(desktop, cost, "by then" if query.until and query.until <= now else "by now")
 
 
 def _work_time(machines: Sequence[Machine], billed_times: Mapping[str, timedelta], desktop: Desktop) -> timedelta:
@@ -389,6 +385,5 @@ def with_tariffs(session: Session, machines: Sequence[Machine]) -> list[Machine]
 
     Reads the jobs only if there is an own machine, which may have submitted such jobs.
     """
-    if not any(machine.provider == "ssh" for machine in machines):
-        return list(machines)
-    return [*machines, *tariff_rows(all_jobs(session).values(), machines)]
+    has_own = any(machine.provider == "ssh" for machine in machines)
+    return [*machines, *(tariff_rows(all_jobs(session).values(), machines) if has_own else ())]

@@ -54,14 +54,15 @@ class ExportTotals:
     unpriced: int = 0
     estimates: int = 0
 
-    def add(self, item: LineItem) -> None:
-        """Add one row."""
+    def count(self, item: LineItem) -> LineItem:
+        """Count one row; return its item."""
         self.rows += 1
         self.amount += item.amount
         self.low += item.low
         self.high += item.high
         self.unpriced += item.segment is None
         self.estimates += item.estimate
+        return item
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def export(
     A file is written completely or not at all. Raises InvalidRequest if it cannot be written.
     """
     totals = ExportTotals()
-    items = _counted_items(_items(session, period), totals)
+    items = map(totals.count, _items(session, period))
     if out is None:
         _write(stream or sys.stdout, form, items, session.ledger.id, period)
     else:
@@ -113,12 +114,6 @@ def _items(session: Session, period: ExportPeriod) -> Iterator[LineItem]:
     charges = period_charges(with_tariffs(session, machines), ended, period.now, since=period.since, until=period.until)
     assignments = machine_assignments(all_jobs(session).values())
     return line_items(charges, period.now, since=period.since, until=period.until, assigned=assignments)
-
-
-def _counted_items(items: Iterable[LineItem], totals: ExportTotals) -> Iterator[LineItem]:
-    for item in items:
-        totals.add(item)
-        yield item
 
 
 def _write(file: TextIO, form: ExportFormat, items: Iterator[LineItem], ledger: str, period: ExportPeriod) -> None:

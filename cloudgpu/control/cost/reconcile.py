@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -80,7 +79,13 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     with _open_csv(file) as lines:
         rate = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
         export = _read_export(records(lines, str(file)), index, provider, rate)
-    _check_providers(export, provider, file)
+    if provider is not None and provider not in export.providers:
+        raise InvalidRequest(
+            f"{file} has no rows of {provider}; it has rows of: {', '.join(sorted(export.providers)) or 'none'}.",
+            field="--provider",
+            value=provider,
+            next="Name one of these, or leave out --provider.",
+        )
     providers = {provider} if provider else set(export.providers)
     other_accounts = _other_accounts(index.rows, export)
     ledger = _ledger_totals(machines, ended, export, providers, now)
@@ -114,36 +119,20 @@ def _read_export(
         export.rows += 1
         export.extend_period(record)
         export.accounts.add((record.provider, record.account))
-        per_usd = _per_usd(export, record.currency, rate)
-        resource_id = index.of(record)
-        total_of_others = export.other_ledger if resource_id == "" else export.unmatched
-        total = export.by_id.setdefault(resource_id, ResourceTotal()) if resource_id else total_of_others
-        add_export_row(total, record, per_usd)
+        if record.currency not in export.rates:
+            export.rates[record.currency] = rate(record.currency)
+        machine_id = index.of(record)
+        total_of_others = export.other_ledger if machine_id == "" else export.unmatched
+        total = export.by_id.setdefault(machine_id, ResourceTotal()) if machine_id else total_of_others
+        add_export_row(total, record, export.rates[record.currency].per_usd)
     return export
 
 
-def _per_usd(export: ParsedExport, code: str, rate: Callable[[str], Currency]) -> Decimal:
-    if code not in export.rates:
-        export.rates[code] = rate(code)
-    return export.rates[code].per_usd
-
-
-def _check_providers(export: ParsedExport, provider: str | None, file: Path) -> None:
-    if provider is not None and provider not in export.providers:
-        present = ", ".join(sorted(export.providers)) or "none"
-        raise InvalidRequest(
-            f"{file} has no rows of {provider}; it has rows of: {present}.",
-            field="--provider",
-            value=provider,
-            next="Name one of these, or leave out --provider.",
-        )
-
-
 def _other_accounts(machines: Mapping[str, Machine], export: ParsedExport) -> dict[str, str]:
-    """Return the accounts without rows in the export, by the ids of their resources in the ledger.
+    """Return, by the ids of machines that are not in the export, their accounts, if the export has no rows of these.
 
-    None for a provider if the export names no account that the ledger knows: a company's bill may name only the account
-    of the payer.
+    A provider's machines are left out if the export names none of its accounts that the ledger knows: a company's bill
+    may name only the account of the payer.
     """
     identified = {id_: (machine, machine.identity) for id_, machine in machines.items() if machine.identity is not None}
     accounts = {id_: (str(machine.provider), identity.id.lower()) for id_, (machine, identity) in identified.items()}
@@ -190,8 +179,8 @@ def _open_csv(file: Path) -> Iterator[Iterator[tuple[int, Sequence[str]]]]:
     except csv.Error as error:
         raise _unreadable(file, f"is not a complete CSV file: {error}", "Download the complete file again.") from error
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise _unreadable(file, f"cannot be read: {why}", "Name a FOCUS export, as CSV or gzipped CSV.") from error
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise _unreadable(file, problem, "Name a FOCUS export, as CSV or gzipped CSV.") from error
 
 
 def _numbered_rows(text: TextIO) -> Iterator[tuple[int, Sequence[str]]]:

@@ -21,7 +21,7 @@ from cloudgpu.control.inventory.listing import age_of_view
 from cloudgpu.control.session.last_run import read_last_run
 from cloudgpu.control.session.session import all_jobs
 from cloudgpu.core.billing.charges import CostTimeline
-from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, CostTotals, Ended, costs as grouped, with_full_names
+from cloudgpu.core.billing.cost_groups import By, CostQuery, Costs, Ended, costs as grouped, with_full_names
 from cloudgpu.core.billing.daily import TimedUsage, daily_of, timed_usages
 from cloudgpu.core.billing.rules import to_us
 from cloudgpu.core.billing.traffic_gaps import gaps_within
@@ -132,7 +132,12 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
         else None
     )
     spent = values.days_value(days, last_moment.astimezone(period.zone).date())
-    machine_values = values.machines_value(machines, _named_resource_costs(inputs.machines, by_machine))
+    named_costs = [
+        by_machine.groups[machine.id]
+        for machine in inputs.machines
+        if machine.is_named_resource and machine.id in by_machine.groups
+    ]
+    machine_values = values.machines_value(machines, named_costs)
     document: ReportDocument = {
         "kind": KIND,
         "as_of": iso(now),
@@ -239,15 +244,6 @@ def _jobs(session: Session, inputs: ReportInputs, period: CostQuery, now: dateti
     return values.jobs_value(
         grouped(inputs.machines, inputs.ended, now, by_job, machine_assignments(jobs.values())).groups, jobs
     )
-
-
-def _named_resource_costs(machines: list[Machine], by_machine: Costs) -> list[CostTotals]:
-    """Return the cost of each named resource."""
-    return [
-        by_machine.groups[machine.id]
-        for machine in machines
-        if machine.is_named_resource and machine.id in by_machine.groups
-    ]
 
 
 def _price_ages(machines: list[Machine], now: datetime) -> list[PriceAges]:

@@ -20,7 +20,7 @@ from cloudgpu.errors import InvalidRequest, LedgerUnavailable, ProviderUnavailab
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
+    from datetime import datetime, tzinfo
 
     from cloudgpu.control.session.session import Session
     from cloudgpu.core.values.times import Period
@@ -43,7 +43,7 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
-    message, month = message_of(document), _month_of(document)
+    message, month = message_of(document), _month_of(document, zone_of(document["tz"]))
     why_not_sent = None
     if month is not None and not _has_spending(session, month):
         why_not_sent = f"Nothing was sent: nothing was billed in {month_name(month, zone_of(document['tz']))}."
@@ -59,10 +59,10 @@ def send_report(session: Session, document: ReportDocument) -> SentReportDocumen
     }
 
 
-def _month_of(document: ReportDocument) -> Period | None:
-    """Return the calendar month of the report, in its own time zone; None if it is for another period."""
+def _month_of(document: ReportDocument, zone: tzinfo) -> Period | None:
+    """Return the calendar month of the report, in this time zone; None if it is for another period."""
     since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
-    return whole_month(since, until, zone_of(document["tz"]))
+    return whole_month(since, until, zone)
 
 
 def message_of(document: ReportDocument) -> Message:
@@ -143,8 +143,7 @@ def _send(
     """Send the report; if it is for a calendar month that has ended, record who has accepted it."""
     outcomes = send([(address, message) for address in addresses])
     zone, now = zone_of(session.settings.tz), session.clock()
-    since, until = (None if at is None else from_iso(at) for at in (document["since"], document["until"]))
-    month = whole_month(since, until, zone)
+    month = _month_of(document, zone)
     delivered = [outcome.receiver for outcome in outcomes if outcome.why is None]
     if month is not None and month.end <= now and delivered:
         session.ledger.append([report_sent(month_name(month, zone), receiver, now) for receiver in delivered])

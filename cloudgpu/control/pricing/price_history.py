@@ -73,10 +73,9 @@ def on_demand_of(session: Session, offer: Offer, others: Sequence[Offer] = ()) -
 def list_price(session: Session, item: Available) -> Price | None:
     """Return an item's price from its provider, else from the dated list; None where neither has one."""
     now = session.clock()
-    try:
+    price = None
+    with suppress(CloudgpuError):
         (price,) = discounted_prices(session.provider(item.account), [item], session.settings.discounts, now)
-    except CloudgpuError:
-        price = None
     return price or _discounted(session, item, _listed_price(item), now)
 
 
@@ -110,10 +109,9 @@ class PricesDue:
 
         Its machines are those of its identity, whatever it is called where they were launched.
         """
-        own_machines = scope.select(self.machines)
         machines = [
             machine
-            for machine in own_machines
+            for machine in scope.select(self.machines)
             if machine.terminated_at is None or machine.terminated_at >= (self._queried_at(machine) or "")
         ]
         queried_before = {self._queried_at(machine) for machine in machines}
@@ -145,7 +143,7 @@ def query_prices(session: Session, account: str, since: str | None, machines: Se
     Writes nothing, so that it can run in parallel. On-demand prices of clouds are read from the dated list.
     """
     try:
-        has_history = isinstance(session.provider(account), HasPriceHistory) if machines else False
+        has_history = bool(machines) and isinstance(session.provider(account), HasPriceHistory)
         spot = [machine for machine in machines if has_history and machine.market == Market.SPOT]
         others = [
             machine
@@ -168,7 +166,8 @@ def _spot_histories(session: Session, account: str, machines: Sequence[Machine])
     if not machines:
         return {}
     items = [_item_in_account(machine, account) for machine in machines]
-    histories = spot_price_history(session, account, items, min(map(_price_known_until, machines)))
+    known_until = min(machine.price.as_of if machine.price else machine.intended_at for machine in machines)
+    histories = spot_price_history(session, account, items, from_iso(known_until))
     return {machine.id: prices for machine, prices in zip(machines, histories, strict=True)}
 
 
@@ -189,11 +188,6 @@ def spot_price_history(
 def _item_in_account(machine: Machine, account: str) -> Available:
     """Return what a machine was launched from, under the name that its account has here."""
     return replace(item_of_machine(machine), account=account)
-
-
-def _price_known_until(machine: Machine) -> datetime:
-    """Return up to when it is known what the machine cost."""
-    return from_iso(machine.price.as_of if machine.price else machine.intended_at)
 
 
 def _current_prices(session: Session, account: str, machines: Sequence[Machine]) -> dict[str, Price]:
@@ -255,12 +249,11 @@ def _metered_prices(
     """Return the metered prices of these machines that differ from those in force; none where they have no meter."""
     if not machines or not isinstance(provider := session.provider(account), HasMeteredPrice):
         return {}
-
-    found = {
-        row.id: metered_price(session, provider, row, _item_in_account(row, account), settings_prices)
-        for row in machines
+    prices = {
+        machine.id: metered_price(session, provider, machine, _item_in_account(machine, account), settings_prices)
+        for machine in machines
     }
-    return {machine: price for machine, price in found.items() if price is not None}
+    return {machine_id: price for machine_id, price in prices.items() if price is not None}
 
 
 def start_price_events(session: Session, machine: Machine, price: Price, now: datetime) -> list[Draft]:
@@ -278,9 +271,11 @@ def reported_price_events(session: Session, machine: Machine | None, instance: I
 
     It holds from the launch on: the plan's price never did. None once a later price was recorded.
     """
-    if machine is None or instance.per_hour is None:
-        return []
-    if machine.price is not None and machine.price.as_of > machine.intended_at:
+    if (
+        machine is None
+        or instance.per_hour is None
+        or (machine.price is not None and machine.price.as_of > machine.intended_at)
+    ):
         return []
     asked_price = Price(instance.per_hour, f"{machine.provider}'s own word of this machine", now, Basis.ASKED)
     price = agreed_price(session.settings.discounts, item_of_instance(instance), asked_price, now)
@@ -293,8 +288,7 @@ def record_spot_cost(session: Session, machine: Machine) -> None:
         return
     with suppress(CloudgpuError):
         found = query_prices(session, session.account_here(machine), None, [machine])
-        drafts = spot_price_events(machine, found.history.get(machine.id, ()))
-        session.ledger.append(drafts)
+        session.ledger.append(spot_price_events(machine, found.history.get(machine.id, ())))
 
 
 MIN_MEASURED_TIME = timedelta(hours=1)  # measured in this run, and between two metered prices of one machine
@@ -319,7 +313,8 @@ def metered_price(
         return None
     draw = _mean_draw(session, machine, now)
     price = draw and agreed_price(session.settings.discounts, item, provider.metered_price(item, *draw), now)
-    return price if price and _has_changed(price_in_force.nanos_per_hour, price.per_hour.nanos) else None
+    before = price_in_force.nanos_per_hour
+    return price if price and abs(price.per_hour.nanos - before) > before * MIN_CHANGE else None
 
 
 def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decimal, timedelta] | None:
@@ -331,7 +326,3 @@ def _mean_draw(session: Session, machine: Machine, now: datetime) -> tuple[Decim
     if mean is None or mean[1] < MIN_MEASURED_TIME.total_seconds():
         return None
     return Decimal(round(mean[0])), timedelta(minutes=mean[1] // 60)
-
-
-def _has_changed(before: int, after: int) -> bool:
-    return abs(after - before) > before * MIN_CHANGE

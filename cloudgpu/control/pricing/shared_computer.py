@@ -7,7 +7,7 @@ and what was spent is as it was measured. What a killed process has not recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -165,13 +165,10 @@ def _cost_intervals(
         begin = from_iso(max(began, machine.price.as_of if machine.price else began))
         is_last = ended is not None and from_iso(ended) <= until
         end = from_iso(ended) if ended is not None and is_last else min(until, now)
-        if begin < end and (is_last or _is_due(from_iso(began), begin, end)):
+        min_length = min(MAX_INTERVAL, max(MIN_INTERVAL, (end - from_iso(began)) / 2))
+        if begin < end and (is_last or end - begin >= min_length):
             intervals.append(_CostInterval(machine, begin, end, is_last))
     return intervals
-
-
-def _is_due(began: datetime, begin: datetime, end: datetime) -> bool:
-    return end - begin >= min(MAX_INTERVAL, max(MIN_INTERVAL, (end - began) / 2))
 
 
 def _presences(
@@ -182,21 +179,19 @@ def _presences(
     now: datetime,
 ) -> dict[str, Presence]:
     """Return all machines that ran on the computer since then, with their samples."""
-    begin, end, presences = since.timestamp(), now.timestamp(), {}
+    begin, now_s, presences = since.timestamp(), now.timestamp(), {}
     for machine in machines:
-        run_times = list(_run_times(runs[machine.id], end))
+        run_times: list[Run] = [
+            (from_iso(began).timestamp(), now_s if ended is None else from_iso(ended).timestamp())
+            for began, ended in runs[machine.id]
+        ]
         if run_times and max(ended for _, ended in run_times) > begin:
             gpus = bool(machine.accelerators)
-            samples = SampleStore(session.home.samples, machine.id).read(begin, end) if gpus else ()
+            samples = SampleStore(session.home.samples, machine.id).read(begin, now_s) if gpus else ()
             presences[machine.id] = Presence(
                 run_times, draws_of(sample for sample in samples if can_be_read(sample)), gpus
             )
     return presences
-
-
-def _run_times(runs: Sequence[tuple[str, str | None]], now: float) -> Iterator[Run]:
-    for began, ended in runs:
-        yield from_iso(began).timestamp(), now if ended is None else from_iso(ended).timestamp()
 
 
 def _is_to_record(interval: _CostInterval, cost: Price, max_price: Price, *, alone: bool) -> bool:
@@ -211,9 +206,8 @@ def _is_to_record(interval: _CostInterval, cost: Price, max_price: Price, *, alo
 
 def _interval_events(interval: _CostInterval, cost: Price, max_price: Price) -> list[Draft]:
     """Return the price line of an interval, and the line by which what comes after it costs the maximum again."""
-    lines = [price_observed(interval.machine.id, replace(cost, as_of=interval.end), interval.begin, clock=OWN_CLOCK)]
-    if not interval.is_last:
-        lines.append(
-            price_observed(interval.machine.id, replace(max_price, as_of=interval.end), interval.end, clock=OWN_CLOCK)
-        )
-    return lines
+    prices = [(cost, interval.begin)] if interval.is_last else [(cost, interval.begin), (max_price, interval.end)]
+    return [
+        price_observed(interval.machine.id, replace(price, as_of=interval.end), since, clock=OWN_CLOCK)
+        for price, since in prices
+    ]
