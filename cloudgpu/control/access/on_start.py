@@ -91,9 +91,9 @@ def _failed(machine: Machine, template: Template, status: str) -> InvalidRequest
 
 
 def _still_running(machine: Machine) -> ProviderUnavailable:
-    hours = int(TIMEOUT.total_seconds() // 3600)
     return ProviderUnavailable(
-        f"on_start still runs on {machine.name} after {hours} hour; the machine is ready and billed.",
+        f"on_start still runs on {machine.name} after {TIMEOUT // timedelta(hours=1)} hour; the machine is ready and "
+        "billed.",
         field="template",
         value=machine.template,
         next=f"Follow its log: cloudgpu exec {machine.name} -- tail -f {LOG}",

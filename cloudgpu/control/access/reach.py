@@ -140,11 +140,7 @@ def open_connection(session: Session, machine: Machine, *, timeout: float = 10) 
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        latest = find_moved(session, machine, error)
-    return _connect_or_explain(session, latest, timeout)
-
-
-def _connect_or_explain(session: Session, machine: Machine, timeout: float) -> Connection:
+        machine = find_moved(session, machine, error)
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:

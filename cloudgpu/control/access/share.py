@@ -93,8 +93,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
             key_removed = remove_key(connection, key)
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):
-            now = session.clock()
-            who = requested_by(session, machine, "share")
+            now, who = session.clock(), requested_by(session, machine, "share")
             session.ledger.append([machine_unshared(machine.id, fingerprint, now, host=platform.node(), who=who)])
     return {
         "name": machine.name,

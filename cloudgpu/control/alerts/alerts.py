@@ -90,15 +90,12 @@ def current_findings(session: Session) -> tuple[Finding, ...]:
     billable = session.ledger.billable_machines()
     machines = [_with_seen_at(session, machine, iso(now)) for machine in living_machines(billable)]
     of_machines = machine_findings(machines, dict(_unconfirmed_since(session, machines)), now)
-    ended, lost = ended_findings(billable, now), lost_findings(billable, now)
-    jobs = _job_findings(session, billable, now)
-    unguarded = starmap(unguarded_finding, unguarded_machines(session, machines))
     return (
         *of_machines,
-        *ended,
-        *lost,
-        *jobs,
-        *unguarded,
+        *ended_findings(billable, now),
+        *lost_findings(billable, now),
+        *_job_findings(session, billable, now),
+        *starmap(unguarded_finding, unguarded_machines(session, machines)),
         *price_leaps(machines, _price_jump_factor(session)),
         *_withheld_prices(session),
     )
@@ -256,8 +253,8 @@ def sample(session: Session) -> tuple[Outcome, ...]:
             value=None,
             next=f'Add to {session.home.config_file}: [alerts] and below it to = ["mailto://...", "desktop"]',
         )
-    text = sample_message(session)
-    return send([(address, text) for address in addresses])
+    message = sample_message(session)
+    return send([(address, message) for address in addresses])
 
 
 def sample_message(session: Session) -> Message:
@@ -277,8 +274,8 @@ def send_directly(session: Session, finding: Finding) -> tuple[Outcome, ...]:
     addresses = all_receivers(session.settings.alerts, session.home)
     if not addresses:
         return ()
-    text = _message(session, [RaisedAlert(finding, 1, session.clock(), frozenset())])
-    return send([(address, text) for address in addresses])
+    message = _message(session, [RaisedAlert(finding, 1, session.clock(), frozenset())])
+    return send([(address, message) for address in addresses])
 
 
 def undelivered(session: Session) -> dict[str, tuple[RaisedAlert, ...]]:
@@ -305,8 +302,11 @@ def _record(
     audience = _audience(session)
     raised = [raised_line(finding, state, audience.of(finding), now) for finding in to_raise]
     session.ledger.append(raised + [alert_cleared(*alert.id, now) for alert in to_clear])
-    keys_raised = tuple(finding.key for finding in to_raise)
-    return _alert_state(session), keys_raised, tuple(alert.finding.key for alert in to_clear)
+    return (
+        _alert_state(session),
+        tuple(finding.key for finding in to_raise),
+        tuple(alert.finding.key for alert in to_clear),
+    )
 
 
 def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Outcome, ...]:

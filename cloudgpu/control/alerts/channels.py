@@ -45,9 +45,10 @@ class Outcome:
 
 @lru_cache(maxsize=64)
 def label_of(address: str) -> str:
-    """Return what the ledger and the screen call a receiver: its scheme and six digits, the same on every computer.
+    """Return what the ledger and the screen call a receiver: its scheme and six digits of a hash of its address.
 
-    The digits are 24 bits of scrypt: too few, and too slow to try, to find a password again.
+    That is the same on every computer, except for `desktop`, which has the computer's name. The digits are 24 bits of
+    scrypt: too few, and too slow to compute, to find a password in the address by trying.
     """
     if address == DESKTOP:
         return f"{DESKTOP}-{platform.node().split('.')[0].lower()}"  # the screen of this computer

@@ -33,9 +33,8 @@ def _receivers(session: Session) -> Check:
                      "Run: pip install 'cloudgpu[alerts]'")  # fmt: skip
     pending = undelivered(session)
     if pending:
-        message = ", ".join(f"{label}: {len(alerts)}" for label, alerts in pending.items())
-        next_step = "Each run tries them again."
-        return Check("alerts", Verdict.WARN, f"Not delivered yet: {message}.", next_step)
+        counts = ", ".join(f"{label}: {len(alerts)}" for label, alerts in pending.items())
+        return Check("alerts", Verdict.WARN, f"Not delivered yet: {counts}.", "Each run tries them again.")
     monthly = "; watch sends them each month's report" if session.settings.alerts.report == MONTHLY else ""
     return Check("alerts", Verdict.OK, f"sent to {', '.join(map(label_of, addresses))}{monthly}")
 

@@ -83,19 +83,19 @@ def validate_request(request: UpRequest) -> None:
         "--security-group": request.setup.network.security_group,
     }.items():
         if text is not None and not text.strip():  # for example an unset variable in a script
-            remedy = f"Name one, or leave {option} out."
-            raise InvalidRequest(f"{option} is empty.", field=option, value=text, next=remedy)
+            raise InvalidRequest(
+                f"{option} is empty.", field=option, value=text, next=f"Name one, or leave {option} out."
+            )
 
 
 def _check_name(name: str | None) -> None:
-    if name is None or NAME.fullmatch(name):
-        return
-    raise InvalidRequest(
-        f"{shown(name)!r} cannot be a machine's name: {NAME_RULE}.",
-        field="--name",
-        value=name,
-        next="Choose a name like brave-otter, or leave it out.",
-    )
+    if name is not None and not NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{shown(name)!r} cannot be a machine's name: {NAME_RULE}.",
+            field="--name",
+            value=name,
+            next="Choose a name like brave-otter, or leave it out.",
+        )
 
 
 def _check_key(key: str | None, *, new: bool) -> None:
@@ -317,9 +317,12 @@ def moment(value: datetime | timedelta | str, field: str, now: datetime) -> date
     """Return the future time of a duration from now, or of a time with its zone. Raises InvalidRequest."""
     at = _moment(value, field, now)
     if not now < at <= now + MAX_DURATION:
-        problem = "is in the past" if at <= now else "is more than ten years away"
-        remedy = "Name a time in the near future."
-        raise InvalidRequest(f"{value} {problem}.", field=field, value=str(value), next=remedy)
+        raise InvalidRequest(
+            f"{value} {'is in the past' if at <= now else 'is more than ten years away'}.",
+            field=field,
+            value=str(value),
+            next="Name a time in the near future.",
+        )
     return at
 
 

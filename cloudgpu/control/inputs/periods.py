@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from decimal import Decimal
@@ -112,10 +113,8 @@ def _parse_text(text: str, now: datetime, zone: tzinfo) -> datetime:
         return period(text, now, zone).begin
     if _MONTH.fullmatch(text):
         return midnight(date.fromisoformat(f"{text}-01"), zone)
-    try:
+    with suppress(ValueError):
         return midnight(date.fromisoformat(text), zone)
-    except ValueError:
-        pass
     try:
         return _moment(datetime.fromisoformat(text), now, zone)
     except ValueError:

@@ -61,7 +61,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
         return
     try:
         if not needs_no_key_query(session, machine):
-            keys = _key_reader(session, machine).host_keys(not_none(machine.provider_id))
+            keys = _read_keys(session, machine)
             if not _pin_best(session, machine, keys, keys):
                 raise _no_host_key_yet(machine)
     except (AuthFailed, InvalidRequest, ProviderUnavailable) as error:
@@ -128,19 +128,18 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
 
 def needs_no_key_query(session: Session, machine: Machine) -> bool:
     """Say whether a key is pinned, or the provider can read none: the connection reports that then."""
-    if client_files.pinned(session.home.known_hosts, machine.id) is not None:
-        return True
-    return not isinstance(session.provider_of(machine), ReadsHostKeys)
+    is_pinned = client_files.pinned(session.home.known_hosts, machine.id) is not None
+    return is_pinned or not isinstance(session.provider_of(machine), ReadsHostKeys)
 
 
-def _key_reader(session: Session, machine: Machine) -> ReadsHostKeys:
-    return cast("ReadsHostKeys", session.provider_of(machine))
+def _read_keys(session: Session, machine: Machine) -> Sequence[str]:
+    return cast("ReadsHostKeys", session.provider_of(machine)).host_keys(not_none(machine.provider_id))
 
 
 def _reported_keys(session: Session, machine: Machine) -> Sequence[str]:
     """Return the keys that the provider reports now; none where it does not answer."""
     try:
-        return _key_reader(session, machine).host_keys(not_none(machine.provider_id))
+        return _read_keys(session, machine)
     except ProviderUnavailable as error:
         session.report(f"{machine.name}: {error.message}; asking again")
         return ()
@@ -153,12 +152,10 @@ def _pin_best(session: Session, machine: Machine, reported: Sequence[str], previ
     """
     keys = [line for line in reported if client_files.is_public_key(line) and _key_type(line) in KEY_TYPES]
     eligible = [line for line in keys if line in previous or _key_type(line) == KEY_TYPES[0]]
-    if not eligible:
-        return False
-    client_files.pin(
-        session.home.known_hosts, machine.id, min(eligible, key=lambda line: KEY_TYPES.index(_key_type(line)))
-    )
-    return True
+    if eligible:
+        best = min(eligible, key=lambda line: KEY_TYPES.index(_key_type(line)))
+        client_files.pin(session.home.known_hosts, machine.id, best)
+    return bool(eligible)
 
 
 def _key_type(line: str) -> str:

@@ -20,7 +20,7 @@ from cloudgpu.core.values.network import covers, network_text
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from cloudgpu.access.ssh.target import AccessBlocked
     from cloudgpu.control.session.session import Session
@@ -74,11 +74,8 @@ def _query_address_service(url: str) -> str | None:
     try:
         with opener.open(url, timeout=ADDRESS_TIMEOUT_S) as answer:
             text = answer.read(MAX_ADDRESS_BYTES + 1).decode("ascii")
+            return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= MAX_ADDRESS_BYTES else None
     except (urllib.error.URLError, HTTPException, OSError, ValueError):
-        return None
-    try:
-        return f"{ipaddress.IPv4Address(text.strip())}/32" if len(text) <= MAX_ADDRESS_BYTES else None
-    except ValueError:
         return None
 
 
@@ -111,17 +108,13 @@ def _blocked_error(machine: Machine, open_to: Mapping[str, str], own_cidr: str) 
     if any(covers(network, own_cidr) for network in open_to.values()):
         return None
     name, address = machine.name, network_text(own_cidr)
+    networks = ", ".join(sorted(set(map(network_text, open_to.values())))) or "nobody"
     return AccessBlocked(
-        f"Your address is {address} now, and SSH on {name} is open to {_networks_text(open_to.values())}.",
+        f"Your address is {address} now, and SSH on {name} is open to {networks}.",
         field="name",
         value=address,
         next=f"Run: cloudgpu allow {name}",
     )
-
-
-def _networks_text(networks: Iterable[str]) -> str:
-    """Return networks as a part of a sentence."""
-    return ", ".join(sorted({network_text(network) for network in networks})) or "nobody"
 
 
 def checks(session: Session, accounts: Collection[str]) -> Iterator[Check]:

@@ -98,25 +98,24 @@ def _interval(every: str | timedelta) -> timedelta:
 
 
 def _missing_samples(begin: datetime, now: datetime) -> tuple[str, ...]:
-    if now - begin <= RETENTION:
-        return ()
-    return (f"Samples are kept for {RETENTION.days} days: nothing is known of how machines were used before that.",)
+    sentence = f"Samples are kept for {RETENTION.days} days: nothing is known of how machines were used before that."
+    return () if now - begin <= RETENTION else (sentence,)
 
 
-def _histories(session: Session, machine: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
+def _histories(session: Session, name: str | None, begin: datetime, now: datetime) -> list[MachineHistory]:
     machines, usages = session.ledger.read(lambda view: (view.machines(), list(view.ended_usages(iso(begin)))))
-    machines = [row for row in machines if not row.is_named_resource]
-    if machine is not None:
-        machines = _named(machines, machine, now)
-    ended: dict[str, list[Usage]] = {row.id: [] for row in machines}
+    machines = [machine for machine in machines if not machine.is_named_resource]
+    if name is not None:
+        machines = _named(machines, name, now)
+    ended: dict[str, list[Usage]] = {machine.id: [] for machine in machines}
     for subject, usage in usages:
         if subject in ended:
             ended[subject].append(usage)
-    by_unit: dict[str, list[MachineHistory]] = {}
-    for row in machines:
-        history = _history(session, row, ended[row.id], begin, now)
+    by_unit: dict[str, list[MachineHistory]] = {}  # by the id of a cluster, or of a machine outside one
+    for machine in machines:
+        history = _history(session, machine, ended[machine.id], begin, now)
         if history.recorded.runs:
-            by_unit.setdefault(row.id if row.gang is None else row.gang.id, []).append(history)
+            by_unit.setdefault(machine.id if machine.gang is None else machine.gang.id, []).append(history)
     return [_joined_history(nodes) for nodes in by_unit.values()]
 
 
@@ -153,26 +152,26 @@ def _history(
     runs = runs_of(usages, begin, now)
     if not runs:
         return MachineHistory(machine, Recorded((), (), ()), ())
-    lines = list(session.ledger.events(machine.id))
-    first = runs[0].begin.timestamp()
-    samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
+    events = list(session.ledger.events(machine.id))
+    store = SampleStore(session.home.samples, machine.id)
+    samples = store.read(runs[0].begin.timestamp() - DAY, now.timestamp())
     return MachineHistory(
-        machine, Recorded(lines, runs, samples), usages, tuple(_actual_ends(usages, lines, begin, now))
+        machine, Recorded(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
     )
 
 
 def _actual_ends(
-    usages: Iterable[Usage], lines: Sequence[Any], begin: datetime, now: datetime
+    usages: Iterable[Usage], events: Sequence[Any], begin: datetime, now: datetime
 ) -> Iterable[tuple[datetime, str]]:
     """Yield when runs really ended, and why: the request shortly before, else the reason that the provider gave."""
     for usage in usages:
         if usage.resource is not Resource.INSTANCE or usage.end is None or not begin <= from_iso(usage.end) <= now:
             continue
         end = from_iso(usage.end)
-        requests = [
-            line
-            for line in lines
-            if line.kind in _STOP_REQUESTS and iso(end - REQUEST_WINDOW) <= line.occurred_at <= iso(end)
+        reasons = [
+            event.body["why"]
+            for event in events
+            if event.kind in _STOP_REQUESTS and iso(end - REQUEST_WINDOW) <= event.occurred_at <= iso(end)
         ]
-        why = requests[-1].body["why"] if requests else usage.reason
+        why = reasons[-1] if reasons else usage.reason
         yield end, str(why or "nobody asked for it, and its provider gave no reason")

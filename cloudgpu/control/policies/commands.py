@@ -41,12 +41,11 @@ def list_policies(session: Session) -> PoliciesDocument:
 
 def show_policy(session: Session, name: str) -> PolicyDocument:
     """Return what a policy says, inside the limits; raise InvalidRequest where it is missing or its file is invalid."""
-    found = policy_named(session, name)
-    limits = limits_of(session)
-    limited, now = limit_policy(found.policy, limits), session.clock()
+    found, limits = policy_named(session, name), limits_of(session)
+    limited = limit_policy(found.policy, limits)
     return policy_value(
         limited.policy,
-        rules_of(limited.policy, now),
+        rules_of(limited.policy, session.clock()),
         source=_source(found.path, found.origin),
         published=_published(session, name),
         chosen_by=_chosen_by(session, name),
@@ -81,7 +80,8 @@ def check_policies(session: Session, files: Sequence[str]) -> PolicyCheckDocumen
 
     Returns the paths that were read. Raises InvalidRequest for the first error; the others are reported.
     """
-    paths = [Path(file) for file in files] if files else list(_own_files(session))
+    directories = policy_paths(session.home)
+    paths = [Path(file) for file in files] or [file for one in directories for file in sorted(one.glob("*.yaml"))]
     errors = [error for error in map(_file_error, paths) if error is not None]
     errors += [] if files or errors else list(_unknown_names(session))
     for error in errors[1:]:
@@ -125,14 +125,7 @@ def _published(session: Session, name: str) -> Publication | None:
 
 
 def _source(path: Path, origin: str = "") -> str:
-    if origin:
-        return origin
-    return SHIPPED if path.parent == data_dir("policies") else str(path)
-
-
-def _own_files(session: Session) -> Iterator[Path]:
-    for directory in policy_paths(session.home):
-        yield from sorted(directory.glob("*.yaml"))
+    return origin or (SHIPPED if path.parent == data_dir("policies") else str(path))
 
 
 def _file_error(path: Path) -> InvalidRequest | None:

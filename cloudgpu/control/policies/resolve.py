@@ -74,8 +74,9 @@ def policy_named(session: Session, name: str) -> FoundPolicy:
 
     Raises as `load_policy`.
     """
-    search = policy_paths(session.home)
-    return published_policy(session.published(), name) or load_policy(name, search=search, tz=session.settings.tz)
+    return published_policy(session.published(), name) or load_policy(
+        name, search=policy_paths(session.home), tz=session.settings.tz
+    )
 
 
 def all_policy_names(session: Session) -> tuple[str, ...]:
@@ -120,13 +121,11 @@ def resolve_policy(
     limits = limits_of(session)
     check_allowed(chosen, limits)
     found = _chosen_policy(session, chosen)
-    policy = found.policy
-    requested = lifetime_of(policy, session.settings, lifetime_options)
+    requested = lifetime_of(found.policy, session.settings, lifetime_options)
     limited_lifetime, lifetime_cuts = cut_lifetime(requested, limits)
     check_typed_limits(limited_lifetime, limits)
-    limited = limit_policy(policy, limits)
-    published = session.published() if found.origin else {}
-    terms = terms_for_launch(session.home_terms, found, published)
+    limited = limit_policy(found.policy, limits)
+    terms = terms_for_launch(session.home_terms, found, session.published() if found.origin else {})
     return ResolvedPolicy(limited.policy, limited_lifetime, chosen.why, (*lifetime_cuts, *limited.cuts), terms)
 
 

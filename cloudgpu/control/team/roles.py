@@ -63,8 +63,7 @@ def remember_role(session: Session, authorization: Authorization) -> None:
     path = _role_file(session)
     owner, people, person = session.settings.owner, authorization.people, authorization.person
     is_own_name = authorization.role is Role.ALONE or people.owns(person, owner) or authorization.may_claim(owner)
-    names = {owner} if is_own_name else set()
-    names |= {person, *people.names(person)}
+    names = {person, *people.names(person), *([owner] if is_own_name else [])}
     stored = {"role": authorization.role, "names": sorted(names), "day": iso(session.clock())[:10]}
     data = (json.dumps(stored) + "\n").encode()
     with suppress(OSError):
