@@ -79,7 +79,8 @@ class Machines(Capability):
         from cloudgpu.control.launch.launch import launch, launch_document
         from cloudgpu.control.launch.plan import prepare
 
-        prepared = prepare(self._session, replace(parse_request(**options), by_hand=True))
+        request = replace(parse_request(**options), by_hand=True)
+        prepared = prepare(self._session, request)
         launched = launch(self._session, prepared, wait=wait)
         is_reachable = wait and launched.machine.state == "running"
         on_start = on_start_of(self._session, launched.machine, prepared.template) if is_reachable else None

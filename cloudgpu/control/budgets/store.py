@@ -37,7 +37,7 @@ def budgets(session: Session) -> tuple[Budget, ...]:
 
     Raises InvalidRequest for an error in a file, and for a name that is both in the ledger and in a file.
     """
-    of_files, of_ledger = _file_budgets(session), ledger_budgets(session)
+    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
     for budget in of_files:
         if budget.name in of_ledger:
             raise InvalidRequest(
@@ -54,7 +54,7 @@ def budgets_for_run(session: Session) -> tuple[tuple[Budget, ...], tuple[str, ..
 
     Of those, the run counts the one of the ledger. Raises InvalidRequest for an error in a file.
     """
-    of_files, of_ledger = _file_budgets(session), ledger_budgets(session)
+    of_files, of_ledger = _file_budgets(session), budgets_of(session.ledger.events(SUBJECT), zone_of)
     duplicates = tuple(
         f"the budget {one.name} is in the ledger and in {one.file}: only the ledger's counts"
         for one in of_files

@@ -311,7 +311,9 @@ def _observed_events(
             f"{instance.instance_type} ({instance.market}); it is billed as that."
         )
     drafts += change_events(session, machine, instance, now)
-    return drafts + abandoned_start_event(session, machine, instance, now)
+    return drafts + (
+        abandoned_start_event(session, machine, instance, now) if machine.pending_action == "start" else []
+    )
 
 
 def _close_request(session: Session, machine: Machine, instance: Instance, sync: SyncResult) -> bool:
@@ -401,7 +403,7 @@ def abandoned_start_event(session: Session, machine: Machine, instance: Instance
     The provider has to show the machine stopped START_VISIBLE_WITHIN after the request, and no process may work on it:
     an accepted start would be visible by then.
     """
-    if machine.pending_action != "start" or instance.billed or instance.state not in STOPPED_STATES:
+    if instance.billed or instance.state not in STOPPED_STATES:
         return []
     start_times = [line.occurred_at for line in session.ledger.events(machine.id) if line.kind == "start_requested"]
     since = now - from_iso(max(start_times)) if start_times else START_VISIBLE_WITHIN

@@ -99,7 +99,8 @@ def list_account(session: Session, account: str, retry_after_s: float | None = N
     started = time.monotonic()
     listing = _list_once(session, account)
     elapsed_s = time.monotonic() - started
-    if retry_after_s is None or not _gap_count(listing) or elapsed_s + retry_after_s >= patience_s():
+    is_complete = isinstance(listing, Listing) and not listing.unanswered
+    if retry_after_s is None or is_complete or elapsed_s + retry_after_s >= patience_s():
         return listing
     session.pause(retry_after_s)
     retried = _list_once(session, account)

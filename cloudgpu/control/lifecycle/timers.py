@@ -22,7 +22,6 @@ from cloudgpu.core.values.times import from_iso, iso
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, NotReachableHere, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import HostLeaves, SetsTimer, TimerAction, timer_action
-from cloudgpu.providers.base import Provider
 
 _TimerChange = tuple[datetime | None, bool]  # when a timer fires now, None for none; whether it was changed
 MAX_PARALLEL = 8  # timers set in parallel
@@ -317,11 +316,7 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
     """Return the machine's provider where it has timers that can be set in this account."""
     if machine.provider_id is None:
         return None
-    return _with_timers(session.provider_of(machine))
-
-
-def _with_timers(provider: Provider) -> SetsTimer | None:
-    """Return the provider where timers can be set in its account, else None."""
+    provider = session.provider_of(machine)
     return provider if isinstance(provider, SetsTimer) and not provider.why_no_timer() else None
 
 
@@ -343,16 +338,22 @@ def _by_account(
         if id_ in living and not isinstance(error, NotReachableHere)
     }
     result.faults += by_message.values()
-    providers = ((account, _with_timers(session.provider(account))) for account in sorted(groups))
-    return [(account, provider, groups[account]) for account, provider in providers if provider is not None]
+    providers = ((account, session.provider(account)) for account in sorted(groups))
+    return [
+        (account, provider, groups[account])
+        for account, provider in providers
+        if isinstance(provider, SetsTimer) and not provider.why_no_timer()
+    ]
 
 
 def _has_timers(session: Session, kind: str) -> bool:
     """Say whether an account here of this kind of provider has timers that can be set."""
     session.account(kind)  # a cloud's name may mean an account that is not in config.toml
-    for name, account in session.settings.accounts.items():
+    accounts = session.settings.accounts.items()
+    for name in [name for name, account in accounts if account.provider == kind]:
         with suppress(CloudgpuError):  # raised again when it is used
-            if account.provider == kind and _with_timers(session.provider(name)) is not None:
+            provider = session.provider(name)
+            if isinstance(provider, SetsTimer) and not provider.why_no_timer():
                 return True
     return False
 

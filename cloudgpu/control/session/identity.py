@@ -24,7 +24,7 @@ from cloudgpu.core.model.machine import Machine, scope_of_machine
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, NotReachableHere, Silent
 from cloudgpu.providers.account_abilities import Registers
-from cloudgpu.providers.shared.calls import gather, result_or_error
+from cloudgpu.providers.shared.calls import gather
 
 RegionIdentities = Mapping[
     tuple[str, str | None], "AccountIdentity | CloudgpuError"
@@ -91,7 +91,7 @@ class AccountScope:
         """Query one region, and store the answer at once: it counts even if the wait for the others ends."""
         if region in self._identities:
             return self._identities[region]
-        found = result_or_error(identity_of, self._session, self.account, region)
+        found = _identity_or_error(self._session, self.account, region)
         return found if self._is_silent else self._identities.setdefault(region, found)
 
     def covers(self, machine: Machine) -> bool:
@@ -148,6 +148,13 @@ def registered_identity(session: SessionBase, account: str, region: str | None) 
     return identity_of(session, account, region)
 
 
+def _identity_or_error(session: SessionBase, account: str, region: str | None) -> AccountIdentity | CloudgpuError:
+    try:
+        return identity_of(session, account, region)
+    except CloudgpuError as error:
+        return error
+
+
 def account_here(session: SessionBase, machine: Machine, identities: RegionIdentities | None = None) -> str:
     """Return the name that the account of this machine has here; the account of the recorded name is tried first.
 
@@ -159,8 +166,9 @@ def account_here(session: SessionBase, machine: Machine, identities: RegionIdent
     unknown: CloudgpuError | None = None
     current_name, candidates = _names_and_candidates(session, machine)
     for account in candidates:
-        reported = (identities or {}).get(recorded_identity_region(account, machine))
-        found = result_or_error(identity_of, session, account, machine.region) if reported is None else reported
+        found = (identities and identities.get(recorded_identity_region(account, machine))) or _identity_or_error(
+            session, account, machine.region
+        )
         if isinstance(found, CloudgpuError):
             if unknown is None and _may_be(session, account, machine, found):
                 unknown = found
@@ -216,7 +224,7 @@ def _identities_of(session: SessionBase, machines: Sequence[Machine]) -> RegionI
     answers = (
         gather(
             account_regions,
-            lambda account_region: result_or_error(identity_of, session, account_region[0], wanted[account_region]),
+            lambda account_region: _identity_or_error(session, account_region[0], wanted[account_region]),
         )
         if len(account_regions) > 1
         else []
