@@ -280,7 +280,7 @@ def _confirmed_host_key(setup: ExistingSetup, host: Host, fingerprints: list[str
 
 def _show(draft: Draft) -> None:
     changed_lines = [line for line in draft.diff[2:] if not line.startswith("@@")]
-    sys.stderr.write(f"{draft.found.home.config_file}\n" + "".join(f"  {line}\n" for line in changed_lines))
+    sys.stderr.write(f"{draft.setup.home.config_file}\n" + "".join(f"  {line}\n" for line in changed_lines))
 
 
 def _init_document(draft: Draft) -> InitDocument:
@@ -288,7 +288,7 @@ def _init_document(draft: Draft) -> InitDocument:
     from cloudgpu.control.setup.init import missing_extras
 
     return {
-        "file": str(draft.found.home.config_file),
+        "file": str(draft.setup.home.config_file),
         "written": draft.changed,
         "diff": list(draft.diff),
         "credentials": [

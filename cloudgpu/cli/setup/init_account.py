@@ -19,7 +19,7 @@ def retire(account: str, *, yes: bool, output: Format) -> None:
 
     session = open_session()
     retirement = plan(session, os.environ, account)
-    forgotten_at = retirement.forgotten
+    forgotten_at = retirement.forgotten_at
     if forgotten_at is None:
         sys.stderr.write(_retirement_text(document(retirement, None)))
         confirm(f"Forget {account}?", yes=yes, why="This retires an account or a host")
@@ -56,7 +56,7 @@ def _forget_text(value: ForgetDocument, retirement: Retirement) -> str:
         lost = ", ".join(machine["name"] for machine in value["lost"])
         message = f"Host {value['host']} is forgotten."
         return f"{message} These are recorded as gone: {lost}." if lost else message
-    if retirement.forgotten:
+    if retirement.forgotten_at:
         return f"Account {name} was forgotten at {value['forgotten_at']}. Nothing was done."
     launch = f", or launch there (--provider {name})" if name == retirement.provider else ""
     return f"Account {name} is removed and no longer queried. To use it again, add [accounts.{name}]{launch}."

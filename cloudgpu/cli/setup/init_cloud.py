@@ -153,7 +153,7 @@ def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
         tell("Without the role, timers that are set for machines no longer work.")
     changed_lines = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write(
-        "".join(f"  {line}\n" for line in [f"{prep.draft.found.home.config_file}:", *changed_lines] if changed_lines)
+        "".join(f"  {line}\n" for line in [f"{prep.draft.setup.home.config_file}:", *changed_lines] if changed_lines)
     )
 
 
@@ -220,7 +220,7 @@ def _value(prep: Preparation, changes: Sequence[str], *, removed: bool) -> InitC
             {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
             for one in prep.findings
         ],
-        "file": str(prep.draft.found.home.config_file),
+        "file": str(prep.draft.setup.home.config_file),
         "written": prep.draft.changed,
         "credit": _credit_value(prep),
     }

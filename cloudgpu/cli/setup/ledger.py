@@ -80,13 +80,13 @@ def _check_options(action: Action, place: str | None, *, follow: bool, even_if_o
 def _move(session: Session, url: str | None, output: Format, *, follow: bool, yes: bool) -> None:
     from contextlib import closing
 
-    from cloudgpu.control.setup.ledger_move import carry_out, plan
+    from cloudgpu.control.setup.ledger_move import execute, plan
 
     with closing(plan(session, url, follow=follow)) as move:
         if not move.follows:
             question = f"Move the ledger from {move.source.location} to {move.to}? The old place becomes read-only."
             confirm(question, yes=yes, why="This moves the ledger")
-        value = carry_out(session, move, os.environ)
+        value = execute(session, move, os.environ)
     emit(output, value, "\n".join(_moved_lines(value)))
 
 
@@ -104,17 +104,17 @@ def _moved_lines(value: LedgerMoveDocument) -> list[str]:
 
 
 def _back_up(session: Session, file: str, output: Format) -> None:
-    from cloudgpu.control.setup.ledger_admin import backed_up
+    from cloudgpu.control.setup.ledger_admin import back_up
 
-    value = backed_up(session, file)
+    value = back_up(session, file)
     emit(output, value, f"{value['file']}: {value['lines']} lines, up to {value['recorded_at']}; every hash right.")
 
 
 def _restore(session: Session, file: str, *, even_if_older: bool, yes: bool, output: Format) -> None:
-    from cloudgpu.control.setup.ledger_admin import restored
+    from cloudgpu.control.setup.ledger_admin import restore_backup
 
     confirm(f"Put {file} in the place of the ledger {session.ledger.location}? The present one is set aside.", yes=yes)
-    value = restored(session, file, even_if_older=even_if_older)
+    value = restore_backup(session, file, even_if_older=even_if_older)
     emit(output, value, "\n".join(_restore_lines(value)))
 
 

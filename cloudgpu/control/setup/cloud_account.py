@@ -121,10 +121,9 @@ def plan_preparation(
                 next="Remove or rename it there, or use cloudgpu without it: launches work, and say what is lost.",
             )
     if ssh_from:
-        cidrs = tuple(parse_cidr(cidr, "--ssh-from") for cidr in ssh_from)
         preparation = replace(
             preparation,
-            ssh_from=cidrs,
+            ssh_from=tuple(parse_cidr(cidr, "--ssh-from") for cidr in ssh_from),
             current_ssh_from=tuple(_require_ssh_rules(preparation.provider, kind).ssh_sources()),
         )
     if budget is None:

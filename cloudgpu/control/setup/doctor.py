@@ -69,8 +69,7 @@ def examine(
     `provider` and `account` say which accounts are asked; None: all. Permissions are asked in `region` (None: the
     account's home). Raises InvalidRequest where no such account is configured.
     """
-    home = find_home(environ)
-    checks = [_python_check(), _system_check(), _files_check(home)]
+    checks = [_python_check(), _system_check(), _files_check(find_home(environ))]
     try:
         session = open_session(environ, clock=clock)
     except CloudgpuError as error:

@@ -25,9 +25,9 @@ from cloudgpu.core.values.naming import NAME, NAME_RULE
 from cloudgpu.core.values.times import duration_text
 from cloudgpu.errors import InvalidRequest, MissingExtra, WrongHostKey
 
-NAMED = "config.toml"
-TOP = ("owner", "project", "provider", "lease")
-FIGURES = ("watts", "usd_per_kwh")
+CONFIG_NAME = "config.toml"
+TOP_LEVEL_KEYS = ("owner", "project", "provider", "lease")
+ELECTRICITY_KEYS = ("watts", "usd_per_kwh")
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "vast")  # what `init` can prepare an account of
 HIGHEST_PORT = 65535
 _HOST = re.compile(
@@ -47,7 +47,7 @@ class ExistingSetup:
 
     def current_value(self, name: str) -> str:
         """Return a setting's current value, or its default, as a user types it; empty for not known."""
-        if name in FIGURES:
+        if name in ELECTRICITY_KEYS:
             found = value_at(self.table, ("accounts", account_of(self.settings, "local"), name))
             return "" if found is None else str(found)
         if name == "lease":
@@ -69,14 +69,14 @@ class Host:
 class Draft:
     """A draft of config.toml: its new text, and the changed lines, without those around them (they may be secret)."""
 
-    found: ExistingSetup
+    setup: ExistingSetup
     after: str
     diff: tuple[str, ...]
 
     @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
-        return self.after != (self.found.text or "")
+        return self.after != (self.setup.text or "")
 
 
 def lease_of(home: Home, settings: Settings) -> timedelta:
@@ -90,7 +90,7 @@ def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
     import tomllib
 
     home = find_home(environ)
-    text = read_text(home.config_file, NAMED)
+    text = read_text(home.config_file, CONFIG_NAME)
     settings = settings_from_text(text or "", login=login_name(environ))
     return ExistingSetup(home, text, settings, tomllib.loads(text or ""))
 
@@ -98,14 +98,14 @@ def find_existing_setup(environ: Mapping[str, str]) -> ExistingSetup:
 def check_setup(name: str, text: str) -> str | Decimal:
     """Return the value of an option or an answer, checked as in the file; InvalidRequest names the option."""
     option = f"--{name.replace('_', '-')}"
-    if name in FIGURES:
+    if name in ELECTRICITY_KEYS:
         return _figure(option, text)
     try:
         read_setting(name, text)
         if name == "provider":
             _check_kind(text.strip())
     except InvalidRequest as error:
-        message = error.message.replace(f"{NAMED}: {name}", option)
+        message = error.message.replace(f"{CONFIG_NAME}: {name}", option)
         raise InvalidRequest(message, field=option, value=error.value, next=error.next) from None
     return text.strip()
 
@@ -208,9 +208,9 @@ def draft(
     """
     text = setup.text or ""
     local = account_of(setup.settings, "local")
-    for name in (*TOP, *FIGURES):
+    for name in (*TOP_LEVEL_KEYS, *ELECTRICITY_KEYS):
         if name in values:
-            text = set_value(text, ("accounts", local, name) if name in FIGURES else (name,), values[name])
+            text = set_value(text, ("accounts", local, name) if name in ELECTRICITY_KEYS else (name,), values[name])
     if hosts:
         text = _with_hosts(setup, text, hosts, login)
     return drafted(setup, text)
@@ -229,8 +229,8 @@ def drafted(setup: ExistingSetup, text: str) -> Draft:
     """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
     _check_whole(setup, text)
     before = (setup.text or "").splitlines()
-    lines = difflib.unified_diff(before, text.splitlines(), NAMED, NAMED, lineterm="", n=0)
-    return Draft(setup, text, tuple(lines))
+    diff = tuple(difflib.unified_diff(before, text.splitlines(), CONFIG_NAME, CONFIG_NAME, lineterm="", n=0))
+    return Draft(setup, text, diff)
 
 
 def account_of(settings: Settings, kind: str, remedy: str = "") -> str:
@@ -294,12 +294,12 @@ def write(draft: Draft) -> None:
 
     Raises InvalidRequest when somebody else changed the file meanwhile, or it cannot be written.
     """
-    file = draft.found.home.config_file
+    file = draft.setup.home.config_file
     with locked(file):
-        if read_text(file, NAMED) != draft.found.text:
+        if read_text(file, CONFIG_NAME) != draft.setup.text:
             raise InvalidRequest(
-                f"{NAMED} was changed by somebody else meanwhile.",
-                field=NAMED,
+                f"{CONFIG_NAME} was changed by somebody else meanwhile.",
+                field=CONFIG_NAME,
                 value=str(file),
                 next="Nothing was written. Run the same again.",
             )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 HOSTS = "ssh"  # the provider where each region (host) has an identity of its own
 
 
-def backed_up(session: Session, file: str) -> BackupDocument:
+def back_up(session: Session, file: str) -> BackupDocument:
     """Write a copy of the ledger to a new file, check it, and return what it holds.
 
     Raises InvalidRequest for a file that exists, LedgerUnavailable for a ledger that is not whole.
@@ -53,7 +53,7 @@ def backed_up(session: Session, file: str) -> BackupDocument:
     }
 
 
-def restored(session: Session, file: str, *, even_if_older: bool = False) -> RestoreDocument:
+def restore_backup(session: Session, file: str, *, even_if_older: bool = False) -> RestoreDocument:
     """Put a backup in the ledger's place, and return what it holds, where the old ledger is, and what may be missing.
 
     Raises InvalidRequest, with nothing changed, for a file that is no whole backup, and for a ledger that has lines
@@ -146,7 +146,7 @@ def settle_ledger(session: Session, problem: str) -> tuple[SyncResult, list[Unan
 def _sync_and_settle(session: Session, problem: str) -> SyncResult:
     if session.ledger.head()[0] == 0:  # the file is gone: a sync can only be written into a new one
         accounts = sorted(session.settings.accounts)
-        _check_complete(session, [gap for account in accounts for gap in _gaps(session, account)])
+        _check_complete(session, [gap for account in accounts for gap in _unanswered_parts(session, account)])
         session.ledger.settle(problem)
         return sync_all(session)
     since = _record_problem(session, problem)
@@ -182,7 +182,7 @@ def _check_synced(session: Session, since: int) -> None:
             )
 
 
-def _gaps(session: Session, account: str) -> Sequence[Unanswered]:
+def _unanswered_parts(session: Session, account: str) -> Sequence[Unanswered]:
     try:
         return session.provider(account).list().unanswered
     except CloudgpuError as error:
@@ -212,7 +212,7 @@ class KnownAccount:
 
 def known_here(session: Session) -> list[KnownAccount]:
     """Return the accounts that this home knows, each once. Call this before a sync, which overwrites them."""
-    found = [*_saved(session), *_waiting(session), *_known_accounts(session)]
+    found = [*_accounts_of_saved_calls(session), *_accounts_in_outbox(session), *_remembered_accounts(session)]
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
@@ -223,11 +223,11 @@ def accounts_not_queried(
     wanted = list(known_accounts)
     hosts = {None, *(one.region for one in wanted)}
     places = [(one.account, region) for one in queried for region in (hosts if one.provider == HOSTS else (None,))]
-    now = {found for account, region in places for found in _now(session, account, region)}
+    now = {found for account, region in places for found in _current_identities(session, account, region)}
     return [Unanswered(one.words, one.why) for one in wanted if (one.kind, one.id) not in now]
 
 
-def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[str, str]]:
+def _current_identities(session: Session, account: str, region: str | None) -> Iterator[tuple[str, str]]:
     try:
         found = identity_of(session, account, region)
     except CloudgpuError:  # of hosts, one that this account does not have
@@ -235,14 +235,14 @@ def _now(session: Session, account: str, region: str | None) -> Iterator[tuple[s
     yield found.kind, found.id
 
 
-def _known_accounts(session: Session) -> Iterator[KnownAccount]:
+def _remembered_accounts(session: Session) -> Iterator[KnownAccount]:
     for account, regions in remembered_identities(session).items():
         for region, (kind, id_) in regions.items():
             why = f"`{account}` here was that account, and no account here is that one now"
             yield KnownAccount(kind, id_, f"{kind} {id_}", region or None, why)
 
 
-def _saved(session: Session) -> Iterator[KnownAccount]:
+def _accounts_of_saved_calls(session: Session) -> Iterator[KnownAccount]:
     for token, _ in saved.unresolved(session.home.attempts):
         try:
             call = saved.load(session.home.attempts, token)
@@ -254,7 +254,7 @@ def _saved(session: Session) -> Iterator[KnownAccount]:
             yield KnownAccount(one.kind, one.id, one.words, region if one.kind == SSH_HOST else None, why)
 
 
-def _waiting(session: Session) -> Iterator[KnownAccount]:
+def _accounts_in_outbox(session: Session) -> Iterator[KnownAccount]:
     for outbox in (session.ledger.outbox, *session.ledger.outbox.others()):
         for line in outbox.waiting(session.ledger.id):
             one = line.body.get("identity")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -60,7 +59,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
     Raises InvalidRequest for a URL that names no place for it, and without one where the ledger has not moved;
     LedgerUnavailable where neither the old place nor this home tells.
     """
-    source = _opened(session, session.settings.ledger_url)
+    source = _open(session, session.settings.ledger_url)
     if url is not None:
         read_setting("ledger", url)
     mark = None
@@ -68,7 +67,7 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
         mark = source.moved()
     except LedgerUnavailable as error:
         if not (follow and url is not None):
-            raise _not_known(error) from error
+            raise _unknown_place_error(error) from error
     if mark is not None and mark.came_from:
         raise head.refusal(mark, source.location)
     if url is None:
@@ -79,40 +78,41 @@ def plan(session: Session, url: str | None, *, follow: bool = False) -> LedgerMo
                 value=None,
                 next="To move it, name where to: cloudgpu ledger move URL",
             )
-        url, target = _found(session, source, mark)
+        url, target = _follow_marks(session, source, mark)
     else:
-        target = _opened(session, url)
+        target = _open(session, url)
     follows = follow or mark is not None
     if source.is_at(target) and mark is None:
-        raise _the_same(target)
+        raise _same_place_error(target)
     return LedgerMove(source, target, url, public_url(url), follows)
 
 
-def carry_out(session: Session, wanted: LedgerMove, environ: Mapping[str, str]) -> LedgerMoveDocument:
+def execute(session: Session, planned: LedgerMove, environ: Mapping[str, str]) -> LedgerMoveDocument:
     """Move or follow, then have config.toml name the new place; return the answer of `ledger move`.
 
     At no moment can both places be written to. After an interruption, the same command continues.
     """
-    after = _config(session, wanted, environ)  # raises before anything is moved
-    source, target, mine = wanted.source, wanted.target, session.settings.ledger_url
-    places = MovePlaces(source, target, wanted.to, public_url(mine) if mine else f"sqlite:///{source.location}")
-    with _alone(session, MOVE, 10), _alone(session, REAPER_LOCK, WAIT_S):
-        if wanted.follows:  # the old place may be gone, and nobody works there any more
+    after = _config_texts(session, planned, environ)  # raises before anything is moved
+    source, target, own = planned.source, planned.target, session.settings.ledger_url
+    places = MovePlaces(source, target, planned.to, public_url(own) if own else f"sqlite:///{source.location}")
+    locks = session.home.locks
+    with files.lock(locks, MOVE, wait=10), files.lock(locks, REAPER_LOCK, wait=WAIT_S):
+        if planned.follows:  # the old place may be gone, and nobody works there any more
             follow(places)
         else:
             with source.lock(MOVE, wait=10), source.lock(REAPER_LOCK, wait=WAIT_S):
                 if target.is_locked(MOVE):
-                    raise _the_same(target)
+                    raise _same_place_error(target)
                 check_payer("Moving the ledger", source.role(), source.person(), source.payers)
                 _check_whole(session)
                 move(places, lambda: _check_quiet(session, source), session.clock())
-        _take_along(source, target)
+        _offer_outbox(source, target)
         if after is not None:
-            _write(session, after)
-    return _answer(session, wanted, environ, is_written=after is not None)
+            _write_config(session, after)
+    return _move_document(session, planned, environ, is_written=after is not None)
 
 
-def _take_along(source: Book, target: Book) -> None:
+def _offer_outbox(source: Book, target: Book) -> None:
     """Write into the new place what waits in the outbox for the old one."""
     if offer(target, source.outbox, target.id) is None:  # it still stands for the old place, as config.toml must
         raise ProviderUnavailable(
@@ -123,15 +123,17 @@ def _take_along(source: Book, target: Book) -> None:
         )
 
 
-def _answer(session: Session, move: LedgerMove, environ: Mapping[str, str], *, is_written: bool) -> LedgerMoveDocument:
+def _move_document(
+    session: Session, move: LedgerMove, environ: Mapping[str, str], *, is_written: bool
+) -> LedgerMoveDocument:
     from cloudgpu.control.scheduler.stale_lines import lines_with_ledger
 
     notes = []
     if not move.follows and move.source.role() is not Role.ALONE and move.target.role() is Role.ALONE:
         notes.append("The new place has no team yet. Make it there: cloudgpu ledger init --team")
     if environ.get("CLOUDGPU_LEDGER"):
-        named = _named(session)
-        is_named = named is not None and _opened(session, named).is_at(move.target)
+        named = _url_in_config(session)
+        is_named = named is not None and _open(session, named).is_at(move.target)
         way = "unset it: config.toml names the new place" if is_named else f"set it to {move.to}"
         notes.append(f"CLOUDGPU_LEDGER is set in this shell, names the old place and wins over config.toml: {way}.")
     notes += [
@@ -149,21 +151,21 @@ def _answer(session: Session, move: LedgerMove, environ: Mapping[str, str], *, i
     }
 
 
-def _opened(session: Session, url: str | None) -> Book:
+def _open(session: Session, url: str | None) -> Book:
     return open_ledger(url, session.home.ledger, actor=session.settings.owner, clock=session.clock)
 
 
-def _found(session: Session, source: Book, mark: MoveMark | None) -> tuple[str, Book]:
+def _follow_marks(session: Session, source: Book, mark: MoveMark | None) -> tuple[str, Book]:
     """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
-    mine = session.settings.ledger_url
+    own = session.settings.ledger_url
     if mark is not None and mark.to == ANOTHER_PLACE:  # too long for what this home remembers
         mark = source.marked()
     for _ in range(MAX_HOPS):
         if mark is None or mark.to == ANOTHER_PLACE:
             break
-        url = own_url(mark.to, mine)
-        target = _opened(session, url)
-        mark, mine = _mark_at(target), url
+        url = own_url(mark.to, own)
+        target = _open(session, url)
+        mark, own = _mark_at(target), url
         if mark is None or mark.came_from:
             return url, target
         target.close()
@@ -183,19 +185,14 @@ def _mark_at(target: Book) -> MoveMark | None:
         return target.moved()
 
 
-def own_url(to: str, mine: str | None) -> str:
+def own_url(to: str, own: str | None) -> str:
     """Return a database's URL with the user who logs in to the present one; the password for the same server alone."""
-    new, old = urlsplit(to), urlsplit(mine or "")
+    new, old = urlsplit(to), urlsplit(own or "")
     if not (new.scheme.startswith("postgres") and old.scheme.startswith("postgres")) or "@" not in old.netloc:
         return to
     who, _, where = old.netloc.rpartition("@")
     who = who if where == new.netloc else who.partition(":")[0]
     return urlunsplit(new._replace(netloc=f"{who}@{new.netloc}"))
-
-
-def _alone(session: Session, name: str, wait: float) -> AbstractContextManager[None]:
-    """Hold a lock of this home."""
-    return files.lock(session.home.locks, name, wait=wait)
 
 
 def _check_whole(session: Session) -> None:
@@ -222,23 +219,23 @@ def _check_quiet(session: Session, ledger: Book) -> None:
             )
 
 
-def _config(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
+def _config_texts(session: Session, move: LedgerMove, environ: Mapping[str, str]) -> tuple[str | None, str] | None:
     """Return config.toml's text before and after; None where CLOUDGPU_LEDGER names the ledger and the file does not."""
     text = read_text(session.home.config_file, "config.toml")
     if environ.get("CLOUDGPU_LEDGER"):
-        named = _named(session)
-        if named is None or not _opened(session, named).is_at(move.source):
+        named = _url_in_config(session)
+        if named is None or not _open(session, named).is_at(move.source):
             return None
     return text, set_value(text or "", ("ledger",), move.url)
 
 
-def _named(session: Session) -> str | None:
+def _url_in_config(session: Session) -> str | None:
     """Return the URL that config.toml names, whatever CLOUDGPU_LEDGER says."""
     text = read_text(session.home.config_file, "config.toml")
     return settings_from_text(text or "", login=session.settings.owner).ledger_url
 
 
-def _write(session: Session, change: tuple[str | None, str]) -> None:
+def _write_config(session: Session, change: tuple[str | None, str]) -> None:
     before, after = change
     file = session.home.config_file
     with locked(file):
@@ -252,7 +249,7 @@ def _write(session: Session, change: tuple[str | None, str]) -> None:
         write_atomically(file.resolve(), after.encode())
 
 
-def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:
+def _unknown_place_error(error: LedgerUnavailable) -> LedgerUnavailable:
     otherwise = "wait until it is back." if isinstance(error, LedgerAway) else f"here is the way: {error.next}"
     return LedgerUnavailable(
         f"{error.message} Whether the ledger has moved is not known here.",
@@ -262,7 +259,7 @@ def _not_known(error: LedgerUnavailable) -> LedgerUnavailable:
     )
 
 
-def _the_same(target: Book) -> InvalidRequest:
+def _same_place_error(target: Book) -> InvalidRequest:
     return InvalidRequest(
         f"The ledger is at {target.location} already, or is being moved from there.",
         field="URL",

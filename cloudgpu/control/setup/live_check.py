@@ -108,17 +108,19 @@ class _Trial:
         A stage that fails is the last.
         """
         try:
-            row = self._step("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
-            self._step("listed", lambda: self._listed(row))
-            self._step("permitted", lambda: self._permitted(row))
-            if self._is_timed(row):
-                self._step("timer", lambda: self._timed(row))
-            row = self._step("ssh", lambda: wait_until_ready(self.session, row), "answers with the pinned host key")
-            if row.stoppable is False or not isinstance(self.session.provider_of(row), Pausable):
+            machine = self._step("launch", lambda: launch(self.session, self.prepared, wait=False).machine)
+            self._step("listed", lambda: self._check_listed(machine))
+            self._step("permitted", lambda: self._check_permissions(machine))
+            if self._has_timer(machine):
+                self._step("timer", lambda: self._check_timer(machine))
+            machine = self._step(
+                "ssh", lambda: wait_until_ready(self.session, machine), "answers with the pinned host key"
+            )
+            if machine.stoppable is False or not isinstance(self.session.provider_of(machine), Pausable):
                 return
-            self._step("stop", lambda: stop(self.session, row, why="the live check"), "proved not to be billed")
-            row = self._step("start", lambda: start(self.session, row, new_lease(self.session, row, LEASE)))
-            self._step("ssh again", lambda: wait_until_ready(self.session, row), "the same host key")
+            self._step("stop", lambda: stop(self.session, machine, why="the live check"), "proved not to be billed")
+            machine = self._step("start", lambda: start(self.session, machine, new_lease(self.session, machine, LEASE)))
+            self._step("ssh again", lambda: wait_until_ready(self.session, machine), "the same host key")
         except _FailedStage:
             pass
 
@@ -133,7 +135,7 @@ class _Trial:
                 self._step(
                     "down", lambda: terminate_one(self.session, machine, why="the live check is over"), "proved gone"
                 )
-            self._step("leftovers", lambda: self._nothing_left(machine))
+            self._step("leftovers", lambda: self._check_nothing_left(machine))
         except _FailedStage:
             self.remaining.append(f"{machine.name} may still be billed: cloudgpu down {machine.name}")
         except BaseException:
@@ -146,7 +148,7 @@ class _Trial:
         cost = None if machine is None or machine.unpriced else spent_until_now(machine, self.session.clock())
         return Trial(self.prepared, machine.name if machine else None, tuple(self.stages), cost, tuple(self.remaining))
 
-    def _listed(self, machine: Machine) -> str:
+    def _check_listed(self, machine: Machine) -> str:
         """See the machine, with its tag, in the listing that every other command goes by."""
         provider = self.session.provider_of(machine)
 
@@ -156,7 +158,7 @@ class _Trial:
         self._until(found, lambda: f"{machine.name} is missing from the provider's listing.")
         return "in the listing, with its tags"
 
-    def _permitted(self, machine: Machine) -> str:
+    def _check_permissions(self, machine: Machine) -> str:
         provider = self.session.provider_of(machine)
         if not isinstance(provider, ChecksPermissions):
             return "this provider has no way to check"
@@ -167,11 +169,11 @@ class _Trial:
         known = sum(one.allowed is not None for one in found)
         return f"{known} of {len(found)} actions could be asked, none that is needed is denied"
 
-    def _is_timed(self, machine: Machine) -> bool:
+    def _has_timer(self, machine: Machine) -> bool:
         provider = self.session.provider_of(machine)
         return isinstance(provider, SetsTimer) and not provider.why_no_timer()
 
-    def _timed(self, machine: Machine) -> str:
+    def _check_timer(self, machine: Machine) -> str:
         """See the machine's timer where it fires by itself: at renew-until."""
         provider = cast("SetsTimer", self.session.provider_of(machine))
         at = provider.timer(not_none(machine.provider_id))
@@ -184,7 +186,7 @@ class _Trial:
             )
         return f"fires at {at:%Y-%m-%d %H:%M} UTC"
 
-    def _nothing_left(self, machine: Machine) -> str:
+    def _check_nothing_left(self, machine: Machine) -> str:
         provider = self.session.provider_of(machine)
         if not isinstance(provider, HasResources):
             return "this provider has no resources besides machines"
@@ -273,14 +275,14 @@ def _value(trial: Trial) -> LiveTrial:
 
 
 # The cheapest current machine with 2 GB, in the order of trying; elsewhere the cheapest of all.
-SMALL: Mapping[str, Sequence[str]] = {
+SMALL_TYPES: Mapping[str, Sequence[str]] = {
     "aws": ("t3.small", "t3a.small", "t2.small"),
     "azure": ("Standard_B1ms", "Standard_B2s"),
     "gcp": ("e2-small", "e2-medium"),
     "lambda": ("cpu_4x_general",),
 }
 # A small one may have no known price there: then the cheapest of all, too.
-_ELSE_ANY = ("azure", "gcp", "lambda", "runpod", "vast")
+_WITH_FALLBACK = ("azure", "gcp", "lambda", "runpod", "vast")
 
 
 def plan_trials(
@@ -300,7 +302,7 @@ def plan_trials(
         renew_until=LEASE, project="doctor",
     )  # fmt: skip
     kind = session.provider(account_of(session, account=account, provider=provider)).kind
-    small = _small(session, request, SMALL.get(kind, ()), or_any=kind in _ELSE_ANY)
+    small = _small(session, request, SMALL_TYPES.get(kind, ()), or_any=kind in _WITH_FALLBACK)
     if gpu is None:
         return [small]
     model, count = parse_gpu(gpu)
@@ -332,8 +334,7 @@ def _prepared(session: Session, request: UpRequest, which: str) -> Prepared:
         if error.field == NO_GUARD_OPTION:  # an option of `up` alone: what is tried here has to be ended by somebody
             error.next = GUARD_REMEDY
         raise
-    types = {offer.available.instance_type for offer in found.offers}
-    if len(types) == 1:
+    if len({offer.available.instance_type for offer in found.offers}) == 1:
         return found
     return prepare(
         session,

@@ -54,7 +54,7 @@ class AccountOrHost:
         return table is not None and (self.host is None or self.host in hosts_in(table))
 
     def machines_of(self, session: Session, machines: Iterable[Machine]) -> Iterator[Machine]:
-        """Yield those of these rows that the ledger has there, by names alone; a colleague's are left out."""
+        """Yield those of these machines that the ledger has there, by names alone; a colleague's are left out."""
         names = session.names()
         for machine in machines:
             is_here = machine.provider == self.kind and names.account(machine.account) == self.account
@@ -101,20 +101,20 @@ def _known(session: Session, setup: ExistingSetup) -> tuple[dict[str, str], list
     return accounts, list(hosts.values())
 
 
-FIELD = "--rename"
+OPTION = "--rename"
 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
     """A planned renaming, with the change to config.toml (None: it has the new name).
 
-    `rows` are all machines and resources of the account or host in the ledger, `machines` those that may exist. `notes`
-    are settings that still use the old name.
+    `recorded` are all machines and resources of the account or host in the ledger, `machines` those that may exist.
+    `notes` are settings that still use the old name.
     """
 
-    place: AccountOrHost
+    target: AccountOrHost
     new: str
-    rows: tuple[Machine, ...]
+    recorded: tuple[Machine, ...]
     machines: tuple[Machine, ...]
     draft: init.Draft | None
     notes: tuple[str, ...]
@@ -126,37 +126,37 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
     Raises InvalidRequest for names that nobody knows, and where what is called `new` is not the same account or
     computer; ProviderUnavailable where that cannot be asked now.
     """
-    found = init.find_existing_setup(environ)
-    target = find_account_or_host(session, found, old, FIELD)
+    setup = init.find_existing_setup(environ)
+    target = find_account_or_host(session, setup, old, OPTION)
     if new in (old, target.name):
-        raise InvalidRequest("That is its name already.", field=FIELD, value=new, next="Give it a new name.")
+        raise InvalidRequest("That is its name already.", field=OPTION, value=new, next="Give it a new name.")
     if not NAME.fullmatch(new):
-        raise InvalidRequest(f"{new!r} is not a name.", field=FIELD, value=new, next=f"{NAME_RULE}.".capitalize())
-    there = target.called(new)
-    if target.is_in(found) and there.is_in(found):
+        raise InvalidRequest(f"{new!r} is not a name.", field=OPTION, value=new, next=f"{NAME_RULE}.".capitalize())
+    renamed = target.called(new)
+    if target.is_in(setup) and renamed.is_in(setup):
         raise InvalidRequest(
-            f"config.toml has both {target.text} and {there.text}.",
-            field=FIELD,
+            f"config.toml has both {target.text} and {renamed.text}.",
+            field=OPTION,
             value=new,
             next=f"Take out the one that is not meant, or give {new} another name until nothing runs on {target.name}.",
         )
-    rows = tuple(target.machines_of(session, session.ledger.billable_machines()))
-    machines = tuple(row for row in rows if not row.is_named_resource and may_cost_money(row))
+    recorded = tuple(target.machines_of(session, session.ledger.billable_machines()))
+    machines = tuple(machine for machine in recorded if not machine.is_named_resource and may_cost_money(machine))
     _check_files(target, machines)
-    draft = _renamed(found, target, new) if target.is_in(found) else None
+    draft = _renamed(setup, target, new) if target.is_in(setup) else None
     if draft is None:
-        if not there.is_in(found):
-            find_account_or_host(session, found, new, FIELD)  # says what there is
+        if not renamed.is_in(setup):
+            find_account_or_host(session, setup, new, OPTION)  # says what there is
             raise InvalidRequest(
-                f"config.toml has neither {target.text} nor {there.text}.",
-                field=FIELD,
+                f"config.toml has neither {target.text} nor {renamed.text}.",
+                field=OPTION,
                 value=new,
-                next=f"Add {there.text} to config.toml, or put {target.text} back.",
+                next=f"Add {renamed.text} to config.toml, or put {target.text} back.",
             )
-        _check_same(session, there, rows)
-        text = _with_new_default(found.text or "", found, target, new)
-        draft = init.drafted(found, text) if text != found.text else None
-    return Renaming(target, new, rows, machines, draft, tuple(_notes(session, found, draft, target)))
+        _check_same(session, renamed, recorded)
+        text = _with_new_default(setup.text or "", setup, target, new)
+        draft = init.drafted(setup, text) if text != setup.text else None
+    return Renaming(target, new, recorded, machines, draft, tuple(_notes(session, setup, draft, target)))
 
 
 def rename(session: Session, renaming: Renaming) -> None:
@@ -165,8 +165,10 @@ def rename(session: Session, renaming: Renaming) -> None:
     In this order: what is written down finds its machines under either name. Raises InvalidRequest where the file was
     changed meanwhile.
     """
-    target = renaming.place
-    line = account_renamed(target.account, target.host, renaming.new, renaming.rows, platform.node(), session.clock())
+    target = renaming.target
+    line = account_renamed(
+        target.account, target.host, renaming.new, renaming.recorded, platform.node(), session.clock()
+    )
     session.ledger.append([line])
     session.forget_names()
     if renaming.draft is not None:
@@ -175,14 +177,14 @@ def rename(session: Session, renaming: Renaming) -> None:
 
 def document(renaming: Renaming) -> RenameDocument:
     """Return the answer of `init --rename`."""
-    made = renaming.draft
+    draft = renaming.draft
     return {
-        "account": renaming.place.account,
-        "host": renaming.place.host,
+        "account": renaming.target.account,
+        "host": renaming.target.host,
         "new": renaming.new,
         "machines": [machine.name for machine in renaming.machines],
-        "file": str(made.found.home.config_file) if made else None,
-        "diff": list(made.diff) if made else [],
+        "file": str(draft.setup.home.config_file) if draft else None,
+        "diff": list(draft.diff) if draft else [],
         "notes": list(renaming.notes),
     }
 
@@ -194,7 +196,7 @@ def _check_files(target: AccountOrHost, machines: tuple[Machine, ...]) -> None:
         raise InvalidRequest(
             f"Account {target.account} cannot be renamed while {here[0].name} is there: the files of a local machine "
             "are in a directory with the account's name.",
-            field=FIELD,
+            field=OPTION,
             value=target.account,
             next=f"Keep [accounts.{target.account}] in config.toml until it has ended: cloudgpu down {here[0].name}",
         )
@@ -213,28 +215,29 @@ def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init
 
 
 def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:
-    is_usual = target.host is None and value_at(setup.table, ("account",)) == target.account
-    return set_value(text, ("account",), new) if is_usual else text
+    is_default = target.host is None and value_at(setup.table, ("account",)) == target.account
+    return set_value(text, ("account",), new) if is_default else text
 
 
-def _check_same(session: Session, there: AccountOrHost, machines: tuple[Machine, ...]) -> None:
+def _check_same(session: Session, renamed: AccountOrHost, machines: tuple[Machine, ...]) -> None:
     """Ask what is called by the new name who it is: it has to be where the machines were launched."""
     wanted = [machine for machine in machines if may_cost_money(machine) and machine.identity]
     wanted = wanted or [machine for machine in machines if machine.identity][-1:]
     for machine in wanted:
         try:
-            found = identity_of(session, there.account, there.host or machine.region)
+            identity = identity_of(session, renamed.account, renamed.host or machine.region)
         except NotReachableHere as error:
             if not may_cost_money(machine):  # a host of long ago
                 continue
             message = f"{machine.name} runs on {account_text(machine)}. {error.message}"
-            raise InvalidRequest(message, field=FIELD, value=there.name, next=error.next) from error
-        if not found.is_of(machine.identity):
-            other = "another computer, user or home: " if is_on_computer(machine) else "another account: "
+            raise InvalidRequest(message, field=OPTION, value=renamed.name, next=error.next) from error
+        if not identity.is_of(machine.identity):
+            kind = "another computer, user or home" if is_on_computer(machine) else "another account"
+            other = f"{kind}: {identity.words}"
             raise InvalidRequest(
-                f"{machine.name} was launched at {account_text(machine)}, and {there.name} is {other}{found.words}.",
-                field=FIELD,
-                value=there.name,
+                f"{machine.name} was launched at {account_text(machine)}, and {renamed.name} is {other}.",
+                field=OPTION,
+                value=renamed.name,
                 next="Name what it is called now, or put the old name back into config.toml.",
             )
 
@@ -249,17 +252,17 @@ def _notes(
         if budget.scope.account == target.account:
             where = f" in {budget.file}" if budget.file else f": cloudgpu budget set {budget.name}"
             yield f"the budget {budget.name} counts account {target.account} alone; give it the new name{where}"
-    for key in _naming(setup.table if draft is None else tomllib.loads(draft.after), target.account):
+    for key in _keys_naming(setup.table if draft is None else tomllib.loads(draft.after), target.account):
         yield f"config.toml: {key} names {target.account}"
 
 
-def _naming(value: object, name: str, key: str = "") -> Iterator[str]:
+def _keys_naming(value: object, name: str, key: str = "") -> Iterator[str]:
     """Yield the keys whose value is this name; `provider` and `name` say something else."""
     if isinstance(value, Mapping):
         for part, one in value.items():
-            yield from _naming(one, name, f"{key}.{part}".lstrip("."))
+            yield from _keys_naming(one, name, f"{key}.{part}".lstrip("."))
     elif isinstance(value, list):
         for one in value:
-            yield from _naming(one, name, key)
+            yield from _keys_naming(one, name, key)
     elif value == name and key.rpartition(".")[2] in ("account", "accounts"):
         yield key

@@ -36,19 +36,20 @@ MAX_NAMED = 4  # reasons in a sentence
 class Retirement:
     """What retiring an account means: its machines, all ended, and the change to config.toml (None: no table there).
 
-    `lost` are machines that may still be there: nobody can ask them from here any more, and the person's word ends them
-    in the ledger. `host` is set where it is a host of the account that is forgotten.
+    `lost` are machines that may still exist: they cannot be queried from here any more, and are recorded as gone
+    because the user says so. `host` is set where a host of the account is forgotten.
 
-    `forgotten` is when it was retired already, and nothing has happened there since. `whose` says which rows of the
-    ledger are its own: a colleague's account may bear its name. None: it could not be asked, and the name decides.
+    `forgotten_at` is when the account was retired before, None where a machine of it has ended since then. `scope` says
+    which machines of the ledger are its own, as a colleague's account may have its name; None: the account could not be
+    queried, and the name decides.
     """
 
     account: str
     provider: str
     machines: tuple[Machine, ...]
     draft: init.Draft | None
-    forgotten: str | None = None
-    whose: AccountScope | None = None
+    forgotten_at: str | None = None
+    scope: AccountScope | None = None
     host: str | None = None
     lost: tuple[Machine, ...] = ()
 
@@ -66,9 +67,9 @@ def plan(session: Session, environ: Mapping[str, str], name: str) -> Retirement:
     asked lives or is kept; StopUnproved where it is not known whether something lives; ProviderUnavailable where it can
     be asked and does not answer.
     """
-    found = init.find_existing_setup(environ)
-    target = find_account_or_host(session, found, name, "--forget")
-    return _of_account(session, found, target.account) if target.host is None else _of_host(session, found, target)
+    setup = init.find_existing_setup(environ)
+    target = find_account_or_host(session, setup, name, "--forget")
+    return _of_account(session, setup, target.account) if target.host is None else _of_host(session, setup, target)
 
 
 def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost) -> Retirement:
@@ -87,24 +88,24 @@ def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draf
 
 
 def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
-    draft = _without(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
+    draft = _without_account(setup, account) if value_at(setup.table, ("accounts", account)) is not None else None
     if draft is None and account in setup.settings.accounts:
         raise _cannot_retire(account, setup.settings.accounts[account].provider)
-    asked = draft is not None or account in detected_accounts(session)
-    beside = _what_costs(session, account, configured=draft is not None) if asked else []
-    bills = session.ledger.billable_machines()
-    whose = AccountScope(session, account).query_for(bills) if asked else None
-    rows = _recorded(session, bills, account, whose)
-    if whose is not None and whose.error is not None:
-        raise _not_known(account, whose.error.message, configured=draft is not None)
-    lost = _lost(session, rows) if not asked else ()
-    _check_costs_nothing(account, [machine for machine in rows if machine not in lost], beside)
-    machines = tuple(machine for machine in rows if not machine.is_named_resource)
+    can_be_queried = draft is not None or account in detected_accounts(session)
+    other_costs = _find_costs(session, account, configured=draft is not None) if can_be_queried else []
+    machines_and_resources = session.ledger.billable_machines()
+    scope = AccountScope(session, account).query_for(machines_and_resources) if can_be_queried else None
+    recorded = _recorded_machines(session, machines_and_resources, account, scope)
+    if scope is not None and scope.error is not None:
+        raise _unknown_costs_error(account, scope.error.message, configured=draft is not None)
+    lost = _lost(session, recorded) if not can_be_queried else ()
+    _check_costs_nothing(account, [machine for machine in recorded if machine not in lost], other_costs)
+    machines = tuple(machine for machine in recorded if not machine.is_named_resource)
     at = forgotten_at(session.ledger.events(SUBJECT), session.settings.owner).get(account) if draft is None else None
-    late = at is not None and any((machine.terminated_at or "") > at for machine in rows)
-    known = session.account(account) if asked else None
-    provider = rows[-1].provider if known is None else known.provider
-    return Retirement(account, provider, machines, draft, None if late or lost else at, whose, lost=lost)
+    ended_since = at is not None and any((machine.terminated_at or "") > at for machine in recorded)
+    known = session.account(account) if can_be_queried else None
+    provider = recorded[-1].provider if known is None else known.provider
+    return Retirement(account, provider, machines, draft, None if ended_since or lost else at, scope, lost=lost)
 
 
 def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -112,12 +113,17 @@ def _lost(session: Session, machines: Iterable[Machine]) -> tuple[Machine, ...]:
 
     Not an unfinished launch in a cloud: that may still make a machine.
     """
-    there = [machine for machine in machines if not machine.is_named_resource and machine.terminated_at is None]
-    found = tuple(machine for machine in there if machine.launch_status != "open" or is_on_computer(machine))
-    for machine in found:
+    lost = tuple(
+        machine
+        for machine in machines
+        if not machine.is_named_resource
+        and machine.terminated_at is None
+        and (machine.launch_status != "open" or is_on_computer(machine))
+    )
+    for machine in lost:
         _check_no_files(session, machine)
         check_lost(session, machine, "--forget")
-    return found
+    return lost
 
 
 def _check_no_files(session: Session, machine: Machine) -> None:
@@ -132,61 +138,66 @@ def _check_no_files(session: Session, machine: Machine) -> None:
         )
 
 
-def _recorded(session: Session, machines: Iterable[Machine], account: str, whose: AccountScope | None) -> list[Machine]:
+def _recorded_machines(
+    session: Session, machines: Iterable[Machine], account: str, scope: AccountScope | None
+) -> list[Machine]:
     """Return what the ledger knows of an account: by what it is, where it can be asked, else by its name."""
     names = session.names()
     return [
         machine
         for machine in machines
-        if (names.account(machine.account) == account if whose is None else whose.covers(machine))
+        if (names.account(machine.account) == account if scope is None else scope.covers(machine))
     ]
 
 
-def forget(session: Session, farewell: Retirement) -> str:
+def forget(session: Session, retirement: Retirement) -> str:
     """Write which machines are lost, and that the account is retired; return when, as ledger time.
 
     Then its table, or its host, is taken out of the file. In this order: a table that stays makes the account live
     again, and nothing is lost. What the ledger says is checked once more as the line is written. Raises as `plan` does,
     and InvalidRequest where the file was changed meanwhile.
     """
-    for row in farewell.lost:
+    for machine in retirement.lost:
         record_as_lost(
-            session, row, f"{farewell.host or farewell.account} was removed; nothing there can be queried any more"
+            session,
+            machine,
+            f"{retirement.host or retirement.account} was removed; nothing there can be queried any more",
         )
-    account, at = farewell.account, iso(session.clock())
+    account, at = retirement.account, iso(session.clock())
 
     def decide(view: Any) -> list[Any]:
-        machines = _recorded(session, view.billable_machines(), account, farewell.whose)
+        machines = _recorded_machines(session, view.billable_machines(), account, retirement.scope)
         _check_costs_nothing(account, machines)
-        return [account_forgotten(account, farewell.provider, machines, platform.node(), session.clock())]
+        return [account_forgotten(account, retirement.provider, machines, platform.node(), session.clock())]
 
-    if farewell.host is None:
+    if retirement.host is None:
         (line,) = session.ledger.decide(decide)
         at = line.occurred_at
-    if farewell.draft is not None:
-        init.write(farewell.draft)
+    if retirement.draft is not None:
+        init.write(retirement.draft)
     return at
 
 
-def document(farewell: Retirement, at: str | None) -> ForgetDocument:
+def document(retirement: Retirement, at: str | None) -> ForgetDocument:
     """Return the answer of `init --forget`; `at` is when it was retired."""
-    made = farewell.draft
+    draft = retirement.draft
     return {
-        "account": farewell.account,
-        "host": farewell.host,
-        "provider": farewell.provider,
+        "account": retirement.account,
+        "host": retirement.host,
+        "provider": retirement.provider,
         "forgotten_at": at,
-        "machines": len(farewell.machines),
+        "machines": len(retirement.machines),
         "lost": [
-            {"name": machine.name, "state": machine.state, "where": account_text(machine)} for machine in farewell.lost
+            {"name": machine.name, "state": machine.state, "where": account_text(machine)}
+            for machine in retirement.lost
         ],
-        "last_ended": farewell.last_ended,
-        "file": str(made.found.home.config_file) if made else None,
-        "diff": list(made.diff) if made else [],
+        "last_ended": retirement.last_ended,
+        "file": str(draft.setup.home.config_file) if draft else None,
+        "diff": list(draft.diff) if draft else [],
     }
 
 
-def _without(setup: init.ExistingSetup, account: str) -> init.Draft:
+def _without_account(setup: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
     draft = init.drafted(setup, remove_table(setup.text or "", ("accounts", account)))
     accounts = settings_from_text(draft.after, login=setup.settings.owner).accounts
@@ -195,21 +206,21 @@ def _without(setup: init.ExistingSetup, account: str) -> init.Draft:
     return draft
 
 
-def _what_costs(session: Session, account: str, *, configured: bool) -> list[str]:
-    """Look at an account; return what of this ledger costs there, or can, beside its rows."""
-    look, provider = sync_accounts(session, [account], retained=True), session.provider(account)
-    for sentence in look.sentences:
+def _find_costs(session: Session, account: str, *, configured: bool) -> list[str]:
+    """Query an account; return the resources of this ledger that cost there, or may, apart from its machines."""
+    synced, provider = sync_accounts(session, [account], retained=True), session.provider(account)
+    for sentence in synced.sentences:
         session.report(sentence)
-    beside = provider.orphans() if isinstance(provider, HasOrphans) and not look.unanswered else ResourceListing(())
-    here = (gap for gap in look.unanswered if not isinstance(gap, AccountElsewhere))  # that is a colleague's account
-    for gap in (*here, *beside.unanswered):
-        raise _not_known(account, f"{gap.scope}: {gap.why}", configured=configured)
-    ours = (one for one in (*look.resources, *beside.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
+    orphans = provider.orphans() if isinstance(provider, HasOrphans) and not synced.unanswered else ResourceListing(())
+    here = (gap for gap in synced.unanswered if not isinstance(gap, AccountElsewhere))  # that is a colleague's account
+    for gap in (*here, *orphans.unanswered):
+        raise _unknown_costs_error(account, f"{gap.scope}: {gap.why}", configured=configured)
+    ours = (one for one in (*synced.resources, *orphans.items) if one.tags.get(TAG_LEDGER) == session.ledger.id)
     costs = (one for one in ours if one.stored_as or one.kind is Kind.SPOT_REQUEST)
     return [f"{one.kind.replace('_', ' ')} {one.id} is there" for one in costs]
 
 
-def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
+def _unknown_costs_error(account: str, why: str, *, configured: bool) -> ProviderUnavailable:
     table = f"take [accounts.{account}] out of config.toml by hand"
     remedy = table if configured else f"take the credentials of {account} away from this computer"
     return ProviderUnavailable(
@@ -220,8 +231,8 @@ def _not_known(account: str, why: str, *, configured: bool) -> ProviderUnavailab
     )
 
 
-def _check_costs_nothing(account: str, machines: list[Machine], beside: Sequence[str] = ()) -> None:
-    reasons = [*(words for machine in machines if (words := may_cost(machine))), *beside]
+def _check_costs_nothing(account: str, machines: list[Machine], other_costs: Sequence[str] = ()) -> None:
+    reasons = [*(words for machine in machines if (words := may_cost(machine))), *other_costs]
     if not reasons:
         return
     more = f", and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""

@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.scheduler.jobs import WatchJob
 from cloudgpu.control.scheduler.watch import Watch, ended_by_signals
-from cloudgpu.control.setup.ledger_move import carry_out, plan
+from cloudgpu.control.setup.ledger_move import execute, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable
 
@@ -125,7 +125,7 @@ def moved(tmp_path):
     session = open_session(environ)
     session.ledger.settle("It begins.")
     with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
-        carry_out(session, wanted, environ)
+        execute(session, wanted, environ)
     session.ledger.close()
     return environ
 

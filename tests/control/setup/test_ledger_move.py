@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.control.setup import ledger_move as moving
-from cloudgpu.control.setup.ledger_move import carry_out, plan
+from cloudgpu.control.setup.ledger_move import execute, plan
 from cloudgpu.core.events.log import Draft
 from cloudgpu.errors import InvalidRequest, LedgerMoved, LedgerUnavailable, ProviderUnavailable
 from cloudgpu.ledger.book import Book
@@ -26,10 +26,10 @@ def test_a_move_does_not_leave_behind_what_another_command_has_at_hand(tmp_path)
     with ledger.outbox.path.open("rb") as other, closing(plan(session, url)) as wanted:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(ProviderUnavailable, match="another command is recording what was done"):
-            carry_out(session, wanted, environ)
+            execute(session, wanted, environ)
         assert not config.exists()
     with closing(plan(session, url)) as wanted:
-        carry_out(session, wanted, environ)
+        execute(session, wanted, environ)
     assert not ledger.outbox.path.exists()
     now = open_session(environ).ledger
     assert now.location == str(tmp_path / "new.db")
@@ -43,9 +43,9 @@ class Killed(BaseException):
 STEPS = {
     "the head record": (Book, "retire"),
     "the new place": (Book, "arrive"),
-    "what was done": (moving, "_take_along"),
+    "what was done": (moving, "_offer_outbox"),
     "the outbox": (Outbox, "_remove_written"),
-    "the settings": (moving, "_write"),
+    "the settings": (moving, "_write_config"),
 }
 
 
@@ -65,7 +65,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
         )
     session = open_session(ada)
     with closing(plan(session, new)) as wanted:
-        carry_out(session, wanted, ada)
+        execute(session, wanted, ada)
     if has_heard:
         assert open_session(bob).moved_away() is not None
     session.ledger.close()
@@ -75,7 +75,7 @@ def test_whoever_follows_without_the_old_place_and_is_killed_at_any_step_loses_a
     def follow():
         mine = open_session(bob)
         with closing(plan(mine, None if has_heard else new, follow=True)) as wanted:
-            carry_out(mine, wanted, bob)
+            execute(mine, wanted, bob)
 
     mine = open_session(bob)
     mine.ledger.outbox.add(mine.ledger.remembered_id(), [Draft("account_synced", "scope:x", {}, mine.clock(), "waits")])
@@ -110,7 +110,7 @@ def test_what_is_done_as_this_home_follows_is_told_to_the_new_place_too(tmp_path
     session = open_session(environ)
     session.ledger.settle("It begins.")
     with closing(plan(session, f"sqlite://{tmp_path}/new.db")) as wanted:
-        carry_out(session, wanted, environ)
+        execute(session, wanted, environ)
     late = Draft("account_synced", "scope:x", {}, session.clock(), "late")
     session.ledger.outbox.add(session.ledger.remembered_id(), [late])
     now = open_session(environ).ledger

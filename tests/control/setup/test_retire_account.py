@@ -197,7 +197,7 @@ def test_an_account_that_is_configured_again_is_asked_again(two):
 def test_to_forget_twice_does_nothing_the_second_time(two):
     two.end(two.machine())
     at = two.forget()["forgotten_at"]
-    assert plan(two.session, two.environ, "old").forgotten == at
+    assert plan(two.session, two.environ, "old").forgotten_at == at
 
 
 @pytest.mark.parametrize(("account", "says"), [("odl", "did you mean 'old'"), ("local", "always an account")])
