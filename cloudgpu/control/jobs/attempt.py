@@ -16,7 +16,7 @@ from cloudgpu.control.jobs.buckets.data import transfers
 from cloudgpu.control.jobs.buckets.results import job_bucket, restore_plan
 from cloudgpu.control.jobs.slurm.gang import head_node_of, nodes_of, terminate_gang
 from cloudgpu.control.jobs.slurm.submission import submission_options
-from cloudgpu.control.jobs.store import directory_of, snapshots
+from cloudgpu.control.jobs.store import directory_of
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import Prepared, prepare
 from cloudgpu.control.session.session import Session
@@ -161,7 +161,7 @@ def _send_and_begin(
         restored, restored_moves = _restore(session, job, remote)
         moves = moves.merged_with(restored_moves)
     return remote.start(
-        _remote_spec(session, job), snapshot, snapshots(session), secrets=values, restored=restored, transfers=moves
+        _remote_spec(session, job), snapshot, session.home.snapshots, secrets=values, restored=restored, transfers=moves
     )
 
 
@@ -199,7 +199,7 @@ def _remote_spec(session: Session, job: Job) -> RemoteSpec:
 def snapshot_of(session: Session, job: Job) -> Snapshot:
     """Return the files of a job; raise InvalidRequest where they are on another computer."""
     try:
-        return load(snapshots(session), job.spec["snapshot"])
+        return load(session.home.snapshots, job.spec["snapshot"])
     except InvalidRequest as error:
         raise InvalidRequest(
             f"The files of {job.name} are not on this computer, so it cannot be started from here.",
@@ -211,11 +211,10 @@ def snapshot_of(session: Session, job: Job) -> Snapshot:
 
 def has_files(session: Session, job: Job) -> bool:
     """Say whether this computer has the files of a job, so that it can begin it on another machine."""
-    try:
-        load(snapshots(session), job.spec["snapshot"])
-    except InvalidRequest:
-        return False
-    return True
+    with suppress(InvalidRequest):
+        load(session.home.snapshots, job.spec["snapshot"])
+        return True
+    return False
 
 
 def request_end_before_move(remote: RemoteJob, state: RemoteState, since: timedelta) -> bool:

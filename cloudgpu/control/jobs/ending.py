@@ -12,7 +12,7 @@ from cloudgpu.access.jobs.snapshot import remove
 from cloudgpu.control.jobs.remote_results import incomplete_results_events, remote_results_fetched, stores_remotely
 from cloudgpu.control.jobs.results import deliver, deliver_copied, sync
 from cloudgpu.control.jobs.slurm.gang import start_gang, stop_gang, terminate_gang
-from cloudgpu.control.jobs.store import delete_copies, directory_of, snapshots
+from cloudgpu.control.jobs.store import delete_copies, directory_of
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.core.events import job_lines as lines
 from cloudgpu.core.events.log import Draft
@@ -51,19 +51,18 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
             raise Unreachable(f"The results of {job.name} are not whole: {fetched.why}.", field="name", value=job.name)
         target, files, size = deliver(session, job, [one.path for one in fetched.files])
     except InvalidRequest as error:
-        _stop(session, job, machine, error)
+        _stop_with_results(session, job, machine, error)
         raise
     now, host = session.clock(), hostname()
     return lines.job_results_fetched(job.id, files, size, str(target), host, now, whole=True)
 
 
-def _stop(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
-    """Stop, or park, the machine of a job whose results cannot be taken now; one that was there is left."""
+def _stop_with_results(session: Session, job: Job, machine: Machine, error: InvalidRequest) -> None:
+    """Stop, or park, the machine of a job whose results cannot be copied now; one that was there before runs on."""
     if job.spec["machine"] is not None or is_owned(machine.provider):
         return
-    why = f"the results of {job.name} could not be fetched: {error.message}"
     with suppress(InvalidRequest):  # it can do neither: it waits for --results-wait
-        stop_gang(session, machine, why)
+        stop_gang(session, machine, f"the results of {job.name} could not be fetched: {error.message}")
         error.next = (
             f"Make room, then: cloudgpu start {command_name(machine)}. Its results are fetched then, and it ends."
         )
@@ -112,5 +111,5 @@ def close_job(session: Session, job: Job, remote: RemoteJob | None, why: str) ->
     delete_copies(directory_of(session, job))
     needed = {one.spec["snapshot"] for one in all_jobs(session).values() if one.is_living and one.id != job.id}
     with suppress(InvalidRequest):  # a damaged list: the next job's end tries again
-        remove(snapshots(session), needed, taken_before=now.timestamp() - DAY_S)
+        remove(session.home.snapshots, needed, taken_before=now.timestamp() - DAY_S)
     return [*drafts, lines.job_closed(job.id, why, now)]

@@ -194,5 +194,4 @@ def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]
             if result.why and result.why != last_reason:
                 session.report(f"{job.name}: {result.why}")
             last_reason = result.why
-            longest = RETRY_S if job.in_slurm else MAX_PAUSE_S
-            session.pause(min(result.wait.total_seconds(), longest))
+            session.pause(min(result.wait.total_seconds(), RETRY_S if job.in_slurm else MAX_PAUSE_S))

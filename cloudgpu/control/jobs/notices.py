@@ -96,5 +96,4 @@ def _notice_command(title: str, text: str, environ: Mapping[str, str], *, urgent
     program = shutil.which("notify-send", path=environ.get("PATH"))
     if program is None or not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
         return None
-    urgency = "critical" if urgent else "normal"
-    return [program, f"--urgency={urgency}", "--app-name=cloudgpu", "--", title, text]
+    return [program, f"--urgency={'critical' if urgent else 'normal'}", "--app-name=cloudgpu", "--", title, text]

@@ -27,7 +27,6 @@ from cloudgpu.control.jobs.store import (
     directory_of,
     job_by_id,
     read_measured,
-    snapshots,
 )
 from cloudgpu.control.launch.budget_preview import sync_for_budgets
 from cloudgpu.control.launch.plan import Prepared, prepare
@@ -104,7 +103,7 @@ def plan_run(session: Session, request: RunRequest, environ: Mapping[str, str]) 
         sync_for_budgets(session, prepared)
     snapshot = take_snapshot(
         request.workdir,
-        snapshots(session),
+        session.home.snapshots,
         include=request.include,
         exclude_dirs=[*(one for one in (request.results, request.checkpoint) if one), session.home.root],
     )
@@ -222,11 +221,10 @@ def _prepare_within_cost(session: Session, request: RunRequest, launch: UpOption
         return prepared, launch
     minutes = plan.request.renew_s * max_cost.nanos // cost.nanos // 60
     longest = timedelta(minutes=max(1, minutes)) + COST_GRACE
-    lease = timedelta(seconds=plan.request.lease_s)
     bounded: UpOptions = {
         **launch,
         "renew_until": _duration_text(longest),
-        "lease": _duration_text(min(lease, longest)),
+        "lease": _duration_text(min(timedelta(seconds=plan.request.lease_s), longest)),
     }
     return prepare(session, parse_request(**bounded)), bounded
 

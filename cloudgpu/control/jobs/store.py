@@ -76,11 +76,6 @@ def directory_of(session: Session, job: Job) -> Path:
     return session.home.jobs / job.id
 
 
-def snapshots(session: Session) -> Path:
-    """Return the store of snapshots, which all jobs share."""
-    return session.home.jobs / "snapshots"
-
-
 def log_file(directory: Path, attempt: int, stream: str) -> Path:
     """Return where the output (`out` or `err`) of an attempt is copied to; it stays when the job is over."""
     return directory / f"{stream}-{attempt}"

@@ -129,6 +129,5 @@ def _no_offers_error(skipped: Sequence[SkippedAccount]) -> CloudgpuError:
     if len(by_message) > 1:
         messages = " ".join(f"{account}: {message}" for message, account in reversed(by_message.items()))
         fault.message = f"None of {len(skipped)} accounts has it to offer. {messages}"
-    remedies = dict.fromkeys(one.fault.next for one in same_kind if one.fault.next)
-    fault.next = " Or: ".join(remedies) or None
+    fault.next = " Or: ".join(dict.fromkeys(one.fault.next for one in same_kind if one.fault.next)) or None
     return fault

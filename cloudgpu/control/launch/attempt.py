@@ -248,8 +248,7 @@ def _send_in_one_call(
     session.ledger.check_lock(lock_name(first.request.key))  # else another client may have closed this attempt
     cluster = first.request.cluster
     name = cluster.name if cluster else first.request.name
-    abort_text = f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."
-    with on_abort(abort_text):
+    with on_abort(f"The launch of {name} may have been accepted: the next cloudgpu up or cloudgpu reap finds out."):
         try:
             instances = provider.launch_together(attempts, deadline=deadline)
         except closing_errors as error:

@@ -51,8 +51,8 @@ def check_budgets(session: Session, prepared: Prepared) -> None:
     """
     fit, request = credit_of_plan(session, prepared), prepared.plan.request
     if fit is not None and not isinstance(fit, CloudgpuError) and not fit.fits:
-        lease = timedelta(seconds=request.lease_s)
-        raise credit_refusal(fit, request.name or prepared.name or "this machine", lease)
+        name = request.name or prepared.name or "this machine"
+        raise credit_refusal(fit, name, timedelta(seconds=request.lease_s))
     admission = admission_request(session, prepared)
     if admission is not None:
         check_admission(admission, prepared.override, prepared.remedy(session.clock()))

@@ -187,8 +187,7 @@ def _request(
     facts |= {"account": provider.account, "market": str(market), "name": request.name or ""}
     trust = request.trust or Trust(session.settings.trust)
     resolved = resolve_policy(session, request.policy, PolicyText(request.lease, request.renew_until), facts)
-    pausable = isinstance(provider, Pausable)
-    keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=pausable)
+    keep_disk = keeps_disk(resolved.policy, request.setup, market, pausable=isinstance(provider, Pausable))
     return LaunchRequest(
         key=request.key or "",
         name=request.name or "",

@@ -104,8 +104,7 @@ def prepare(session: Session, request: UpRequest) -> Prepared:
     lock = lock_name(request.key or derived_key(fingerprint, 1))
     existing_machine = existing or unsettled_of(machines, lock)
     if existing and candidates.any_account:
-        account = session.account_here(existing)
-        target = candidate(session, request, template, account)  # where the existing machine is
+        target = candidate(session, request, template, session.account_here(existing))
         candidates = replace(candidates, items=(target,), skipped=())
     volume = request.setup.volume
     if existing_machine is None and volume is not None and not candidates.any_account:

@@ -90,10 +90,9 @@ class Timers:
 
     def text(self) -> str:
         """Return every service of this user, one below the other."""
-        service_files = sorted(self.directory.glob("*.service"))
         return "\n".join(
             service_file.read_text(encoding="utf-8", errors="replace")
-            for service_file in service_files
+            for service_file in sorted(self.directory.glob("*.service"))
             if service_file.is_file()
         )
 
@@ -177,10 +176,9 @@ def _unit_file_names(home: str) -> tuple[str, str]:
 
 def _run(argv: list[str], given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a system command with English output; one that is missing or hangs counts as failed."""
-    environ = os.environ | {"LC_ALL": "C"}
     try:
         return subprocess.run(  # noqa: S603  (no word of it is a user's)
-            argv, input=given, capture_output=True, timeout=TIMEOUT_S, env=environ, check=False
+            argv, input=given, capture_output=True, timeout=TIMEOUT_S, env=os.environ | {"LC_ALL": "C"}, check=False
         )
     except FileNotFoundError:
         return subprocess.CompletedProcess(argv, 127, b"", f"{argv[0]} is not installed".encode())

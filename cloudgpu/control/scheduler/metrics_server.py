@@ -38,8 +38,7 @@ def serving(address: tuple[str, int], read_metrics: Callable[[], str]) -> Iterat
     Raises InvalidRequest for an address that is in use.
     """
     server = _bind_server(address, read_metrics)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
     host, port = server.server_address[:2]
     try:
         yield f"http://{f'[{host!s}]' if ':' in str(host) else str(host)}:{port}/metrics"

@@ -115,8 +115,7 @@ def read_traces(paths: Sequence[str]) -> list[Trace]:
     Raises InvalidRequest for a path that does not exist, a directory without traces, and a file that is no trace.
     """
     files = dict.fromkeys(file.resolve() for path in paths for file in _files(Path(path)))
-    names = _names(list(files))
-    return [_read(file, name) for file, name in zip(files, names, strict=True)]
+    return [_read(file, name) for file, name in zip(files, _names(list(files)), strict=True)]
 
 
 def _files(path: Path) -> list[Path]:

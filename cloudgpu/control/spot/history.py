@@ -98,8 +98,7 @@ def _placement_scores(session: Session, offers: Sequence[Offer]) -> dict[SpotLoc
         raise
     except CloudgpuError:
         return {}
-    scored = zip(same, scores, strict=True)
-    return {offer_location(offer): score for offer, score in scored if score is not None}
+    return {offer_location(offer): score for offer, score in zip(same, scores, strict=True) if score is not None}
 
 
 def offer_location(offer: Offer) -> SpotLocation:
@@ -143,14 +142,13 @@ def _interruption_event(machine: Machine, noticed: datetime | None, now: datetim
     at = from_iso(ended_at(machine))
     ran_s = max(0.0, (at - from_iso(machine.launched_at or machine.intended_at)).total_seconds())
     how: How = "provider" if machine.state_reason == "interrupted" else "vanished"
-    cost = spent_until_now(machine, now).nanos
     return spot_interrupted(
         machine.id,
         at,
         "notice" if noticed is not None else how,
         noticed=noticed,
         ran_s=ran_s,
-        nanos=cost,
+        nanos=spent_until_now(machine, now).nanos,
         free=_free_reason(machine, ran_s),
     )
 

@@ -323,10 +323,9 @@ def _offers(session: Session, job: Job, attempt: Attempt, machine: Machine) -> l
     Another type may be slower or faster, and another account has its own data. Raises as `prepare` does.
     """
     request = parse_request(**launch_options_of(job, attempt, session.clock()))  # type: ignore[arg-type]
-    account = session.account_here(machine)
-    one = candidate(session, request, session.find_template(request.template), account)
-    want = with_constraint(one.provider, one.request).want
-    return offers_unless_launched(session, one.provider, replace(want, instance_type=machine.instance_type), None)
+    target = candidate(session, request, session.find_template(request.template), session.account_here(machine))
+    requirements = replace(with_constraint(target.provider, target.request).want, instance_type=machine.instance_type)
+    return offers_unless_launched(session, target.provider, requirements, None)
 
 
 def _price_histories(

@@ -137,8 +137,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
         launch["volume"] = volume
     check_exposure(parse_trust(options.get("trust")), host_visible_options(options), expose=bool(options.get("expose")))
     results, checkpoint = _directories(options, workdir)
-    remedy = "For example --setup 'pip install -r requirements.txt'"
-    setup = _check_not_empty(options.get("setup"), "--setup", remedy)
+    setup = _check_not_empty(options.get("setup"), "--setup", "For example --setup 'pip install -r requirements.txt'")
     env_file = options.get("env_file")
     return RunRequest(
         name=name or generated_name(random.token_hex(8), ()),

@@ -104,9 +104,8 @@ def _gpu_hour_nanos(session: Session, machine: Machine) -> int | None:
     """Return what a GPU costs for an hour in the Slurm that a host submits to, in nano-dollars; None: it is free."""
     account = session.settings.accounts.get(machine.account)
     hosts = [] if account is None else account.options.get("hosts", [])
-    prices = (one.get("usd_per_gpu_hour") for one in hosts if one.get("name") == machine.region)
-    value = next(prices, None)
-    return None if value is None else Money.usd(Decimal(str(value))).nanos
+    usd = next((host.get("usd_per_gpu_hour") for host in hosts if host.get("name") == machine.region), None)
+    return None if usd is None else Money.usd(Decimal(str(usd))).nanos
 
 
 def machines_of_cluster(session: Session, machine: Machine) -> tuple[Machine, ...]:
