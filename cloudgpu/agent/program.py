@@ -50,9 +50,8 @@ def assemble(package: Path) -> ast.Module:
     program = ast.Module(body, type_ignores=[])
     for node in ast.walk(program):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("cloudgpu."):
-            node.module = node.module.rpartition(".")[
-                2
-            ]  # imported inside a function: a file of its own, sent beside this one
+            # Imported inside a function: a file of its own, sent beside this one.
+            node.module = node.module.rpartition(".")[2]
     return program
 
 
@@ -70,7 +69,8 @@ def minify(program: ast.Module) -> str:
     tree = ast.parse(ast.unparse(program))
     _Stripper().visit(tree)
     _remove_unused_imports(tree)
-    reserved = _imported_names(tree) | set(dir(builtins)) | set(keyword.kwlist)
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    reserved = {alias.name for node in imports for alias in node.names} | set(dir(builtins)) | set(keyword.kwlist)
     _rename_locals(tree, {*reserved, *_global_names(tree)})
     _rename_globals(tree, reserved)
     _rename_attributes(tree)
@@ -132,10 +132,6 @@ def _remove_unused_imports(tree: ast.Module) -> None:
             used -= {alias.name for alias in node.names}  # later imports of the same name are removed
             if not node.names:
                 tree.body.remove(node)
-
-
-def _imported_names(tree: ast.Module) -> set[str]:
-    return {one.name for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for one in node.names}
 
 
 def _global_names(tree: ast.Module) -> dict[str, None]:

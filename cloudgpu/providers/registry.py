@@ -43,14 +43,13 @@ def load(kind: str) -> Factory:
     """
     point = _entry_point(kind)
     try:
-        loaded = point.load()
+        factory: Factory = point.load()
     except ModuleNotFoundError as error:
         if (error.name or _OUR_PACKAGE).partition(".")[0] == _OUR_PACKAGE:
             raise _broken_provider(point, error) from error
         raise _missing_extra(point, error) from error
     except Exception as error:  # a plugin may raise anything while it is imported
         raise _broken_provider(point, error) from error
-    factory: Factory = loaded
     return factory
 
 

@@ -57,15 +57,25 @@ def parse_copy_paths(sources: Sequence[str], destination: str) -> CopyPaths:
     target = _machine(destination)
     if target is not None:
         if len(local_sources) < len(sources):
-            raise _both_remote_error(next(source for source in sources if source not in local_sources))
+            raise InvalidRequest(
+                "Both sides are on machines; one of them must be on this computer.",
+                field="SOURCE",
+                value=next(source for source in sources if source not in local_sources),
+                next="Copy to a local directory first, then from there to the machine.",
+            )
         return CopyPaths(target, True, tuple(sources), _remote_path(destination, "DESTINATION"))  # noqa: FBT003
+    if len(local_sources) == len(sources):
+        raise InvalidRequest(
+            f"Neither {', '.join(sources)} nor {destination} is on a machine.",
+            field="DESTINATION",
+            value=destination,
+            next=f"Put the machine's name and a colon before one side. {EXAMPLE}",
+        )
     machines = {_machine(source) for source in sources}
     machine = machines.pop()
     if machines or machine is None:
-        raise (
-            _no_machine_error(sources, destination)
-            if len(local_sources) == len(sources)
-            else _several_machines_error(sources)
+        raise InvalidRequest(
+            "The sources are on different machines.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
         )
     return CopyPaths(machine, False, tuple(_remote_path(source, "SOURCE") for source in sources), destination)  # noqa: FBT003
 
@@ -99,30 +109,6 @@ def _remote_path(text: str, field: str) -> str:
             next="Write the full path.",
         )
     return path
-
-
-def _both_remote_error(source: str) -> InvalidRequest:
-    return InvalidRequest(
-        "Both sides are on machines; one of them must be on this computer.",
-        field="SOURCE",
-        value=source,
-        next="Copy to a local directory first, then from there to the machine.",
-    )
-
-
-def _no_machine_error(sources: Sequence[str], destination: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"Neither {', '.join(sources)} nor {destination} is on a machine.",
-        field="DESTINATION",
-        value=destination,
-        next=f"Put the machine's name and a colon before one side. {EXAMPLE}",
-    )
-
-
-def _several_machines_error(sources: Sequence[str]) -> InvalidRequest:
-    return InvalidRequest(
-        "The sources are on different machines.", field="SOURCE", value=" ".join(sources), next=EXAMPLE
-    )
 
 
 SESSIONS = 4  # files copied at once: each costs several round trips, whatever its size

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts
+from cloudgpu.access.jobs.served import ProgramChannel, command_of, get_channel, module_texts, request_of
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.access.ssh.execute import DEADLINE_S, PING_AFTER_S
 from cloudgpu.access.ssh.keepalive import Keepalive
@@ -65,15 +65,6 @@ def slurm_program() -> dict[str, str]:
     texts = {f"{name}.py": (slurm_dir / f"{name}.py").read_text(encoding="utf-8") for name in SLURM_MODULES}
     texts["remote_rank.py"] = f"#!/usr/bin/env python3\n{texts['remote_rank.py']}"  # it is also the batch script
     return {**texts, "begin.py": _BEGIN_SLURM}
-
-
-def _with_length(text: bytes) -> bytes:
-    return b"%08d%s" % (len(text), text)
-
-
-def request_of(verb: str, **values: Any) -> bytes:
-    """Return a request after its length; files may follow it."""
-    return _with_length(json.dumps({"verb": verb, **values}).encode())
 
 
 class _Answer:

@@ -228,16 +228,15 @@ class RemoteJob:
             copied = self.copy("results", before.files, into, delivered)
             sent += copied.bytes
             make_links(into, before)
-            after = (
-                self.manifest() if copied.bytes else before
-            )  # if nothing was transferred, nothing has to be verified
+            after = self.manifest() if copied.bytes else before  # nothing was transferred: nothing has to be verified
             is_complete = after == before and not after.changed and not copied.changed
             if is_complete:
                 break
             before = after
         if sent:
             os.sync()  # the machine may be terminated for it
-        why = "" if is_complete else f"{_changed_files(before)} changed while they were fetched"
+        changed = ", ".join(before.changed[:3]) or "some of the files"
+        why = "" if is_complete else f"{changed} changed while they were fetched"
         return FetchedResults(before.files, before.size, sent, is_complete, why, before.skipped)
 
     def copy(self, which: str, files: Sequence[CopiedFile], into: Path, delivered: Path | None = None) -> Copied:
@@ -354,10 +353,6 @@ def _restore(restored: Restored) -> dict[str, Any]:
             "links": list(restored.checkpoint_links),
         },
     }
-
-
-def _changed_files(manifest: Manifest) -> str:
-    return ", ".join(manifest.changed[:3]) or "some of the files"
 
 
 def _state(data: Mapping[str, Any]) -> RemoteState:

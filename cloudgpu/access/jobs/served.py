@@ -8,12 +8,13 @@ channel.
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S
 
@@ -65,8 +66,16 @@ def command_of(package: str, modules: tuple[str, ...]) -> str:
 
 def module_texts(folder: Path, modules: tuple[str, ...]) -> bytes:
     """Return the texts of these modules, each after its length in eight digits."""
-    texts = (folder.joinpath(f"{name}.py").read_bytes() for name in modules)
-    return b"".join(b"%08d%s" % (len(text), text) for text in texts)
+    return b"".join(_with_length(folder.joinpath(f"{name}.py").read_bytes()) for name in modules)
+
+
+def request_of(verb: str, **values: Any) -> bytes:
+    """Return a request after its length; files may follow it."""
+    return _with_length(json.dumps({"verb": verb, **values}).encode())
+
+
+def _with_length(text: bytes) -> bytes:
+    return b"%08d%s" % (len(text), text)
 
 
 def get_channel(connection: Connection, command: str, program: bytes, start_mark: bytes) -> tuple[ProgramChannel, bool]:

@@ -61,7 +61,9 @@ def take_snapshot(
         )
         stamps = {file.path: (stamp, file.sha256) for stamp, file in stored_files}
         save_stamps(store, surveyed.root, stamps, began_ns, taker.known_stamps)
-        _write_manifest(store, snapshot)
+        files.write_atomically(
+            store / f"{snapshot.hash}.json", write_manifest(snapshot).encode("ascii")
+        )  # after its files
     return snapshot
 
 
@@ -108,11 +110,6 @@ class _SnapshotTaker:
             with self._count_lock:
                 self._bytes_done += count
                 self._progress(self._bytes_done, self._survey.total_bytes)
-
-
-def _write_manifest(store: Path, snapshot: Snapshot) -> None:
-    """Write the manifest of a snapshot, after its files; an existing one gets a new time."""
-    files.write_atomically(store / f"{snapshot.hash}.json", write_manifest(snapshot).encode("ascii"))
 
 
 def blob(store: Path, sha256: str) -> Path:
@@ -172,7 +169,11 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
         if not is_locked:
             return 0
         manifests = [file for file in store.glob("*.json") if is_hash(file.stem)]
-        retained = [file for file in manifests if file.stem in keep or _is_new_file(file, taken_before)]
+        retained = [
+            file
+            for file in manifests
+            if file.stem in keep or (taken_before is not None and file.stat().st_mtime >= taken_before)
+        ]
         needed = _needed_hashes(retained, keep)
         with files.explain_os_errors(store):
             freed = sum(_unlink(file) for file in manifests if file not in retained)  # a manifest before its files
@@ -180,10 +181,6 @@ def remove(store: Path, keep: AbstractSet[str], *, taken_before: float | None = 
             freed += sum(_unlink(part) for part in store.glob(".*.part"))
             delete_old_stamps(store)
     return freed
-
-
-def _is_new_file(file: Path, taken_before: float | None) -> bool:
-    return taken_before is not None and file.stat().st_mtime >= taken_before
 
 
 def _needed_hashes(manifests: Iterable[Path], keep: AbstractSet[str]) -> set[str]:

@@ -42,13 +42,8 @@ class NotReadyYet(Unreachable):
     is_installing = False
 
 
-def do_not_wait(_fault: NotReadyYet) -> bool:
-    """Do not wait for JupyterLab to be installed."""
-    return False
-
-
 def ensure(
-    connection: Connection, *, wait_s: float = 30, retry: Callable[[NotReadyYet], bool] = do_not_wait
+    connection: Connection, *, wait_s: float = 30, retry: Callable[[NotReadyYet], bool] = lambda _error: False
 ) -> JupyterServer:
     """Return the machine's JupyterLab, started if it was not running; it has `wait_s` seconds to answer.
 

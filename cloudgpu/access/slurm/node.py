@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cloudgpu.access.jobs.served import ProgramChannel, command_of, module_texts
+from cloudgpu.access.jobs.served import ProgramChannel, command_of, module_texts, request_of
 from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import EngineFiles, engine_files
 from cloudgpu.core.clusters.nodes import NodeFacts, Ports, node_facts
@@ -27,7 +27,7 @@ FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  (where Slurm listens if it cannot be told an address)
-MODULES = ("remote_processes", "remote_place", "remote_root", "remote_node")  # each may import those before it
+MODULES = ("remote_processes", "remote_place", "remote_node")  # each may import those before it
 COMMAND = command_of("cloudgpu.access.slurm", MODULES)
 
 
@@ -145,7 +145,6 @@ class EngineNode:
         self._request("resume", REQUEST_S, directory=self.files.directory, names=list(names))
 
     def _request(self, verb: str, timeout: float, **values: Any) -> dict[str, Any]:
-        body = json.dumps({"verb": verb, **values}).encode()
         answer_bytes = bytearray()
 
         def take(data: memoryview) -> None:
@@ -154,7 +153,7 @@ class EngineNode:
                 raise ValueError("the answer is too long")
 
         try:
-            is_complete = self._channel.request(b"%08d%s" % (len(body), body), (), take, timeout)
+            is_complete = self._channel.request(request_of(verb, **values), (), take, timeout)
             answer = json.loads(answer_bytes) if is_complete else None
         except (ValueError, TypeError):
             raise self._error("it is not an answer of cloudgpu's program") from None

@@ -28,6 +28,9 @@ from cloudgpu.access.slurm.remote_place import (
     NODE_PATH,
     SLURMD_IS_ROOT,
     absolute,
+    as_root,
+    can_use_sudo,
+    end_as_root,
     home,
     make_directories,
     remove_stale_directories,
@@ -43,7 +46,6 @@ from cloudgpu.access.slurm.remote_processes import (
     record_process,
     write_private,
 )
-from cloudgpu.access.slurm.remote_root import as_root, can_use_sudo, end_as_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,10 @@
-"""The directories of Slurm on a node: a private one below the home, and a short one in /tmp for its sockets.
+"""The directories of Slurm on a node, and how slurmd is run as root, if several people use the node.
 
 This text is sent over SSH after `remote_processes.py`. Standard library only, Python 3.8+.
+
+A node has a private directory below the home, and a short one in /tmp for its sockets. Root is reached with `sudo -n`,
+which never asks for a password. Only slurmd runs as root: it runs each job as the user who submitted it. The files that
+users have to read are in the short directory; they contain no secret.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ import pwd
 import re
 import shutil
 import stat
+import subprocess
 import time
 from pathlib import Path
 
-from cloudgpu.access.slurm.remote_processes import Fault, write_private
+from cloudgpu.access.slurm.remote_processes import ENGINE_VARIABLE, Fault, write_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +28,13 @@ if TYPE_CHECKING:
 NODE_PATH = "of"  # file in the short directory: the path of the private one
 UNUSED_AFTER_S = 60
 SLURMD_IS_ROOT = "as-root"  # file in the short directory: slurmd runs as root
+SUDO = ("sudo", "-n")
+SUDO_TIMEOUT_S = 30.0
+_END = """
+import shutil
+end_all(Path({node_dir!r}), Path({short!r}), {mark!r}, {munge!r})
+shutil.rmtree({spool!r}, ignore_errors=True)
+"""
 
 
 def write_shared_files(short: Path, texts: Mapping[str, str], programs: list[str]) -> None:
@@ -77,3 +89,51 @@ def absolute(directory: str) -> Path:
 def home() -> str:
     """Return the login user's home."""
     return os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+
+
+def can_use_sudo(path: str) -> bool:
+    """Tell whether sudo makes this user root without a password."""
+    if shutil.which("sudo", path=path) is None:
+        return False
+    try:
+        completed = subprocess.run(  # noqa: S603
+            [*SUDO, "id", "-u"],
+            env={"PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SUDO_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return completed.stdout.strip() == b"0"
+
+
+def as_root(command: list[str], mark: str, conf: Path, path: str) -> list[str]:
+    """Return the command that starts a daemon as root; with its environment, because sudo drops it."""
+    return [*SUDO, "env", "PATH=" + path, "SLURM_CONF=" + str(conf), ENGINE_VARIABLE + "=" + mark, *command]
+
+
+def end_as_root(text: str, node_dir: Path, short: Path, mark: str, munge: int | None) -> None:
+    """End the processes of all users that run for Slurm on this node; `text` is that of `remote_processes.py`.
+
+    Raises Fault with sudo's last line if that fails.
+    """
+    script = text + _END.format(
+        node_dir=str(node_dir), short=str(short), mark=mark, munge=munge, spool=str(short / "spool")
+    )
+    try:
+        completed = subprocess.run(  # noqa: S603
+            [*SUDO, "python3", "-IS", "-"],
+            input=script.encode(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=SUDO_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Fault(f"what runs there as root could not be ended: {error}") from None
+    if completed.returncode:
+        last = (completed.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
+        raise Fault("what runs there as root could not be ended: " + last)

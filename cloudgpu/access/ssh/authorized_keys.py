@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh.client_files import KEY_COMMENT, is_public_key
+from cloudgpu.access.ssh.target import fingerprint
 from cloudgpu.errors import InvalidRequest, Unreachable
 
 if TYPE_CHECKING:
@@ -55,8 +54,7 @@ def read_guest_key(path: Path) -> GuestKey:
 def guest_key(line: str) -> GuestKey:
     """Return the key of a valid OpenSSH public line."""
     kind, blob, *comment = line.strip().split(maxsplit=2)
-    digest = base64.b64encode(hashlib.sha256(base64.b64decode(blob)).digest()).decode().rstrip("=")
-    return GuestKey(f"{kind} {blob}", "".join(comment), f"SHA256:{digest}")
+    return GuestKey(f"{kind} {blob}", "".join(comment), fingerprint(f"{kind} {blob}"))
 
 
 def add_key(connection: Connection, key: GuestKey) -> bool:

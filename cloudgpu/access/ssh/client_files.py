@@ -275,7 +275,7 @@ def write_config(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_
 
 def config_text(file: Path, hosts: Sequence[SshHost], *, key_file: Path, known_hosts: Path) -> str:
     """Return the whole config as text, sorted by name."""
-    common = _lines(_common_options(key_file, known_hosts))
+    common = "".join(f"  {name} {value}\n" for name, value in _common_options(key_file, known_hosts).items())
     blocks = [_host_block(host) + common for host in sorted(hosts, key=lambda host: host.name)]
     return CONFIG_HEAD.format(file=_quoted_path(file)) + "".join(blocks)
 
@@ -331,10 +331,6 @@ def _common_options(key_file: Path, known_hosts: Path) -> dict[str, str]:
         "CheckHostIP": "no",
         "ServerAliveInterval": str(KEEPALIVE_S),
     }
-
-
-def _lines(options: dict[str, str]) -> str:
-    return "".join(f"  {name} {value}\n" for name, value in options.items())
 
 
 def _quoted_path(path: Path) -> str:

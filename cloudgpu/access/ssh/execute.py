@@ -72,7 +72,8 @@ def _run(
     with connection.session() as channel:
         with connection.explain_errors():
             if tty:
-                _request_terminal(channel, stdout)
+                size = _window_size(stdout)
+                channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
             channel.exec_command(command)
         try:
             with _as_terminal(channel, stdin, stdout) if tty else contextlib.nullcontext():
@@ -81,11 +82,6 @@ def _run(
             return INTERRUPTED
         except BrokenPipeError:
             return BROKEN_PIPE
-
-
-def _request_terminal(channel: Channel, stdout: IO[bytes]) -> None:
-    size = _window_size(stdout)
-    channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
 
 
 def _window_size(stdout: IO[bytes]) -> os.terminal_size:

@@ -67,7 +67,7 @@ def shown_host_key(host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> str
     """Return the host key of the SSH server at `host:port`, as `ssh-ed25519 AAAA...`, without a login.
 
     An attacker in between could show another key: a person has to compare its `fingerprint`.
-    Raises Unreachable when no SSH server answers within `within_s` seconds.
+    Raises Unreachable when no SSH server answers within `timeout_s` seconds.
     """
     from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, SSHException, SshTransport
 

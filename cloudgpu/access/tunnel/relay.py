@@ -12,7 +12,7 @@ import threading
 from paramiko.channel import Channel
 
 from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
-from cloudgpu.access.tunnel.listener import reset
+from cloudgpu.access.tunnel.tunnel import reset
 
 CHUNK = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
 

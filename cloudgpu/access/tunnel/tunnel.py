@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +18,7 @@ from typing import TYPE_CHECKING, Self
 from cloudgpu.access.ssh.connection import OPEN_CHANNEL_S, Connection, connect, is_retryable
 from cloudgpu.access.ssh.keepalive import DEADLINE_S, PING_AFTER_S, Keepalive
 from cloudgpu.access.ssh.target import Target
-from cloudgpu.access.tunnel.listener import LOOPBACK, listen, reset
-from cloudgpu.errors import CloudgpuError
+from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 if TYPE_CHECKING:
     from paramiko.channel import Channel
@@ -27,6 +28,11 @@ PATIENCE_S = 60.0  # how long a new connection waits for the machine during an o
 CONNECT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 POLL_S = 0.5  # how often the listener checks whether the tunnel has ended
+LOOPBACK = "127.0.0.1"
+_MAX_PORTS = 100  # tried before the system chooses a port
+_BACKLOG = 256
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_PORT_TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 RemotePort = int | Callable[[Connection], int]
 
@@ -301,3 +307,48 @@ def _open_channel(link: _Link, client_address: tuple[str, int]) -> Channel | Non
         )
     except CONNECTION_ERRORS:
         return None
+
+
+def listen(first_port: int) -> socket.socket:
+    """Return a socket that listens on the first free port from `first_port` on, else on any free port.
+
+    0 lets the system choose. Raises InvalidRequest for an invalid number, or when no port is free.
+    """
+    if not 0 <= first_port <= 65535:  # noqa: PLR2004  (TCP's own)
+        raise InvalidRequest(
+            f"{first_port} is not a port.",
+            field="port",
+            value=str(first_port),
+            next="Give a number from 1024 to 65535.",
+        )
+    ports = range(first_port, min(first_port + _MAX_PORTS, 65536)) if first_port else ()
+    for port in (*ports, 0):
+        # Bound at once: a port that was only checked may be in use a moment later.
+        listener = _bind_port(port)
+        if listener is not None:
+            return listener
+    raise InvalidRequest(
+        "No local port is free.", field="port", value=str(first_port), next="Close some connections and try again."
+    )
+
+
+def reset(client: socket.socket) -> None:
+    """Make the next `close` of this socket send a reset: an error on the other side, not an end of data."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+
+
+def _bind_port(port: int) -> socket.socket | None:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if sys.platform == "linux":
+            # On Linux this allows ports with closed connections; elsewhere it could take a port that is in use.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        if error.errno in _PORT_TAKEN_ERRORS:
+            return None
+        raise
+    return listener

@@ -18,6 +18,12 @@ from cloudgpu.providers.lambdalabs.options import KIND, read_key
 Rule = Mapping[str, Any]
 ANY_SOURCE = "0.0.0.0/0"
 SSH, MAX_PORT = 22, 65535
+_TERMINATION_FINDING = Finding(
+    "ends at Lambda",
+    None,
+    "nothing at Lambda ends a machine by itself: a shutdown does not end billing, and there is no stop or timer",
+    "Run: cloudgpu cron install, on a computer that is always on",
+)
 OUR_DESCRIPTION = "cloudgpu"  # how the description of each of our rules begins
 REGION_WITHOUT_GLOBAL_RULES = "us-south-1"  # Lambda's documentation: the global rules do not count there
 
@@ -29,12 +35,8 @@ def login(lam: Lambda) -> Login:
 
 def findings(lam: Lambda) -> list[Finding]:
     """Return the findings: the account, who may reach SSH, and what Lambda cannot do at all. Reads only."""
-    return [_account_finding(lam), _firewall_finding(lam), _termination_finding()]
-
-
-def _account_finding(lam: Lambda) -> Finding:
-    name = lam.identity().words
-    return Finding("Lambda account", good=True, says=f"{name}, by the API key from {read_key(lam.options)[1]}")
+    says = f"{lam.identity().words}, by the API key from {read_key(lam.options)[1]}"
+    return [Finding("Lambda account", good=True, says=says), _firewall_finding(lam), _TERMINATION_FINDING]
 
 
 def _firewall_finding(lam: Lambda) -> Finding:
@@ -43,7 +45,7 @@ def _firewall_finding(lam: Lambda) -> Finding:
         rules = global_rules(lam)
     except CloudgpuError as error:
         return Finding(what, None, f"who may reach port 22 is not known: {error.message}", "Run doctor again.")
-    if not any(_opens_ssh(one) for one in rules):
+    if not any(one.get("source_network") == ANY_SOURCE and _includes_ssh(one) for one in rules):
         says = f"the account's global rules do not open port 22 to everybody (not so in {REGION_WITHOUT_GLOBAL_RULES})"
         return Finding(what, good=True, says=says)
     return Finding(
@@ -52,11 +54,6 @@ def _firewall_finding(lam: Lambda) -> Finding:
         says="the account's global firewall rules open port 22 of every machine to the whole internet",
         next=f"Run: cloudgpu init {KIND} --ssh-from ADDRESS/32 (it changes the rules for all)",
     )
-
-
-def _termination_finding() -> Finding:
-    says = "nothing at Lambda ends a machine by itself: a shutdown does not end billing, and there is no stop or timer"
-    return Finding("ends at Lambda", None, says, "Run: cloudgpu cron install, on a computer that is always on")
 
 
 def global_rules(lam: Lambda) -> list[Rule]:
@@ -90,10 +87,6 @@ def restricted_rules(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:
         for cidr in cidrs
     ]
     return [*others, *ours]
-
-
-def _opens_ssh(rule: Rule) -> bool:
-    return rule.get("source_network") == ANY_SOURCE and _includes_ssh(rule)
 
 
 def _includes_ssh(rule: Rule) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Available, Basis, Market, Price
-from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.lambdalabs import errors
 from cloudgpu.providers.lambdalabs.client import CLOUD, KEY_NAME, TOKEN_RULE, Lambda
@@ -254,10 +253,6 @@ def _price(lam: Lambda, item: Available) -> Price | None:
     machine_price = lam.machine_prices.get(item.machine or "")
     if machine_price is not None:
         return Price(machine_price, MACHINE_SOURCE, lam.clock(), Basis.ASKED)
-    type_price = _type_price(lam, item.instance_type)
+    found = lam.types().get(item.instance_type) or {}
+    type_price = per_hour(found.get("instance_type") or {})
     return None if type_price is None else Price(type_price, SOURCE, lam.clock(), Basis.ASKED)
-
-
-def _type_price(lam: Lambda, name: str) -> Money | None:
-    found = lam.types().get(name) or {}
-    return per_hour(found.get("instance_type") or {})

@@ -68,8 +68,8 @@ def build(building: Path, final: Path, attempt: Attempt, record: Mapping[str, An
 def rewrite_paths(layout: Layout, old_root: str) -> None:
     """Replace the old path of the machine's directory by its current one in all files that contain it."""
     new_root = str(layout.root)
-    profiles = [layout.home / name for name in PROFILES]
-    for file in (layout.agent / "agent.json", *profiles, *files_with_paths(layout)):
+    profiles, pips = (layout.home / name for name in PROFILES), (programs(layout) / name for name in PIPS)
+    for file in (layout.agent / "agent.json", *profiles, *pips, _kernel_file(layout)):
         with contextlib.suppress(FileNotFoundError):
             text = file.read_text(encoding="utf-8")
             fresh = text.replace(new_root, old_root).replace(old_root, new_root)  # a second time changes nothing
@@ -104,28 +104,20 @@ def _write_agent(here: Layout, final: Layout, attempt: Attempt) -> None:
         "own": [f"{MARKER}={marker(final.root)}"],  # nobody else's work on this computer is this machine's
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
-        **agent_policy(attempt),
+        **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
     write_file(here.agent / "agent.json", json.dumps(settings, indent=1) + "\n")
 
 
-def agent_policy(attempt: Attempt) -> dict[str, Any]:
-    """Return the policy as the agent is told it; nothing where the lease alone holds."""
-    return {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
-
-
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs here: by the Python that runs cloudgpu, whatever PATH says."""
-    if not command:
-        return []
-    program, *rest = command
+    program, *options = command or ("",)
     if program.startswith("jupyter-"):
-        program, rest = "jupyter", [program.removeprefix("jupyter-"), *rest]
+        program, options = "jupyter", [program.removeprefix("jupyter-"), *options]
     if program != "jupyter":
         return list(command)
-    if rest and rest[0] in _JUPYTER_MODULES:
-        return [sys.executable, "-m", _JUPYTER_MODULES[rest[0]], *rest[1:]]
-    return [sys.executable, "-m", "jupyter", *rest]
+    module = _JUPYTER_MODULES.get(options[0]) if options else None
+    return [sys.executable, "-m", module, *options[1:]] if module else [sys.executable, "-m", "jupyter", *options]
 
 
 def spawn(layout: Layout) -> bool:
@@ -245,11 +237,6 @@ def _pip_of_python() -> list[Path]:
     directories = [Path(beside.origin).parent / "_bundled"] if beside and beside.origin else []
     directories += [Path(elsewhere)] if elsewhere else []
     return [wheel for directory in directories for wheel in sorted(directory.glob("pip-*.whl"))][:1]
-
-
-def files_with_paths(layout: Layout) -> list[Path]:
-    """Return the files of the environment that contain the path of the machine's directory."""
-    return [*(programs(layout) / name for name in PIPS), _kernel_file(layout)]
 
 
 def _kernel_file(layout: Layout) -> Path:

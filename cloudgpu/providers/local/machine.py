@@ -74,12 +74,8 @@ class Agent:
         while (self._layout.agent / "agent").exists():
             self._started_at = time.monotonic()
             here = self._layout
-            command, log, on_start_of = (
-                [str(here.agent / "agent"), "run"],
-                here.logs / "agent.log",
-                partial(self._record_process, here),
-            )
-            await _run(command, here, log, dict(os.environ), on_start_of)
+            command, log = [str(here.agent / "agent"), "run"], here.logs / "agent.log"
+            await _run(command, here, log, dict(os.environ), partial(self._record_process, here))
             lived = time.monotonic() - self._started_at
             self._started_at = None
             self._deaths = 1 if lived >= STEADY_S else self._deaths + 1
@@ -91,7 +87,7 @@ async def _run(
     layout: Layout,
     log: Path,
     env: dict[str, str],
-    on_start_of: Callable[[asyncio.subprocess.Process], object] = repr,
+    on_spawn: Callable[[asyncio.subprocess.Process], object] = repr,
 ) -> int:
     """Run a command with its output in a log; return its status, 127 when it could not be started."""
     with log.open("ab") as out:
@@ -108,7 +104,7 @@ async def _run(
         except OSError as error:
             out.write(f"{command[0]}: {error.strerror}\n".encode())
             return EXIT_NOT_STARTED
-    on_start_of(process)
+    on_spawn(process)
     status = await process.wait()
     return status if status >= 0 else 128 - status
 
@@ -254,8 +250,8 @@ class Machine:
         from_inside = _read_or_empty(self.layout.power_off)
         if "reason" in from_inside:
             return str(from_inside["reason"])
-        wanted = (_read_or_empty(self.layout.record)).get("wanted")
-        return ASKED if wanted != "running" else "SIGTERM from outside"
+        is_requested = _read_or_empty(self.layout.record).get("wanted") != "running"
+        return ASKED if is_requested else "SIGTERM from outside"
 
     def _note_typing(self) -> None:
         if time.monotonic() - self._typing_noted_at >= TYPING_TOUCH_S:
@@ -282,7 +278,7 @@ class Machine:
 def power_off_from_inside(root: Path, reason: str) -> None:
     """Ask the machine process to end; if it is dead, end the processes that it left."""
     layout = Layout(root)
-    mark = _mark(root)
+    mark = str(_read_or_empty(layout.record).get("mark") or marker(root))
     line = reason.strip().splitlines()[0][:200] if reason.strip() else ASKED
     write_json(layout.power_off, {"reason": line, "at": _now()})
     number = process_number(layout)
@@ -290,10 +286,6 @@ def power_off_from_inside(root: Path, reason: str) -> None:
         terminate_process(number, mark)
     else:
         end_all(mark, gentle_s=GENTLE_S)
-
-
-def _mark(root: Path) -> str:
-    return str(_read_or_empty(Layout(root).record).get("mark") or marker(root))
 
 
 def run(root: Path, descriptor: int) -> None:

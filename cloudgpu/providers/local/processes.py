@@ -38,7 +38,9 @@ def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
 
     parents: dict[int, list[psutil.Process]] = {}
     marked: dict[int, str | None] = {}
-    living = {process.pid: process for process in psutil.process_iter(["ppid", "status"]) if _is_living(process)}
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    processes = psutil.process_iter(["ppid", "status"])
+    living = {process.pid: process for process in processes if process.info["status"] not in ended}
     for process in living.values():
         parents.setdefault(process.info["ppid"], []).append(process)
         marked[process.pid] = _mark_of(process)
@@ -51,12 +53,6 @@ def find(mark: str, roots: tuple[int, ...] = ()) -> list[psutil.Process]:
             unvisited += [child for child in parents.get(process.pid, []) if marked[child.pid] in (None, mark)]
     found.pop(os.getpid(), None)
     return list(found.values())
-
-
-def _is_living(process: psutil.Process) -> bool:
-    import psutil
-
-    return process.info["status"] not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def _mark_of(process: psutil.Process) -> str | None:

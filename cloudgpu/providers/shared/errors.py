@@ -48,11 +48,7 @@ def meanings(
         *others,
         *((codes, Meaning(InvalidRequest, field, remedies.get(field, ""))) for field, codes in requests.items()),
     )
-    return {code: meaning for codes, meaning in listed for code in _each(codes)}
-
-
-def _each(codes: Codes) -> Iterable[str]:
-    return codes.split() if isinstance(codes, str) else codes
+    return {code: one for codes, one in listed for code in (codes.split() if isinstance(codes, str) else codes)}
 
 
 def refusal(

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.access.ssh.target import LoginRefused
 from cloudgpu.access.ssh.user_hosts import confirmed_key, log_in
+from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import TAG_LEDGER, TAG_OWNER, Address
+from cloudgpu.core.model.launch import Attempt
+from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import (
     AuthFailed,
     CloudgpuError,
@@ -30,6 +34,7 @@ from cloudgpu.errors import (
     WrongHostKey,
 )
 from cloudgpu.parallel import beat
+from cloudgpu.providers.ssh import translate
 from cloudgpu.providers.ssh.host import ANSWER
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ class LoginUnsure(AuthFailed):
 
 SSH_PORT = 22
 CONNECT_S = 10.0
+AGENT_INTERVAL_S = 5
 ANSWER_S = 75.0  # the lock, then the ending of Jupyter and of what does not obey
 SWITCH_ON = "Switch it on, or fix the network path to it; then try again."
 PARTS = ("files.py", "owned.py", "cards.py", "host.py")
@@ -210,3 +216,48 @@ def uncertain_outcome(error: CloudgpuError) -> CloudgpuError:
     if type(error) is Unreachable:
         return ProviderUnavailable(error.message, field=error.field, value=error.value, next=SWITCH_ON)
     return error
+
+
+def _requested_gpus(host: Host, attempt: Attempt) -> dict[str, Any] | None:
+    """Return how many GPUs of the host the machine asks for, and of which name; None for all that it has."""
+    gpus = attempt.offer.available.accelerators
+    if attempt.request.want.gpu is None or not gpus:
+        return None
+    name = None if host.gpu else gpus[0].name  # the settings may call them otherwise than nvidia-smi does
+    return {"name": name, "count": sum(gpu.count for gpu in gpus), "part": gpus[0].out_of is not None}
+
+
+def launch_body(host: Host, attempt: Attempt) -> dict[str, Any]:
+    """Return what host.py is given to make the machine and start its agent: files, tags, lease, keys."""
+    from cloudgpu.access.jupyter import client as jupyter
+
+    boot = attempt.boot
+    files = {"agent.py": boot.agent_source, "own.py": boot.own_source}
+    files |= {"lab.py": jupyter.program().decode(), "host.py": program()}
+    script = "\n".join(part.text for part in boot.parts if part.kind == "on_start")
+    if script.strip():
+        files["on_start.sh"] = script
+    return {
+        "files": files,
+        "gpus": _requested_gpus(host, attempt),
+        "tags": dict(attempt.tags),
+        "jupyter": list(boot.jupyter),
+        "agent": {
+            "id": attempt.machine,
+            "made": attempt.made_at.timestamp(),  # a clock that shows less is wrong
+            "lease": Lease(attempt.expires, attempt.renew_until).tags(),
+            "interval": AGENT_INTERVAL_S,
+            "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
+            "warn": True,
+            **({"policy": dict(boot.policy)} if boot.policy else {}),
+        },
+        "record": {
+            "id": translate.instance_id(host.name, attempt.token),
+            "token": attempt.token,
+            "machine": attempt.machine,
+            "name": attempt.request.name,
+            "keys": list(boot.client_public_keys),
+            "market": str(Market.ON_DEMAND),
+            "gpus": [asdict(gpu) for gpu in attempt.offer.available.accelerators],
+        },
+    }

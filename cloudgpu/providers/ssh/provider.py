@@ -36,10 +36,9 @@ from cloudgpu.providers import electricity
 from cloudgpu.providers.abilities import RemainingFiles
 from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.patience import Patience
-from cloudgpu.providers.shared.calls import gather
+from cloudgpu.providers.shared.calls import gather, result_or_error
 from cloudgpu.providers.ssh import client, translate
 from cloudgpu.providers.ssh.options import EXAMPLE, Host, ssh_hosts
-from cloudgpu.providers.ssh.request import launch_body
 
 MAX_PARALLEL_HOSTS = 16
 SILENCE_FACTOR = 2  # a silent host is not asked again for this many times `patience.read_s`
@@ -169,7 +168,7 @@ class SshProvider:
         host = self._host_of_offer(attempt.offer.available)
         left = (deadline - self._clock()).total_seconds()
         try:
-            answer = self._ask(host, "launch", launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
+            answer = self._ask(host, "launch", client.launch_body(host, attempt), timeout=max(1.0, min(75.0, left)))
         except (client.LoginUnsure, ProviderUnavailable) as error:
             raise LaunchUncertain(error.message, field=error.field, value=error.value, next=error.next) from error
         return self._instance(host, answer["machine"])
@@ -224,11 +223,12 @@ class SshProvider:
         self, hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float
     ) -> Sequence[Answer | CloudgpuError]:
         """Return each host's answer or error, waiting at most `seconds` for one; silent hosts are remembered."""
-        answers = _ask_all(hosts, read, seconds)
-        for host, answer in zip(hosts, answers, strict=True):
+        answers = gather(hosts, lambda host: result_or_error(read, host), MAX_PARALLEL_HOSTS, patience=seconds)
+        named = [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
+        for host, answer in zip(hosts, named, strict=True):
             if isinstance(answer, Silent):
                 self._remember_silence(host, answer)
-        return answers
+        return named
 
     def _query_host(self, host: Host) -> dict[str, Any]:
         """Ask a host for its machine, with one query for all threads that ask at the same time.
@@ -381,19 +381,6 @@ class _PendingQuery:
         if self.answer is None:
             raise self.fault or ProviderUnavailable(f"{host.name} could not be queried.", field=host.field)
         return self.answer
-
-
-def _ask_all(hosts: Sequence[Host], read: Callable[[Host], Answer], seconds: float) -> Sequence[Answer | CloudgpuError]:
-    """Return each host's answer or error, waiting at most `seconds` for one."""
-
-    def guarded(host: Host) -> Answer | CloudgpuError:
-        try:
-            return read(host)
-        except CloudgpuError as error:
-            return error
-
-    answers = gather(hosts, guarded, MAX_PARALLEL_HOSTS, patience=seconds)
-    return [_with_host_name(host, answer) for host, answer in zip(hosts, answers, strict=True)]
 
 
 def _with_host_name(host: Host, answer: Answer | CloudgpuError) -> Answer | CloudgpuError:

@@ -80,7 +80,8 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
 
 def _wanted(host: Host, facts: Mapping[str, Any], requirements: Requirements) -> tuple[Accelerator, ...]:
     """Return the GPUs that a machine gets: those that are wanted, where the host has more than that."""
-    every = settings_gpus(host) or _measured_gpus(facts["gpus"])
+    named = (Accelerator(host.gpu, host.gpu_count, host.gpu_memory_gib),) if host.gpu else ()
+    every = named or _measured_gpus(facts["gpus"])
     total = sum(gpu.count for gpu in every)
     if requirements.gpu is None or len(facts["gpus"]) != total:
         return every
@@ -117,11 +118,6 @@ def _gpus_now(facts: Mapping[str, Any], gpus: Sequence[Accelerator]) -> tuple[st
 def gpu_users(used: Sequence[Mapping[str, Any]] | None) -> tuple[str, ...]:
     """Return who uses which GPU, in words."""
     return tuple(str(one["says"]) for one in used or ())
-
-
-def settings_gpus(host: Host) -> tuple[Accelerator, ...]:
-    """Return the GPUs that the settings name."""
-    return (Accelerator(host.gpu, host.gpu_count, host.gpu_memory_gib),) if host.gpu else ()
 
 
 def _measured_gpus(rows: Sequence[Sequence[str]]) -> tuple[Accelerator, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -99,11 +100,8 @@ def find_by_label(vast: Vast, token: str) -> Raw | None:
 
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002
     """Request the end of the contract and its disk; an unknown id is no error."""
-    number = number_of(id)
-    try:
-        vast.ask("DELETE", f"/api/v0/instances/{number}/", "destroy", again=True)
-    except InstanceNotFound:
-        return
+    with suppress(InstanceNotFound):
+        vast.ask("DELETE", f"/api/v0/instances/{number_of(id)}/", "destroy", again=True)
 
 
 def stop(vast: Vast, id: str) -> None:  # noqa: A002
@@ -178,7 +176,7 @@ def instance(vast: Vast, raw: Raw) -> Instance:
         zone=market.zone_of(raw),
         instance_type=type_name(raw),
         market=contract_market,
-        launched_at=_time(raw.get("start_date")),
+        launched_at=market.utc_time(raw.get("start_date")),
         address=_address(raw) if state is State.RUNNING else None,
         accelerators=(accelerator(raw),),
         reason=reason,
@@ -276,10 +274,6 @@ def _checked(found: Any, id: str | None = None) -> Raw:  # noqa: A002
     raise unreadable("answered with an incomplete contract, or another one than requested")
 
 
-def _time(seconds: object) -> datetime | None:
-    return datetime.fromtimestamp(float(seconds), UTC) if isinstance(seconds, int | float) and seconds > 0 else None
-
-
 def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
     """Return one hourly price per item, without storage: a contract's own, or an offer's.
 
@@ -287,20 +281,13 @@ def prices(vast: Vast, offers: Sequence[Available]) -> list[Price | None]:
     """
     for item in offers:
         if item.machine is not None and item.machine not in vast.contract_prices:
-            _read_contract(vast, item.machine)
+            with suppress(InstanceNotFound):
+                get(vast, item.machine)  # caches its price
     missing = [item for item in offers if _contract_price(vast, item) is None and _key(item) not in vast.offer_prices]
     for where in dict.fromkeys(item.market for item in missing):
         hosts = sorted({market.machine_of(item.zone) for item in missing if item.market is where})
         market.search(vast, where, {"machine_id": {"in": hosts}})
     return [_price(vast, item) for item in offers]
-
-
-def _read_contract(vast: Vast, contract: str) -> None:
-    """Read a contract to cache its price, if it exists."""
-    try:
-        get(vast, contract)
-    except InstanceNotFound:
-        return
 
 
 def _key(item: Available) -> tuple[str, str, str]:

@@ -181,7 +181,11 @@ def country_of(raw: Ask) -> str:
 
 def host_end(raw: Ask) -> datetime | None:
     """Return when the host's contract with vast.ai ends, aware UTC; None if not known."""
-    epoch = raw.get("end_date")
+    return utc_time(raw.get("end_date"))
+
+
+def utc_time(epoch: object) -> datetime | None:
+    """Return the time at these epoch seconds, aware UTC; None for 0 and for anything but a number."""
     return datetime.fromtimestamp(float(epoch), UTC) if isinstance(epoch, int | float) and epoch > 0 else None
 
 

@@ -346,7 +346,9 @@ def violations_of(suite: type, provider: Provider) -> list[str]:
     for base in bases:
         if issubclass(suite, base):
             violations += [
-                f"{suite.__name__} overrides {name}" for name in _test_names(base) if _is_overridden(suite, base, name)
+                f"{suite.__name__} overrides {name}"
+                for name, test in vars(base).items()
+                if name.startswith("test_") and getattr(suite, name) is not test
             ]
     known_faults = {"lose_reply", "sell_out"}
     reasons = cast("ContractBase", suite).cannot_happen
@@ -357,11 +359,3 @@ def violations_of(suite: type, provider: Provider) -> list[str]:
     marks = [mark.name for mark in getattr(suite, "pytestmark", [])]
     violations += [f"{suite.__name__} is marked {mark}" for mark in marks if mark in ("skip", "skipif", "xfail")]
     return violations
-
-
-def _test_names(base: type) -> list[str]:
-    return [name for name in vars(base) if name.startswith("test_")]
-
-
-def _is_overridden(suite: type, base: type, name: str) -> bool:
-    return getattr(suite, name) is not getattr(base, name)

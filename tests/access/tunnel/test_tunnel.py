@@ -11,8 +11,7 @@ import pytest
 
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.access.ssh.target import LoginRefused
-from cloudgpu.access.tunnel.listener import listen
-from cloudgpu.access.tunnel.tunnel import Tunnel, TunnelChange
+from cloudgpu.access.tunnel.tunnel import Tunnel, TunnelChange, listen
 from cloudgpu.errors import Frozen, InstanceNotFound, InvalidRequest, Unreachable, WrongHostKey
 from tests.access.remote import digest_after_end, echo, get, listening, web
 from tests.access.sshserver import wait_for

@@ -315,8 +315,7 @@ def test_one_of_two_hosts_that_does_not_answer_is_left_out(own, tmp_path, lab):
 @pytest.mark.soak
 @pytest.mark.parametrize("cut", [0.05, 0.5, 0.9, 0.999])
 def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
-    from cloudgpu.providers.ssh.client import _request
-    from cloudgpu.providers.ssh.request import launch_body
+    from cloudgpu.providers.ssh.client import _request, launch_body
 
     before = host.files()
     whole = _request("launch", launch_body(next(iter(lab.provider._hosts.values())), lab.attempt()))
@@ -330,8 +329,7 @@ def test_a_request_that_was_cut_short_does_nothing(lab, host, cut):
 @pytest.mark.parametrize("step", [23, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_a_launch_killed_at_any_moment_is_completed_by_its_replay(lab, host, step):
     """The program on the host is killed at every `step`-th thing that it does to files and processes."""
-    from cloudgpu.providers.ssh.client import _request
-    from cloudgpu.providers.ssh.request import launch_body
+    from cloudgpu.providers.ssh.client import _request, launch_body
 
     furnish(host.home)
     before = everything(host.home)
