@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 
 from paramiko.channel import Channel
 
 from cloudgpu.access.ssh.transport import CONNECTION_ERRORS, close_channel
-from cloudgpu.access.tunnel.tunnel import reset
 
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 CHUNK = 128 * 1024  # bytes; SSH's window and the socket's buffers bound the memory
 
 
@@ -71,3 +72,9 @@ class Relay:
         if self._sent_all.is_set():
             close_channel(self._channel)
         self._channel.status_event.wait()
+
+
+def reset(client: socket.socket) -> None:
+    """Make the next `close` of this socket send a reset: an error on the other side, not an end of data."""
+    with contextlib.suppress(OSError):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import struct
 import sys
 import threading
 import time
@@ -31,7 +30,6 @@ POLL_S = 0.5  # how often the listener checks whether the tunnel has ended
 LOOPBACK = "127.0.0.1"
 _MAX_PORTS = 100  # tried before the system chooses a port
 _BACKLOG = 256
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 _PORT_TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 RemotePort = int | Callable[[Connection], int]
@@ -246,7 +244,7 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        from cloudgpu.access.tunnel.relay import Relay
+        from cloudgpu.access.tunnel.relay import Relay, reset
 
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -330,12 +328,6 @@ def listen(first_port: int) -> socket.socket:
     raise InvalidRequest(
         "No local port is free.", field="port", value=str(first_port), next="Close some connections and try again."
     )
-
-
-def reset(client: socket.socket) -> None:
-    """Make the next `close` of this socket send a reset: an error on the other side, not an end of data."""
-    with contextlib.suppress(OSError):
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
 
 def _bind_port(port: int) -> socket.socket | None:
