@@ -28,7 +28,7 @@ TABLE_KEYS = {
 }
 DATED_TABLES = ("gpu_instances", "drivers", "machine_images", "history", "networks", "spot_interruption")
 PRICE_UNITS = {"usd_per_gb_month", "usd_per_gib_month", "usd_per_disk_month", "usd_per_hour", "usd_per_gb"}
-PRICE_BASES = {"listed", "derived", "recalled"}
+PRICE_BASES = {"listed", "derived", "unverified"}
 MARKETS = {"on_demand", "spot"}
 MAX_GPUS, MAX_GPU_MEMORY_GIB, MAX_USD = 16, 300, 1000  # above every machine's GPUs, memory of a GPU, and hourly price
 MAX_GBIT = 10_000  # a second; above every machine's network
@@ -78,8 +78,8 @@ def _storage_row_errors(row: rules.CsvRow) -> Iterator[str]:
         yield f"has an unknown unit: {row['unit']}"
     if not _is_price(price) or (low_price and not (_is_price(low_price) and Decimal(low_price) < Decimal(price))):
         yield f"{price} is not a price above {low_price or 0}"
-    if earliest_moment(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "recalled":
-        yield "has no date and is not marked as recalled"
+    if earliest_moment(row["as_of"]) is None and rules.price_basis(row["confidence"]) != "unverified":
+        yield "has no date and is not marked as unverified"
 
 
 def unconfirmed_prices(facts: Facts) -> Iterator[str]:

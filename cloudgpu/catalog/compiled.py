@@ -169,7 +169,7 @@ def _type_entry(raw_type: Catalogue, sources: _TextTable) -> Catalogue:
     row = raw_type["row"]
     optional = {
         "legacy": rules.legacy_reason(row),
-        "recalled": rules.unverified_facts(row),
+        "unverified": rules.unverified_facts(row),
         "spot_only": rules.spot_only(row),
         "notes": row["notes"].strip("; "),
     }

@@ -303,7 +303,7 @@ def _instance_type(provider: str, name: str, entry: dict[str, Any]) -> InstanceT
         arch=entry["arch"],
         spot_only=entry.get("spot_only", False),
         legacy_reason=entry.get("legacy", ""),
-        recalled=tuple(entry.get("recalled", ())),
+        unverified=tuple(entry.get("unverified", ())),
         notes=entry.get("notes", ""),
         source=catalogue()["sources"][entry["source"]],
         as_of=entry["as_of"],

@@ -1,4 +1,4 @@
-"""How the wording of the facts is read: what is legacy, derived or recalled; and which providers and regions exist."""
+"""How the wording of the facts is read: what is legacy, derived or unverified; which providers and regions exist."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ PRICED_EVERYWHERE = {
     "runpod": ("container_disk", "volume_running", "volume_stopped"),
 }
 
-# Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: recalled.
+# Azure's NVv4 sizes are partitions of one MI25; the facts name the partition, not its size: unverified.
 MI25_SHARES = {
     "Standard_NV4as_v4": 0.125,
     "Standard_NV8as_v4": 0.25,
@@ -155,15 +155,15 @@ _LEGACY_NOTES = (  # the first pattern that matches the notes counts
 
 
 def unverified_facts(row: CsvRow) -> list[str]:
-    """Return which facts of a type were recalled, and are not from a source."""
+    """Return which facts of a type are from memory, without a source."""
     notes, source = row["notes"], row["source"]
-    recalled = {
+    unverified = {
         "share": row["instance_type"] in MI25_SHARES or ("partition" in notes and "recalled" in notes),
         "shape": "shape recalled" in notes,
         "count": "counts recalled" in source,
         "spot_only": spot_only(row),
     }
-    return [name for name, is_recalled in recalled.items() if is_recalled]
+    return [name for name, is_unverified in unverified.items() if is_unverified]
 
 
 def spot_only(row: CsvRow) -> bool:
@@ -181,7 +181,7 @@ def price_basis(text: str) -> str:
     """Return the basis of a price from what the facts say of it."""
     if text.startswith("derived"):
         return "derived"
-    return "recalled" if "recalled" in text or text == "unverified" else "listed"
+    return "unverified" if "recalled" in text or text == "unverified" else "listed"
 
 
 def confirmed_prices(facts: dict[str, list[CsvRow]]) -> Iterator[tuple[CsvRow, str, str]]:

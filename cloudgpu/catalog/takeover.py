@@ -160,7 +160,7 @@ def machine_row(name: str, listed: ListedPrice) -> PriceRow:
 
 
 def storage_row(price: DiskPrice) -> PriceRow:
-    """Return a dated price of storage as a row; one without a date counts as recalled."""
+    """Return a dated price of storage as a row; one without a date counts as unverified."""
     if price.as_of is None:
         raise ValueError(f"{price.kind} has no date")
     key = RowKey(price.kind, price.region, None)

@@ -23,11 +23,11 @@ FOLD_INDENT = " " * 4  # begins the second line of a row
 TEN_MINUTES = 600
 MAX_TABLE_WIDTH, MIN_CUT_WIDTH = 80, 12  # columns of a table, and of a text that is cut for it
 MIN_OWNER_WIDTH = 10  # columns, however narrow the terminal is
-PRICE_MARKS = {"derived": "~", "recalled": "?", "assumed": "^"}  # as in `gpus` and `cost`
+PRICE_MARKS = {"derived": "~", "unverified": "?", "assumed": "^"}  # as in `gpus` and `cost`
 
 
 def confidence_mark(provider: str, basis: str | None, *, old: object) -> str:
-    """Return the first mark that applies to a price: recalled, derived, assumed or old; empty for none.
+    """Return the first mark that applies to a price: unverified, derived, assumed or old; empty for none.
 
     Google's derived prices are sums of listed prices, and get no mark.
     """
@@ -352,7 +352,7 @@ def _price_of(value: MachineDocument) -> str:
 
 
 def price_mark(value: MachineDocument) -> str:
-    """Return the mark of a machine's price if it is derived, assumed or recalled; otherwise empty."""
+    """Return the mark of a machine's price if it is derived, assumed or unverified; otherwise empty."""
     return confidence_mark(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 

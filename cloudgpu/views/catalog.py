@@ -118,7 +118,7 @@ def offer_value(offer: CatalogOffer, speed: Speed | None, now: datetime) -> GpuO
         "old": is_old_price(listed.price.as_of, now),
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,
-        "recalled": list(machine_type.recalled),
+        "unverified": list(machine_type.unverified),
         "speed": None if speed is None else {"vs_h100": round(speed.vs_h100, 4), "basis": str(speed.basis)},
         "h100_hours_per_dollar": _rounded(speed_per_dollar(offer, speed)),
     }

@@ -39,7 +39,7 @@ def test_infiniband_counts_before_ethernet_and_says_so():
     found = network_of("azure", "Standard_ND96isr_H100_v5")
     assert (found.gbit, found.fabric) == (3200, "InfiniBand")
     assert "Ethernet has 80" in found.note
-    assert network_of("azure", "Standard_ND96asr_v4").is_recalled
+    assert network_of("azure", "Standard_ND96asr_v4").is_unverified
 
 
 def test_a_type_in_no_list_has_no_network():

@@ -40,7 +40,7 @@ def test_a_current_type_is_offered(name):
 
 
 @pytest.mark.parametrize(
-    ("provider", "name", "share", "memory", "recalled"),
+    ("provider", "name", "share", "memory", "unverified"),
     [
         ("azure", "Standard_NV6ads_A10_v5", Fraction(1, 6), 4, ("share",)),
         ("azure", "Standard_NV12ads_A10_v5", Fraction(1, 3), 8, ("share",)),
@@ -52,12 +52,12 @@ def test_a_current_type_is_offered(name):
         ("gcp", "g4-standard-24", Fraction(1, 2), 48, ()),
     ],
 )
-def test_a_fraction_of_a_gpu_is_one_gpu_with_a_share_and_the_shares_memory(provider, name, share, memory, recalled):
+def test_a_fraction_of_a_gpu_is_one_gpu_with_a_share_and_the_shares_memory(provider, name, share, memory, unverified):
     one = catalog.instance_type(provider, name)
     assert one.gpu.count == 1
     assert one.gpu.share == pytest.approx(float(share), abs=1e-6)
     assert one.gpu.memory_gib == memory
-    assert one.recalled == recalled
+    assert one.unverified == unverified
 
 
 def test_googles_attached_gpus_are_priced_with_their_host_and_dated_by_the_older_part():
@@ -87,7 +87,7 @@ def test_every_offer_has_a_positive_price_a_source_a_date_and_a_basis():
         assert price.source
         assert price.as_of.tzinfo
         assert price.as_of <= catalog.compiled_on()
-        assert price.basis in (Basis.LISTED, Basis.DERIVED, Basis.RECALLED)
+        assert price.basis in (Basis.LISTED, Basis.DERIVED, Basis.UNVERIFIED)
 
 
 def test_ec2_spot_is_derived_and_googles_is_listed():
@@ -139,9 +139,9 @@ def test_a_size_class_above_all_that_have_a_price_has_none():
     assert catalog.counted_price("azure", "eastus", "P60 8192 GiB").upper_bound
 
 
-def test_a_recalled_disk_price_says_so_and_has_no_date():
+def test_an_unverified_disk_price_says_so_and_has_no_date():
     found = catalog.disk_price("azure", "eastus", "egress_internet")
-    assert (found.basis, found.as_of) == (Basis.RECALLED, None)
+    assert (found.basis, found.as_of) == (Basis.UNVERIFIED, None)
 
 
 @pytest.mark.parametrize(
@@ -289,5 +289,5 @@ def test_a_card_that_is_sold_apart_has_its_prices_with_their_date_and_others_hav
     card = catalog.gpu("rtx3090").card
     assert (card.at_launch, card.new, card.used) == (Money.usd(1499), Money.usd(762), Money.usd(537))
     assert (card.dated, f"{card.as_of:%Y-%m-%d}") == ("2025 (undated table)", "2025-01-01")
-    assert catalog.gpu("rtx5090").card is None  # its price is recalled in the facts, so none is listed
+    assert catalog.gpu("rtx5090").card is None  # its price is unverified in the facts, so none is listed
     assert catalog.gpu("t4").card is None

@@ -66,7 +66,7 @@ def test_a_list_of_providers_has_the_plugin(said, command, names):
 
 @pytest.mark.parametrize(
     "command",
-    ["gpus", "estimate --gpu v100", "catalog", "catalog diff", "recommend --parameters 7b"],
+    ["gpus", "estimate --gpu v100", "catalog", "catalog diff", "recommend --params 7b"],
 )
 def test_the_catalogue_says_that_it_lacks_a_plugin_and_where_its_prices_are(said, command):
     code, text = said(f"{command} --provider acme")

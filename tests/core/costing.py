@@ -61,7 +61,7 @@ def uses(draw: st.DrawFn) -> Usage:
     per = Per.GB if resource is Resource.TRAFFIC else draw(st.sampled_from([Per.HOUR, Per.MONTH]))
     ended = resource is Resource.TRAFFIC or draw(st.booleans())
     moved = draw(st.one_of(st.none(), st.integers(begin, end)))
-    segments = [segment(draw(nanos), begin, basis=draw(st.sampled_from(["listed", "derived", "recalled"])))]
+    segments = [segment(draw(nanos), begin, basis=draw(st.sampled_from(["listed", "derived", "unverified"])))]
     if moved is not None:
         seen = draw(st.one_of(st.none(), st.integers(begin, moved)))
         segments.append(segment(draw(nanos), moved, maybe_from=None if seen is None else at(seen)))

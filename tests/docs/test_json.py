@@ -322,8 +322,8 @@ def test_what_goes_on_by_itself_is_printed_as_the_page_says(many, tmp_path):
 
 
 ADVICE = (
-    ("fine-tuning", {"parameters": "7b", "method": "lora", "hours_per_week": 5}),
-    ("research", {"cards": 4, "budget": 4000, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}),
+    ("fine-tuning", {"params": "7b", "method": "lora", "hours_per_week": 5}),
+    ("research", {"gpus": 4, "budget": 4000, "currency": "KRW", "rate": "1385.2", "rate_date": "2026-11-20"}),
     (None, {"memory": 5000}),
 )
 

@@ -16,7 +16,7 @@ from tests.ledger.lines import PRICE, intended, seen
 NOW = datetime(2026, 12, 3, 12, tzinfo=UTC)
 AS_OF = "2026-11-20T00:00:00.000000Z"
 ON_DEMAND = PRICE | {"nanos_per_hour": 526_000_000}
-RECALLED = {"nanos_per_hour": 1_131_000_000, "source": "from memory", "as_of": AS_OF, "basis": "recalled"}
+UNVERIFIED = {"nanos_per_hour": 1_131_000_000, "source": "from memory", "as_of": AS_OF, "basis": "unverified"}
 
 
 def line(kind, subject, at, body):
@@ -81,7 +81,7 @@ def others():
         launched("cg-3", "2026-12-01T10:00:00Z", **aws, name="taken", market="spot", price=PRICE),
         looked("cg-3", "2026-12-01T10:00:00Z", own="i-0123456789abcdef3"),
         looked("cg-3", "2026-12-01T10:30:00Z", "terminated", own="i-0123456789abcdef3", reason="interrupted"),
-        launched("cg-4", "2026-12-01T00:00:00Z", **azure, name="korea", instance_type="NC6", price=RECALLED),
+        launched("cg-4", "2026-12-01T00:00:00Z", **azure, name="korea", instance_type="NC6", price=UNVERIFIED),
         looked("cg-4", "2026-12-01T00:00:00Z", provider_id="/subscriptions/1/virtualMachines/korea"),
         launched("cg-5", "2026-12-02T00:00:00Z", **gcp, name="seoul", instance_type="n1-standard-8", price=ON_DEMAND),
         looked("cg-5", "2026-12-02T00:00:00Z", provider_id="cloud/asia-northeast3-b/seoul"),

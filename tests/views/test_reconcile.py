@@ -128,7 +128,7 @@ def test_an_azure_export_in_won_needs_a_rate_and_says_it(everything, tmp_path):
     value = reconcile(session, file)
     assert value["rates"] == ["1 USD = 1385.2 KRW, rate of 2026-12-01 (a bank)"]
     (korea,) = value["resources"]
-    # 0.90 $/h there, 1.131 $/h recalled here: for two days. The disk is the same to a cent.
+    # 0.90 $/h there, 1.131 $/h unverified here: for two days. The disk is the same to a cent.
     assert korea["likely_reason"] == "price"
     assert abs(kinds(value, "cg-4")["price"] + Decimal("11.088")) < Decimal("0.01")
 

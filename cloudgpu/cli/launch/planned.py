@@ -332,7 +332,9 @@ def _at_most_text(high: str, low: str) -> str:
 
 
 def _extra(extra: Extra) -> str:
-    basis_text = f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "recalled") else ""
+    basis_text = (
+        f" ({extra['basis']})" if extra["usd_per_month"] and extra["basis"] in ("derived", "unverified") else ""
+    )
     return f"{extra['what']}: {a_month(extra['usd_per_month'], at_most=extra['at_most'])}{basis_text}"
 
 

@@ -140,7 +140,7 @@ def _absent_lines(machines: list[MachineDocument]) -> list[str]:
 def _mark_lines(machines: list[MachineDocument]) -> list[str]:
     """Return what the marks behind the shown prices mean."""
     marks = {price_mark(machine) for machine in machines}
-    meanings = {"derived": "computed from other prices", "recalled": "from memory, in no source"}
+    meanings = {"derived": "computed from other prices", "unverified": "from memory, in no source"}
     meanings["assumed"] = "usual figures, or the most it can draw (cloudgpu show NAME -v)"
     return [f"{mark} {basis}: {meanings[basis]}." for basis, mark in PRICE_MARKS.items() if mark in marks]
 

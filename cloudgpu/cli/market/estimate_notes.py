@@ -76,7 +76,7 @@ _MARK_MEANINGS = {
     "+": "not priced",
     "<": "at most",
     "~": "derived",
-    "?": "recalled",
+    "?": "unverified",
     "!": "old",
     "m": "less memory",
 }
@@ -138,8 +138,8 @@ def _mark_notes(document: EstimateDocument) -> Iterator[str]:
         yield "< at most: a disk or address has no price there, and the most expensive one known of its kind is used."
     if "~" in all_marks:
         yield f"~ derived: {SPOT_RULE if has_ec2_spot(estimates) else DERIVED_RULE}."
-    if "?" in all_marks or any(one["recalled"] or one["peak_recalled"] for one in estimates):
-        yield "? recalled: from memory, in no source; after a GPU: its share, number, market or peak."
+    if "?" in all_marks or any(one["unverified"] or one["peak_unverified"] for one in estimates):
+        yield "? unverified: from memory, in no source; after a GPU: its share, number, market or peak."
     if "!" in all_marks:
         yield f"! old: the machine's price is from more than {document['old_after_days']} days ago."
     stand_ins = {

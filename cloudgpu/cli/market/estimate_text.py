@@ -126,7 +126,7 @@ def _hours(text: str) -> str:
 
 
 def _offer(estimate: Estimate) -> list[str]:
-    gpu = estimate["gpu"] + ("?" if estimate["recalled"] or estimate["peak_recalled"] else "")
+    gpu = estimate["gpu"] + ("?" if estimate["unverified"] or estimate["peak_unverified"] else "")
     return [
         f"{count(estimate)} {gpu}",
         f"{short(estimate)}{'*' * is_doubtful(estimate)}",

@@ -37,7 +37,7 @@ def command(
     """List the GPU machines that can be bought, each in its cheapest region, the cheapest first.
 
     The prices are a dated list that comes with cloudgpu, not an offer: `up` shows the price before it launches. Marks
-    show which are old, derived or recalled; -v explains each.
+    show which are old, derived or unverified; -v explains each.
 
     WORK/$ is training work per dollar. If a GPU's training speed was not measured, the figure it is estimated from is
     named. If nothing fits, the exit code is still 0. A list longer than the terminal is shown in your pager (PAGER, or

@@ -73,12 +73,12 @@ def _answer(value: GpusDocument, region: str | None, *, by_speed: bool) -> str:
 def _marks_briefly(offers: Sequence[GpuOffer], value: GpusDocument) -> str:
     """Return what the marks mean in a few words each; the error of derived spot prices is always included."""
     marks = {trust(offer) for offer in offers}
-    recalled = "?" in marks or any(offer["recalled"] or offer["speed"] is None for offer in offers)
+    unverified = "?" in marks or any(offer["unverified"] or offer["speed"] is None for offer in offers)
     speeds = {offer["speed"]["basis"] for offer in offers if offer["speed"]}
     stand_ins = ", ".join(mark for basis, mark in STAND_INS.items() if basis in speeds)
     texts = [
         f"~ derived{f' (EC2 spot was {EC2_SPOT_ERROR} where observed)' * has_ec2_spot(offers)}" if "~" in marks else "",
-        "? recalled, or not known" if recalled else "",
+        "? unverified, or not known" if unverified else "",
         f"! older than {value['old_after_days']} days" if "!" in marks else "",
         "some of Google's prices are sums of machine and GPUs" if _has_parts(offers) else "",
         f"{stand_ins}: its speed was not measured" if stand_ins else "",
@@ -99,7 +99,7 @@ def _has_parts(offers: Sequence[GpuOffer]) -> bool:
 
 def _row(offer: GpuOffer) -> list[str]:
     return [
-        f"{count(offer)} {offer['gpu']}" + ("?" if offer["recalled"] else ""),
+        f"{count(offer)} {offer['gpu']}" + ("?" if offer["unverified"] else ""),
         f"{offer['gpu_memory_gib']:g}",
         short(offer) + ("*" if is_doubtful(offer) else ""),
         f"{offer['provider']} {offer['region']}",
@@ -127,8 +127,8 @@ def _price_marks(offers: list[GpuOffer], value: GpusDocument) -> Iterator[str]:
     marks = {trust(offer) for offer in offers}
     if "~" in marks:
         yield _note("~", f"derived: {SPOT_RULE if has_ec2_spot(offers) else DERIVED_RULE}.")
-    if "?" in marks or any(offer["recalled"] for offer in offers):
-        yield _note("?", "recalled: from memory, in no source; after a GPU: its share, its number or its market.")
+    if "?" in marks or any(offer["unverified"] for offer in offers):
+        yield _note("?", "unverified: from memory, in no source; after a GPU: its share, its number or its market.")
     if "!" in marks:
         yield _note("!", f"old: the price is from more than {value['old_after_days']} days ago.")
     if _has_parts(offers):

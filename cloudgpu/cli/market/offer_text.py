@@ -83,7 +83,7 @@ def mark(resource: AttachedPrice) -> str:
         return "+"
     if resource["at_most"] and resource["low_usd"] is None:
         return "<"
-    return "?" if resource["basis"] == "recalled" else ""
+    return "?" if resource["basis"] == "unverified" else ""
 
 
 def trust(estimate: Estimate | GpuOffer | RentableMachine) -> str:
@@ -111,7 +111,7 @@ def legacy_notes(estimates: Iterable[Estimate] | Iterable[GpuOffer]) -> Iterator
     """Yield each reason why types can probably not be launched, with these types."""
     reasons: dict[str, list[str]] = {}
     for one in filter(is_doubtful, estimates):
-        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (recalled)", []).append(short(one))
+        reasons.setdefault(one["legacy"] or "not sold on demand, only as spot (unverified)", []).append(short(one))
     yield from (f"legacy: {reason}: {first_few(names)}." for reason, names in reasons.items())
 
 

@@ -35,7 +35,7 @@ UNITS = {
 def overview_text(value: CatalogDocument) -> str:
     """Return a line for each provider, and which parts were refreshed when."""
     rows = [_summary(one) for one in value["providers"]]
-    headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "RECALLED", "NEWEST", "REFRESHED"]
+    headings = ["PROVIDER", "TYPES", "PRICES", "OLD", "DERIVED", "UNVERIFIED", "NEWEST", "REFRESHED"]
     lines = [table(rows, headings, right=range(1, 6)), ""]
     for one in value["providers"]:
         if one["error"]:
@@ -50,7 +50,7 @@ def _summary(one: CatalogProvider) -> list[str]:
     refreshed = sorted(part["refreshed_at"][:10] for part in one["refreshed"])
     return [
         one["provider"],
-        *(str(number) for number in (one["types"], one["prices"], one["old"], one["derived"], one["recalled"])),
+        *(str(number) for number in (one["types"], one["prices"], one["old"], one["derived"], one["unverified"])),
         one["newest"][:10],
         refreshed[0] if refreshed else "never",
     ]
@@ -69,8 +69,8 @@ def shown_text(value: CatalogItemDocument) -> str:
     lines += ["", *(_note(f"[{number}]", text) for number, text in enumerate(sources, 1))]
     if any(price["old"] for price in value["prices"]):
         lines.append(_note("!", "old: from more than 180 days ago, or without a date."))
-    if value["recalled"]:
-        lines.append(_note("?", f"recalled, in no source: {', '.join(value['recalled'])} of this type."))
+    if value["unverified"]:
+        lines.append(_note("?", f"unverified, in no source: {', '.join(value['unverified'])} of this type."))
     return "\n".join([*lines, *([paragraph(value["error"])] if value["error"] else [])])
 
 

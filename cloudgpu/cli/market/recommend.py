@@ -34,7 +34,7 @@ def command(
         ),
     ] = None,
     *,
-    parameters: Annotated[
+    params: Annotated[
         str | None, typer.Option(metavar="N", help="The model's size: 7b, 350m. For fine-tuning and inference.")
     ] = None,
     method: Annotated[
@@ -46,7 +46,7 @@ def command(
     memory: Annotated[
         str | None, typer.Option(metavar="GIB", help="The memory it takes, instead of the estimate.")
     ] = None,
-    cards: Annotated[
+    gpus: Annotated[
         str | None, typer.Option(metavar="N", help="Use this many GPUs, instead of as few as can hold it.")
     ] = None,
     hours_per_week: Annotated[
@@ -159,7 +159,7 @@ def _marks(machines: list[RentableMachine]) -> str:
 
 def _price_marks(machines: list[RentableMachine]) -> str:
     marks = {trust(machine) for machine in machines}
-    words = {"~": "a derived price", "?": "a recalled price", "!": "an old price"}
+    words = {"~": "a derived price", "?": "an unverified price", "!": "an old price"}
     return "; ".join(f"{mark}: {what}" for mark, what in words.items() if mark in marks)
 
 

@@ -101,7 +101,7 @@ def _price_source(cloud: RentedMachine, amounts: _Amounts) -> str:
     offer = cloud["offer"]
     if offer is None:
         return ""
-    trust = [offer["basis"] if offer["basis"] in ("derived", "recalled") else "", "old" if offer["old"] else ""]
+    trust = [offer["basis"] if offer["basis"] in ("derived", "unverified") else "", "old" if offer["old"] else ""]
     caveats = dict.fromkeys([*trust, offer["uncertain"] or ""])
     kind = "Cheapest spot" if offer["market"] == "spot" else "Cheapest"
     caveat_text = "".join(f", {one}" for one in caveats if one) + (f"; {offer['legacy']}" if offer["legacy"] else "")
@@ -206,7 +206,7 @@ def _offer(offer: CatalogOffer | None) -> str:
     if offer is None:
         return ""
     market = offer["market"].replace("_", "-")
-    basis = f", {offer['basis']}" if offer["basis"] in ("derived", "recalled") else ""
+    basis = f", {offer['basis']}" if offer["basis"] in ("derived", "unverified") else ""
     old = ", more than 180 days old" if offer["old"] else ""
     legacy = f"; {offer['legacy']}" if offer["legacy"] else ""
     where = f"{offer['provider']} {offer['instance_type']} in {offer['region']}"

@@ -29,7 +29,7 @@ _HEADINGS = {
     "day": "DAY",
     "week": "WEEK FROM",
 }
-_MARKS = {"~": "~ derived", "?": "? recalled", "^": "^ assumed", "!": "! dated more than 180 days before"}
+_MARKS = {"~": "~ derived", "?": "? unverified", "^": "^ assumed", "!": "! dated more than 180 days before"}
 
 
 def cost_text(document: CostDocument, currency: Currency | None, *, verbose: bool = False, chart: bool = False) -> str:

@@ -48,7 +48,7 @@ from cloudgpu.core.advice.estimate import (
     compute_hours,
     cost_parts,
     has_bf16,
-    is_recalled,
+    is_unverified,
     peak_tflops,
     use_of_job,
     whole_gpus_first,
@@ -252,8 +252,8 @@ def _hours_of_flops(flops: Flops, spec: GpuSpec, gpus: Fraction, speeds: GpuSpee
         speeds.left_out[spec.name] = "no bf16" if lacks_bf16 else f"no known peak in {flops.precision}"
         return None
     speeds.peaks[spec.name] = peak
-    if is_recalled(spec, flops.precision):
-        speeds.recalled.add(spec.name)
+    if is_unverified(spec, flops.precision):
+        speeds.unverified.add(spec.name)
     return WorkHours(*(compute_hours(flops.operations, peak, gpus, one) for one in flops.efficiency))
 
 

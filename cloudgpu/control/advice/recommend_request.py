@@ -41,11 +41,11 @@ _ALIASES = {"rl": "reinforcement-learning", "finetuning": TUNING, "finetune": TU
 class RecommendOptions(CurrencyOptions, total=False):
     """The options of `recommend`, parsed as on the command line. None: left out."""
 
-    parameters: str | int | None  # "7b", 7_000_000_000
+    params: str | int | None  # "7b", 7_000_000_000
     method: str | None
     precision: str | None
     memory: Number | None  # GiB
-    cards: Number | None
+    gpus: Number | None
     hours_per_week: Number | None
     budget: Number | None
     max_price: str | None
@@ -106,7 +106,7 @@ def parse_recommend(
         kind=kind,
         model=_parse_model(kind, options),
         memory_gib=None if memory_gib is None else Fraction(memory_gib),
-        gpu_count=_parse_whole_number(options.get("cards"), "--cards", MAX_CARDS),
+        gpu_count=_parse_whole_number(options.get("gpus"), "--gpus", MAX_CARDS),
         limits=Limits(
             max_price=filters.max_price,
             budget=None if budget is None else parse_money(budget, "--budget", rates=rates),
@@ -161,7 +161,7 @@ def _parse_whole_number(value: Number | None, option: str, most: int) -> int | N
 
 def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[str, object]) -> Kind:
     if work is None:
-        if options.get("parameters") is not None:
+        if options.get("params") is not None:
             return workload_data.kinds[TUNING]
         if options.get("memory") is not None:
             source = Source("as you gave it", workload_data.kinds[TUNING].source.as_of, SourceQuality.ASSUMED)
@@ -187,16 +187,16 @@ def _parse_kind(workload_data: WorkloadData, work: str | None, options: Mapping[
 
 
 def _parse_model(kind: Kind, options: Mapping[str, object]) -> Model | None:
-    parameters = options.get("parameters")
+    parameters = options.get("params")
     if kind.name not in (TUNING, RUNNING):
         _check_unused(kind, options)
         return None
     if parameters is None and options.get("memory") is None:
         raise InvalidRequest(
             f"The size of the model is missing; the memory for {kind.title} depends on it.",
-            field="--parameters",
+            field="--params",
             value=None,
-            next="Add --parameters 7b, or the memory itself: --memory 24",
+            next="Add --params 7b, or the memory itself: --memory 24",
         )
     precision = _parse_choice(options.get("precision"), "--precision", Precision)
     method = _parse_method(kind, precision, options.get("method"))
@@ -258,7 +258,7 @@ def _parse_parameters(value: object) -> int:
         return number
     raise InvalidRequest(
         f"{str(value)!r} is not a number of parameters from a million to ten trillion.",
-        field="--parameters",
+        field="--params",
         value=str(value),
         next="Write it like 7b, 350m or 7000000000.",
     )
@@ -266,7 +266,7 @@ def _parse_parameters(value: object) -> int:
 
 def _check_unused(kind: Kind, options: Mapping[str, object]) -> None:
     why = f"the memory for {kind.title} is a rule of thumb" if kind.name else "none was named"
-    for name in ("parameters", "method", "precision"):
+    for name in ("params", "method", "precision"):
         if options.get(name) is not None:
             option = f"--{name}"
             raise InvalidRequest(

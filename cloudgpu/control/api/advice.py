@@ -200,7 +200,7 @@ class Advice(Capability):
     def recommend(self, work: str | None = None, **options: Unpack[RecommendOptions]) -> RecommendDocument:
         """Return which GPU for this work, to rent or to buy for a desktop, step by step with sources. Asks no cloud.
 
-        Values are as on the command line, or numbers: `recommend("fine-tuning", parameters="7b", method="qlora")`.
+        Values are as on the command line, or numbers: `recommend("fine-tuning", params="7b", method="qlora")`.
         Raises InvalidRequest for an invalid value.
         """
         from cloudgpu.control.advice.recommend import recommendation_document

@@ -212,13 +212,13 @@ def _sort_key(row: RegionValue, order: Order) -> tuple[float, float, str]:
 
 
 def sources(rows: Iterable[RegionValue]) -> list[str]:
-    """Return the sources of the prices, each once with its oldest date, and whether they are derived or recalled.
+    """Return the sources of the prices, each once with its oldest date, and whether they are derived or unverified.
 
-    A derived price is computed from others, a recalled one is from memory.
+    A derived price is computed from others, an unverified one is from memory.
     """
     oldest: dict[tuple[str, str], str] = {}
     for price in (row["price"] for row in rows if row["price"]):
         day, source_and_basis = price["as_of"][:10], (price["source"], price["basis"])
         oldest[source_and_basis] = min(day, oldest.get(source_and_basis, day))
-    basis_notes = {"derived": ", derived", "recalled": ", recalled"}
+    basis_notes = {"derived": ", derived", "unverified": ", unverified"}
     return [f"{source} ({day}{basis_notes.get(basis, '')})" for (source, basis), day in sorted(oldest.items())]

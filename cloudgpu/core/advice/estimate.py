@@ -205,8 +205,8 @@ def has_bf16(spec: GpuSpec) -> bool:
     return not major.isdecimal() or int(major) >= 8  # noqa: PLR2004  (Ampere)
 
 
-def is_recalled(spec: GpuSpec, precision: Precision) -> bool:
-    """Say whether this peak is recalled, by the note of the facts: `FP8 recalled` is about that one alone."""
+def is_unverified(spec: GpuSpec, precision: Precision) -> bool:
+    """Say whether this peak is unverified, by the note of the facts: `FP8 recalled` is about that one alone."""
     if precision is Precision.FP32:
         return False
     notes_on_all = spec.notes.replace("FP8 recalled", "")

@@ -64,7 +64,7 @@ _EXAMPLES = {
     "--yearly-loss": "20%",
     "--memory": "24",
     "--budget": "1500",
-    "--cards": "2",
+    "--gpus": "2",
     "--hours-per-week": "20",
     "--interest": "5%",
     "--price-drift": "-10%",

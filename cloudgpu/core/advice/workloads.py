@@ -18,7 +18,7 @@ class SourceQuality(StrEnum):
 
     PUBLISHED = "published"  # stands in the text that is named, as it was read, or as others quote it
     DERIVED = "derived"  # computed from published figures
-    RECALLED = "recalled"  # from memory of that text
+    UNVERIFIED = "unverified"  # from memory of that text
     ASSUMED = "assumed"  # ours
 
 

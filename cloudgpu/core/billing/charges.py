@@ -351,9 +351,9 @@ def unpriced_of(machine: Machine) -> list[str]:
     return sorted(ended | {use.resource for use in machine.open_usage if not use.segments})
 
 
-DERIVED, RECALLED, ASSUMED, OLD = "~", "?", "^", "!"
-_MARK_OF = {"derived": DERIVED, "recalled": RECALLED, "assumed": ASSUMED}
-_MARK_ORDER = DERIVED + RECALLED + ASSUMED + OLD
+DERIVED, UNVERIFIED, ASSUMED, OLD = "~", "?", "^", "!"
+_MARK_OF = {"derived": DERIVED, "unverified": UNVERIFIED, "assumed": ASSUMED}
+_MARK_ORDER = DERIVED + UNVERIFIED + ASSUMED + OLD
 _MAX_REASONS = 8  # reasons of one resource of one machine; further ones are left out
 
 

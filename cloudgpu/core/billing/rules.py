@@ -34,7 +34,7 @@ class Rule:
     free. Where sources disagree or are silent, `maybe_...` is the more expensive or the other reading: charges show it
     as a range. `from_running`: a machine that is only starting is not billed; `maybe_starting`: a part of that time is,
     and a sync cannot tell which. `status` is `verified` (the provider's own text), `secondary` (others' texts),
-    `derived`, `recalled` (from memory) or `convention` (ours).
+    `derived`, `unverified` (from memory) or `convention` (ours).
     """
 
     provider: str
@@ -166,7 +166,8 @@ RULES = (
     ),
     Rule(
         "aws", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
-        "EC2 on-demand pricing, data transfer; that a GB is 10^9 bytes is the costlier reading", "2024-07", "recalled",
+        "EC2 on-demand pricing, data transfer; that a GB is 10^9 bytes is the costlier reading", "2024-07",
+        "unverified",
     ),
     Rule(
         "gcp", "spot", Resource.INSTANCE, SECOND, MINUTE, None, _GCE_STATES,
@@ -190,12 +191,12 @@ RULES = (
         "verified; month: derived",
     ),
     Rule(
-        "gcp", ANY, Resource.IMAGE, SECOND, 0, None, _ALWAYS, "as snapshots", "2025", "recalled",
+        "gcp", ANY, Resource.IMAGE, SECOND, 0, None, _ALWAYS, "as snapshots", "2025", "unverified",
     ),
     Rule(
         "gcp", ANY, Resource.ADDRESS, SECOND, 0, None,
         "an ephemeral one while the machine runs; a static one until it is released",
-        "VPC pricing, per hour; that parts of an hour count as such is recalled", "2026-04", "recalled",
+        "VPC pricing, per hour; that parts of an hour count as such is unverified", "2026-04", "unverified",
     ),
     Rule(
         "gcp", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the zone",
@@ -210,25 +211,25 @@ RULES = (
     Rule(
         "azure", ANY, Resource.DISK, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "Microsoft Learn, Managed disk types: prorated hourly by the monthly price of the size; that a month is the "
-        "calendar's is recalled, Microsoft's estimates use 730 hours", "2025", "verified; month: recalled",
+        "calendar's is unverified, Microsoft's estimates use 730 hours", "2025", "verified; month: unverified",
         maybe_month_hours=730,
     ),
     Rule(
         "azure", ANY, Resource.SNAPSHOT, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS,
         "Microsoft Learn, Understand Azure Disk Storage billing: for the used size; by the hour as disks", "2025",
-        "verified; hour and month: recalled", maybe_month_hours=730,
+        "verified; hour and month: unverified", maybe_month_hours=730,
     ),
     Rule(
-        "azure", ANY, Resource.IMAGE, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS, "as snapshots", "2025", "recalled",
+        "azure", ANY, Resource.IMAGE, HOUR_MICROS, HOUR_MICROS, None, _ALWAYS, "as snapshots", "2025", "unverified",
         maybe_month_hours=730,
     ),
     Rule(
         "azure", ANY, Resource.ADDRESS, HOUR_MICROS, HOUR_MICROS, None, "a static one until it is removed",
-        "IP address pricing, per hour; that a started hour counts whole is recalled", "2026-04", "recalled",
+        "IP address pricing, per hour; that a started hour counts whole is unverified", "2026-04", "unverified",
     ),
     Rule(
         "azure", ANY, Resource.TRAFFIC, 1, 0, None, "once, when it leaves the region",
-        "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "recalled",
+        "Bandwidth pricing; that a GB is 10^9 bytes is the costlier reading", "2019-04", "unverified",
     ),
     Rule(
         "runpod", ANY, Resource.INSTANCE, SECOND, 0, None, "from the creation to a stop; not EXITED, TERMINATED",
@@ -243,26 +244,26 @@ RULES = (
     Rule(
         "vast", ANY, Resource.INSTANCE, SECOND, 0, None,
         "while the container runs; not while it loads, is stopped, or its host is offline",
-        "vast.ai's guide to billing: GPUs by the second while running; that loading is free is recalled", "2026-08",
-        "verified; loading: recalled", from_running=True,
+        "vast.ai's guide to billing: GPUs by the second while running; that loading is free is unverified", "2026-08",
+        "verified; loading: unverified", from_running=True,
     ),
     Rule(
         "vast", ANY, Resource.DISK, SECOND, 0, None,
         "from the contract's making to its end, stopped too; not while its host is offline, which is not taken off",
         "vast.ai's guide to billing: storage by the second for as long as the contract exists and its host is online; "
-        "it does not give the length of a month", "2026-08", "verified; month: recalled", maybe_month_hours=730,
+        "it does not give the length of a month", "2026-08", "verified; month: unverified", maybe_month_hours=730,
     ),
     Rule(
         "vast", ANY, Resource.TRAFFIC, 1, 0, None, "both ways, in any state",
         "vast.ai's guide to billing: bandwidth per byte; that a GB is 10^9 bytes is the costlier reading", "2026-08",
-        "verified; GB: recalled",
+        "verified; GB: unverified",
     ),
     Rule(
         "lambda", ANY, Resource.INSTANCE, MINUTE, 0, None,
         "active, unhealthy, terminating; not booting, terminated: a shutdown from inside ends nothing",
         "Lambda documentation, On-Demand Cloud billing: by the minute, no minimum; that a started minute counts whole, "
         "and that a machine is billed while it is terminating, is the costlier reading", "2024-10",
-        "secondary; rounding and terminating: recalled", from_running=True,
+        "secondary; rounding and terminating: unverified", from_running=True,
     ),
     Rule(
         "lambda", ANY, Resource.TRAFFIC, 1, 0, None, "never: traffic costs nothing",

@@ -76,7 +76,7 @@ class InstanceType:
     """A machine type that a provider lists. `gpu.memory_gib` is per GPU, or of the share if `gpu.share` is below 1.
 
     `legacy_reason` says why it can probably not be launched any more (empty: it can). `spot_only`: it has a list price,
-    but is not sold on demand. `recalled` names the facts without a source. Local SSD in GB, None: not known. `vcpus`
+    but is not sold on demand. `unverified` names the facts without a source. Local SSD in GB, None: not known. `vcpus`
     and `memory_gib` are 0 where no list says them.
     """
 
@@ -89,7 +89,7 @@ class InstanceType:
     arch: str
     spot_only: bool
     legacy_reason: str
-    recalled: tuple[str, ...]
+    unverified: tuple[str, ...]
     notes: str
     source: str
     as_of: str
@@ -265,7 +265,7 @@ def spot_uncertainty(offer: CatalogOffer, now: datetime) -> str:
         return ""
     if offer.type.provider == "azure":
         return "may have moved"
-    if listed.price.basis in (Basis.DERIVED, Basis.RECALLED):
+    if listed.price.basis in (Basis.DERIVED, Basis.UNVERIFIED):
         return f"{listed.price.basis}"
     return "old" if is_old_price(listed.price.as_of, now) else ""
 

@@ -22,7 +22,7 @@ class GpuDriver:
 
     `last_branch` and `last_cuda` are the last versions that support it (STILL_SUPPORTED: the newest do). `driver` and
     `toolkit` are the packages of NVIDIA's repository that install them, empty where an image with a driver is used.
-    `system` is the only operating system on which that is known to work, empty for any. `recalled` names what has no
+    `system` is the only operating system on which that is known to work, empty for any. `unverified` names what has no
     source.
     """
 
@@ -32,7 +32,7 @@ class GpuDriver:
     driver: str
     toolkit: str
     system: str
-    recalled: str
+    unverified: str
     source: str
     as_of: str
 

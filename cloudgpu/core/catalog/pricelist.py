@@ -154,7 +154,7 @@ def price_change(old: PriceRow, new: PriceRow, max_factor: float, *, accept: boo
     """Return the change from one price to the next; None if it is the same.
 
     A change by more than a factor of `max_factor`, up or down, is not accepted unless `accept` says so. If the old
-    price was only derived or recalled, and not from this list, any new one is accepted.
+    price was only derived or unverified, and not from this list, any new one is accepted.
     """
     if (old.price, old.unit) == (new.price, new.unit):
         return None

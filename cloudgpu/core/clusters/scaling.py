@@ -45,7 +45,7 @@ class TypeNetwork:
     as_of: str
 
     @property
-    def is_recalled(self) -> bool:
+    def is_unverified(self) -> bool:
         """Whether the figure is from memory."""
         return "recalled" in self.note or "recalled" in self.source
 

@@ -27,7 +27,7 @@ class Basis(StrEnum):
     ASKED = "quoted"  # the provider's own answer, now
     LISTED = "listed"  # a dated price list
     DERIVED = "derived"  # computed from other figures
-    RECALLED = "recalled"  # from memory, unverified
+    UNVERIFIED = "unverified"  # from memory, without a source
     SETTING = "setting"  # the user's own figure
     MEASURED = "measured"  # read from a meter on the machine
     ASSUMED = "assumed"  # a typical figure, where nobody has given one

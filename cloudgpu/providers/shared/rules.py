@@ -71,15 +71,15 @@ def installed(item: Available, image: str, template: str) -> tuple[Mapping[str, 
     if facts is None:
         return None, (f"no NVIDIA driver for {gpu} is known, so none is installed on {image}",)
     wanted = {"driver": facts.driver, "toolkit": facts.toolkit}
-    recalled = f" ({facts.recalled}: recalled, not verified)" if facts.recalled else ""
+    unverified = f" ({facts.unverified}: unverified)" if facts.unverified else ""
     if template == DRIVER_TEMPLATE:
         message = (
             f"the template {template} has to be set to driver {facts.driver} and toolkit {facts.toolkit} for {gpu}"
         )
-        return None, (f"{message}{recalled}",) if facts.system else ()
+        return None, (f"{message}{unverified}",) if facts.system else ()
     message = (
         f"{gpu} ({facts.family}) needs an older driver: cloud-init installs {facts.driver} and {facts.toolkit} in the "
-        f"first minutes, on {image}{recalled}"
+        f"first minutes, on {image}{unverified}"
     )
     return wanted, (message,)
 

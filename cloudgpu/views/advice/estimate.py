@@ -42,11 +42,11 @@ class DisplayOptions:
 class GpuSpeeds:
     """The known speeds of GPUs for the work, by GPU name, and why other GPUs are left out.
 
-    `peaks` are in TFLOPs; those of GPUs in `recalled` are from memory, without a source.
+    `peaks` are in TFLOPs; those of GPUs in `unverified` are from memory, without a source.
     """
 
     peaks: dict[str, float] = field(default_factory=dict)
-    recalled: set[str] = field(default_factory=set)
+    unverified: set[str] = field(default_factory=set)
     ratios: dict[str, SpeedRatio] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "old": is_old_price(listed.price.as_of, display.now),
         "legacy": machine_type.legacy_reason or None,
         "spot_only": machine_type.spot_only,
-        "recalled": list(machine_type.recalled),
+        "unverified": list(machine_type.unverified),
         "committed": machines.committed,
         "paid_usd_per_hour": usd(machines.per_hour),
         "attached_costs": [_attached_price(resource, display) for resource in machines.attached],
@@ -86,7 +86,7 @@ def _value(estimate: Estimate, display: DisplayOptions, speeds: GpuSpeeds) -> Es
         "fits": estimate.fits,
         "uncertain": estimate.uncertain or None,
         "peak_tflops": speeds.peaks.get(machine_type.gpu.name),
-        "peak_recalled": machine_type.gpu.name in speeds.recalled,
+        "peak_unverified": machine_type.gpu.name in speeds.unverified,
         "times_as_fast": None if ratio is None else _ratio(ratio),
         "day": _cost_split(estimate.costs.get("day"), display),
         "month": _cost_split(estimate.costs.get("month"), display),

@@ -41,7 +41,7 @@ def rent_source(machine: FittingOffer) -> Source:
     """Return the source of a machine's price."""
     listed = machine.offer.listed.price
     name = f"price of {machine.offer.type.name}: {listed.source}"
-    return Source(name, listed.as_of.date(), _QUALITIES.get(listed.basis, SourceQuality.RECALLED))
+    return Source(name, listed.as_of.date(), _QUALITIES.get(listed.basis, SourceQuality.UNVERIFIED))
 
 
 def purchase_sources(answer: Answer, build: Build) -> Iterator[Source]:

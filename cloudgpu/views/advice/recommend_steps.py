@@ -212,7 +212,7 @@ def remarks(answer: Answer, now: datetime) -> Iterator[str]:
 
 def _machine_notes(answer: Answer, machine: FittingOffer, now: datetime) -> Iterator[str]:
     listed = machine.offer.listed.price
-    basis_note = {Basis.DERIVED: ", derived", Basis.RECALLED: ", recalled"}.get(listed.basis, "")
+    basis_note = {Basis.DERIVED: ", derived", Basis.UNVERIFIED: ", unverified"}.get(listed.basis, "")
     old = ", old" if is_old_price(listed.as_of, now) else ""
     yield f"The price an hour is of {listed.as_of:%Y-%m-%d}{basis_note}{old}; `cloudgpu up --dry-run` shows today's."
     yield from warnings(answer)
@@ -241,7 +241,7 @@ def warnings(answer: Answer) -> Iterator[str]:
         yield "EC2's spot price is the list price less published savings: off by -22% to +80% where observed."
     yield from marketplace_notes([one.offer for one in answer.machines])
     if _is_tight(answer, machine):
-        yield f"It is tight on the {machine.spec.name}: {answer.workload_data.notes['tight'].text} (recalled)."
+        yield f"It is tight on the {machine.spec.name}: {answer.workload_data.notes['tight'].text} (unverified)."
 
 
 def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:

@@ -104,7 +104,7 @@ class Price(TypedDict):
     as_of: Time
     """The date of the price."""
     basis: PriceBasis
-    """`quoted`, `listed`, `derived`, `recalled`, `setting`, `measured` or `assumed` (a usual figure, where the
+    """`quoted`, `listed`, `derived`, `unverified`, `setting`, `measured` or `assumed` (a usual figure, where the
     settings have none).
     """
 
@@ -276,7 +276,7 @@ class ListedOffer(RentedOffer):
     """Why the type can probably not be launched."""
     spot_only: bool
     """It has a list price, but is not sold on demand."""
-    recalled: list[str]
+    unverified: list[str]
     """Which properties of the type are from memory."""
 
 

@@ -15,7 +15,7 @@ from tests.views.ledger_of_all import filled, launched, looked
 
 NOW = datetime(2026, 12, 1, 1, tzinfo=UTC)
 AT = "2026-12-01T00:00:00.000000Z"
-KINDS = [("derived", "~", "~ derived: computed"), ("recalled", "?", "? recalled: from memory")]
+KINDS = [("derived", "~", "~ derived: computed"), ("unverified", "?", "? unverified: from memory")]
 
 
 @pytest.fixture
@@ -48,18 +48,20 @@ def test_ls_marks_a_price_and_says_what_the_mark_means(value, basis, mark, legen
 def test_ls_says_nothing_of_marks_where_there_are_none(value):
     said = listed(value("listed"), value("quoted"))
     assert "derived" not in said
-    assert "recalled" not in said
+    assert "unverified" not in said
 
 
-@pytest.mark.parametrize("basis", ["derived", "recalled"])
+@pytest.mark.parametrize("basis", ["derived", "unverified"])
 def test_show_says_it_in_a_word(value, basis):
     assert f"as of 2026-11-20, {basis}" in " ".join(machine(value(basis), NOW).split())
 
 
 def test_regions_says_it_beside_the_source():
-    rows = [{"price": {"source": "a list", "as_of": AT, "basis": basis}} for basis in ("listed", "derived", "recalled")]
+    rows = [
+        {"price": {"source": "a list", "as_of": AT, "basis": basis}} for basis in ("listed", "derived", "unverified")
+    ]
     assert sources(rows) == [
         "a list (2026-12-01, derived)",
         "a list (2026-12-01)",
-        "a list (2026-12-01, recalled)",
+        "a list (2026-12-01, unverified)",
     ]

@@ -100,7 +100,7 @@ def test_an_upper_bound_is_marked():
 @pytest.mark.parametrize(
     ("basis", "words"),
     [
-        (Basis.RECALLED, "$5.12 a month (recalled)"),
+        (Basis.UNVERIFIED, "$5.12 a month (unverified)"),
         (Basis.DERIVED, "$5.12 a month (derived)"),
         (Basis.LISTED, "$5.12 a month "),
     ],

@@ -272,9 +272,9 @@ def test_show_finds_a_type_as_gpus_writes_it(line, typed):
     assert line(f"catalog show {typed} -o json").json["item"] == "Standard_NC6"
 
 
-def test_what_is_recalled_is_marked_where_it_is_shown(line):
+def test_what_is_unverified_is_marked_where_it_is_shown(line):
     text = line.whole("catalog", "show", "egress_internet").out
-    assert "recalled" in text
+    assert "unverified" in text
     assert "no date" in text
     assert "derived" in line("catalog show p2.xlarge").out
 
@@ -301,7 +301,7 @@ def test_long_names_and_dear_machines_stay_in_eighty_columns():
     assert max(map(len, text.splitlines())) <= 80
     row = price | {"region": change["region"], "market": "on_demand", "unit": "usd_per_hour", "dated": "2026-11-21"}
     row |= {"state": "superseded", "check": "", "usd": "113.9312", "low_usd": None}
-    thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "recalled": [], "error": None}
+    thing = {"provider": "gcp", "item": "a3-ultragpu-8g-nolssd", "legacy": None, "unverified": [], "error": None}
     wide = shown_text(thing | {"prices": [row, row | {"market": None, "low_usd": "100.1234"}]})
     assert max(map(len, wide.splitlines())) <= 80
     text = shown_text(thing | {"prices": [row]})

@@ -181,7 +181,7 @@ def test_operations_are_a_range_unless_their_efficiency_is_said():
     assert "though real training mostly reaches 0.2 to 0.5" in prose(shown(flops="1e20", gpu="l4", efficiency=0.9))
     assert "Left out: V100-16GB, V100-32GB: no known peak in fp8." in shown(flops="1e20", precision="fp8", gpu="v100")
     assert "--precision fp32 or fp16" in shown(flops="1e20", precision="fp8", gpu="v100")
-    assert "A10G?" in shown(flops="1e20", gpu="a10g")  # its peak is recalled
+    assert "A10G?" in shown(flops="1e20", gpu="a10g")  # its peak is unverified
 
 
 def test_amounts_are_shown_in_the_currency_with_its_rate():

@@ -168,12 +168,12 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch, columns):
     assert max(map(len, text.splitlines())) <= columns
 
 
-def test_a_share_that_is_recalled_is_marked(gpus):
+def test_a_share_that_is_unverified_is_marked(gpus):
     text = gpus("--gpu", "a10", "--provider", "azure", "-v").out
     assert re.search(r"^1/6 A10\? +4  NV6ads_A10_v5 ", text, re.MULTILINE)
     assert re.search(r"^1x A10 +24  NV36ads_A10_v5 ", text, re.MULTILINE)
-    assert "?  recalled: from memory" in text
-    assert "recalled" not in gpus("--gpu", "t4", "-v").out
+    assert "?  unverified: from memory" in text
+    assert "unverified" not in gpus("--gpu", "t4", "-v").out
 
 
 def test_azures_old_spot_prices_come_with_a_warning(gpus):

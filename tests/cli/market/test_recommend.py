@@ -14,10 +14,10 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 CASES = (
     ("kaggle", {}),
     ("video", {"hours_per_week": 30}),
-    ("fine-tuning", {"parameters": "7b", "method": "lora", "hours_per_week": 2}),
-    ("fine-tuning", {"parameters": "65b", "method": "qlora", "spot": True}),
-    ("research", {"cards": 4, "hours_per_week": 40}),
-    ("inference", {"parameters": "70b"}),
+    ("fine-tuning", {"params": "7b", "method": "lora", "hours_per_week": 2}),
+    ("fine-tuning", {"params": "65b", "method": "qlora", "spot": True}),
+    ("research", {"gpus": 4, "hours_per_week": 40}),
+    ("inference", {"params": "70b"}),
     (None, {"memory": 5000}),
     ("kaggle", {"max_price": "0.01", "budget": 100}),
     ("image-generation", {"region": "eu-west-1", "provider": "aws"}),
@@ -76,5 +76,5 @@ def test_what_cannot_be_is_one_sentence_or_one_document_and_nothing_is_written(r
     assert (said.code, said.out) == (2, "")
     assert not (tmp_path / "home").exists()
     assert said.err.startswith("error: WORK: 'kagle' is not a kind of work; did you mean 'kaggle'?\n")
-    error = recommend("kaggle --cards nan -o json").json["error"]
-    assert (error["field"], error["value"]) == ("--cards", "nan")
+    error = recommend("kaggle --gpus nan -o json").json["error"]
+    assert (error["field"], error["value"]) == ("--gpus", "nan")

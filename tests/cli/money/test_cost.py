@@ -62,7 +62,7 @@ def gone(number, at):
 def lines():
     yield launch(1, "otter", "thesis", attached_costs=beside(80_000_000))
     yield launch(2, LONG, "@course", nanos=123_456_789_000_000)
-    yield launch(3, "taken", "thesis", price=price(500_000_000, "recalled", BEGIN - timedelta(days=400)))
+    yield launch(3, "taken", "thesis", price=price(500_000_000, "unverified", BEGIN - timedelta(days=400)))
     yield launch(4, "unknown", "thesis", nanos=None, on_demand=None)
     yield launch(5, "lost", "-secret", attached_costs=beside(None))
     yield from (seen(number, "running", BEGIN + timedelta(hours=number)) for number in range(1, 6))
@@ -150,7 +150,7 @@ def test_marks_ranges_and_reasons_are_shown(cost):
     text = " ".join(cost("-v")[1].out.split())
     assert "* BETWEEN AT LEAST AT MOST lost" in text
     assert "Because: lost (instance): it ended between" in text
-    assert "Prices: ~ derived, ? recalled, ! dated more than 180 days before." in text
+    assert "Prices: ~ derived, ? unverified, ! dated more than 180 days before." in text
     cells = [re.search(r"\d([+*?~^!]*)(?=\s|$)", line.split("$")[-1]) for line in cost()[1].out.splitlines()[1:7]]
     assert all(len(cell[1]) <= 1 for cell in cells if cell)  # one mark a line
 

@@ -16,7 +16,7 @@ from cloudgpu.core.model.offers import Market
 from tests.clouds.aws.errors import AwsError
 from tests.clouds.aws.model import Model
 
-# us-east-1, recalled; other regions are a tenth dearer here. Only that there is a price is ever tested.
+# us-east-1, unverified; other regions are a tenth dearer here. Only that there is a price is ever tested.
 CPU = {
     "t3.micro": "0.0104",
     "t3.small": "0.0208",

@@ -1,7 +1,7 @@
 """What our model of Google Cloud sells, and where: regions, zones, machine types, accelerators, public images.
 
 A part of what Google has, enough for every kind of machine with GPUs. Machine types are from the facts beside the
-catalogue; which zone has which GPU, and the limits on how large an N1 machine may be beside its GPUs, are recalled
+catalogue; which zone has which GPU, and the limits on how large an N1 machine may be beside its GPUs, are unverified
 from Google's pages of GPU regions and zones.
 """
 

@@ -60,7 +60,7 @@ def test_everything_says_what_it_rests_on():
         ("    value: 12\n", "    value: -12\n", "value", "number from 0.001"),
         ("    value: 12\n", "    valeu: 12\n", "valeu", "did you mean 'value'"),
         ("    source: zero\n", "    source: one\n", "source", "none of those above"),
-        ("    basis: derived\n", "    basis: guessed\n", "basis", "published, derived, recalled, assumed"),
+        ("    basis: derived\n", "    basis: guessed\n", "basis", "published, derived, unverified, assumed"),
         ("  adapter_percent:", "  adaptor_percent:", "adaptor_percent", "did you mean 'adapter_percent'"),
         ('    as_of: "2020-05-13"', '    as_of: "soon"', "as_of", "2026-11-20"),
         ("notes:\n", "nots:\n", "nots", "did you mean 'notes'"),

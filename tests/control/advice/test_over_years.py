@@ -258,9 +258,7 @@ def test_free_hours_are_named_where_the_work_fits_them(gpu):
     assert (fits["gpu"], fits["gpus_needed"], fits["hours_per_week"], fits["session_hours"]) == ("T4", 1, 30, 12)
     assert gpu.advice.recommend("kaggle", hours_per_week=31)["free_hours"] is None
     assert gpu.advice.recommend("video")["free_hours"] is None  # 24 GiB on one GPU
-    assert (
-        gpu.advice.recommend("fine-tuning", parameters="350m", precision="bf16")["free_hours"] is None
-    )  # a T4 has none
+    assert gpu.advice.recommend("fine-tuning", params="350m", precision="bf16")["free_hours"] is None  # a T4 has none
     assert "Kaggle" in gpu.advice.estimate(gpu="t4", hours_per_day=4)["free_hours"]  # 28 a week
     for more in ({"gpu": "t4", "hours_per_day": 5}, {"gpu": "l4", "hours_per_day": 1}, {"gpu": "t4", "number": 2}):
         assert gpu.advice.estimate(**more)["free_hours"] is None

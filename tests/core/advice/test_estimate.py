@@ -26,7 +26,7 @@ from cloudgpu.core.advice.estimate import (
     compute_hours,
     cost_parts,
     has_bf16,
-    is_recalled,
+    is_unverified,
     peak_tflops,
     use_of_job,
 )
@@ -257,5 +257,5 @@ def test_a_peak_is_that_of_the_precision():
 
 def test_a_note_about_one_precision_says_nothing_of_the_others():
     noted = replace(V100, notes="FP16 corroborated x1; FP8 recalled")
-    assert [is_recalled(noted, one) for one in Precision] == [False, False, False, True]
-    assert [is_recalled(replace(V100, notes="recalled"), one) for one in Precision] == [False, True, True, True]
+    assert [is_unverified(noted, one) for one in Precision] == [False, False, False, True]
+    assert [is_unverified(replace(V100, notes="recalled"), one) for one in Precision] == [False, True, True, True]

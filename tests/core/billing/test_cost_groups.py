@@ -174,7 +174,7 @@ def test_interrupted_and_failed_have_their_own_sums():
 
 
 def test_marks_follow_the_prices_that_were_paid():
-    old = segment(basis="recalled", as_of="2025 (undated)")
+    old = segment(basis="unverified", as_of="2025 (undated)")
     made, ended = row(use(segments=(segment(basis="derived"), segment(seconds=1800))), use(segments=(old,)))
     assert costs([made], ended, NOW, CostQuery(By.PROJECT, UTC)).total.marks == "~?!"
 

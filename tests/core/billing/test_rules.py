@@ -15,7 +15,7 @@ from cloudgpu.providers.aws.compute.translate import _BILLED
 HERE = Path(__file__).parents[1]
 PAGE = (HERE.parents[1] / "docs" / "billing.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (?P<cells>.*) \|$", re.MULTILINE)
-KNOWN = ("verified", "secondary", "derived", "recalled", "convention")
+KNOWN = ("verified", "secondary", "derived", "unverified", "convention")
 LENGTHS = {1: "a microsecond", SECOND: "a second", MINUTE: "a minute", HOUR_MICROS: "an hour"}
 
 

@@ -50,7 +50,7 @@ def spec(**more):
 def offer(usd, *, name="x.large", region="r1", market=Market.ON_DEMAND, count=1, share=1.0):
     shape = InstanceType(
         "aws", name, Accelerator("X1", count, 16, share), 4, 16, None, "x86_64",
-        spot_only=False, legacy_reason="", recalled=(), notes="", source="", as_of="2026",
+        spot_only=False, legacy_reason="", unverified=(), notes="", source="", as_of="2026",
     )  # fmt: skip
     return CatalogOffer(shape, ListedPrice(region, market, Price(Money.usd(usd), "s", NOW, Basis.LISTED), "", "2026"))
 

@@ -130,8 +130,8 @@ def test_the_remark_of_a_plan_needs_no_model_and_says_what_is_missing():
 
 
 def test_a_network_says_whether_it_is_from_memory():
-    assert TypeNetwork(24.0, None, "Ethernet", "recalled", "recalled", "2026-11-26").is_recalled
-    assert not TypeNetwork(24.0, None, "Ethernet", "", "a list", "2026-11-26").is_recalled
+    assert TypeNetwork(24.0, None, "Ethernet", "recalled", "recalled", "2026-11-26").is_unverified
+    assert not TypeNetwork(24.0, None, "Ethernet", "", "a list", "2026-11-26").is_unverified
 
 
 def test_figures_have_two_places_below_ten():

@@ -14,7 +14,7 @@ from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.units import Energy, Power, QuotedAmount, Tariff, hours
 
-WON = Currency("KRW", Decimal(1270), date(2022, 5, 15), "recalled")
+WON = Currency("KRW", Decimal(1270), date(2022, 5, 15), "unverified")
 ONE_EACH = (
     Money.usd(1),
     Power.of(350),

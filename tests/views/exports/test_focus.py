@@ -174,9 +174,9 @@ def test_what_is_a_range_is_marked_with_its_ends_and_why(rows):
     assert sum(Decimal(row["x_HighCost"]) for row in vanished) > sum(Decimal(row["BilledCost"]) for row in vanished)
 
 
-def test_recalled_prices_and_what_runs_still_are_estimates(rows):
+def test_unverified_prices_and_what_runs_still_are_estimates(rows):
     korea = [row for row in rows if "korea" in (row["ResourceName"], row["ResourceId"])]
-    assert {(row["x_PriceBasis"], row["x_Estimate"]) for row in korea} == {("recalled", "true")}
+    assert {(row["x_PriceBasis"], row["x_Estimate"]) for row in korea} == {("unverified", "true")}
     assert korea[-1]["x_Reason"] == "it is still billed"
     sure = [row for row in rows if row["x_Estimate"] == "false"]
     assert len(sure) > 3

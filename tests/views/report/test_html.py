@@ -193,7 +193,7 @@ def test_marks_of_prices_are_said_in_words():
     found = [pages.machine("fox", "2.5", marks="~!", without_price=1), pages.machine("owl", "3.5", marks="?")]
     text = Page(to_html(pages.one_hour(machines=found))).text
     assert "2.5000 derived price old price and what has no price 2.00" in text
-    assert "3.5000 recalled price 2.00" in text
+    assert "3.5000 unverified price 2.00" in text
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,11 @@ def _add_price(rows: PartBuilder, product: Product, key: RowKey) -> None:
 
 
 def _free_quantity(rate: Product, unit: str) -> str:
-    """Return the free quantity before this tier of a price; for traffic without one in the list, a recalled one."""
+    """Return the free quantity before this tier of a price; for traffic without one in the list, an unverified one."""
     begin = _amount_or_least(str(rate.get("beginRange", "0")))
     if begin > 0:
         return f"first {begin:g} {rate['unit']} a month free"
-    return "first 100 GB a month free (recalled)" if unit == PER_GB else ""
+    return "first 100 GB a month free (unverified)" if unit == PER_GB else ""
 
 
 def _first_paid(rates: Sequence[Product]) -> list[Product]:

@@ -94,8 +94,8 @@ def shape(one: InstanceType) -> Shape:
 
 _ARM = ("a4x-", "c4a-", "n4a-", "t2a-")  # "Arm-based machine types"
 # What the smallest machines cost on demand, for a check of an account: from memory, and marked so where it is shown.
-_RECALLED_REGIONS = ("us-central1", "us-east1", "us-west1")
-_RECALLED = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-medium": "0.033503"}
+_UNVERIFIED_REGIONS = ("us-central1", "us-east1", "us-west1")
+_UNVERIFIED = {"e2-micro": "0.008376", "e2-small": "0.016751", "e2-medium": "0.033503"}
 _AS_OF = datetime(2025, 1, 1, tzinfo=UTC)
 
 
@@ -135,9 +135,9 @@ def architecture(name: str) -> str:
     return "arm64" if name.startswith(_ARM) else "x86_64"
 
 
-def recalled_price(item: Available) -> Price | None:
-    """Return what a small machine costs on demand, recalled; None for any other."""
-    amount = _RECALLED.get(item.instance_type) if item.market is Market.ON_DEMAND else None
-    if amount is None or item.region not in _RECALLED_REGIONS:
+def unverified_price(item: Available) -> Price | None:
+    """Return what a small machine costs on demand, unverified; None for any other."""
+    amount = _UNVERIFIED.get(item.instance_type) if item.market is Market.ON_DEMAND else None
+    if amount is None or item.region not in _UNVERIFIED_REGIONS:
         return None
-    return Price(Money.usd(Decimal(amount)), "Compute Engine pricing, from memory", _AS_OF, Basis.RECALLED)
+    return Price(Money.usd(Decimal(amount)), "Compute Engine pricing, from memory", _AS_OF, Basis.UNVERIFIED)

@@ -31,7 +31,7 @@ _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
 }
 # A machine costs from RUNNING until it is TERMINATED (the same guide; that it costs while it is STOPPING is the careful
 # reading). What is pending is about to: the bill shows that time as a range (`from_running` in core.billing.rules). A
-# suspended one costs the memory that it keeps (recalled, unverified).
+# suspended one costs the memory that it keeps (unverified).
 _FREE = ("TERMINATED",)
 
 

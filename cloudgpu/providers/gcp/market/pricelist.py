@@ -29,7 +29,7 @@ from cloudgpu.core.model.offers import Available, Basis, Market, Price
 from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import KIND
-from cloudgpu.providers.gcp.compute.machine_types import recalled_price
+from cloudgpu.providers.gcp.compute.machine_types import unverified_price
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
 PER_MONTH = "usd_per_gib_month"
@@ -213,7 +213,7 @@ def prices(offers: Sequence[Available]) -> list[Price | None]:
     ("Spot VMs pricing"): `cloudgpu catalog refresh` adds them up anew.
     """
     listed = (listed_price(KIND, item.instance_type, item.region, item.market) for item in offers)
-    return [price or recalled_price(item) for price, item in zip(listed, offers, strict=True)]
+    return [price or unverified_price(item) for price, item in zip(listed, offers, strict=True)]
 
 
 COMPUTE = "services/6F81-5844-456A"  # Compute Engine: https://cloud.google.com/skus

@@ -183,7 +183,7 @@ class Extra(AttachedCost):
     source: str
     """Who says so, and when."""
     basis: str | None
-    """`listed`, `derived` or `recalled`; null: no price is known."""
+    """`listed`, `derived` or `unverified`; null: no price is known."""
 
 
 class Plan(MachineOrPlan):

@@ -185,7 +185,7 @@ class CatalogProvider(TypedDict):
     """Prices of more than 180 days ago."""
     derived: int
     """Prices that were computed from others."""
-    recalled: int
+    unverified: int
     """Prices from memory."""
     refreshed: list[RefreshedPart]
     """Parts that were refreshed: `scope` and `refreshed_at`."""
@@ -224,7 +224,7 @@ class CatalogPrice(TypedDict):
     old: bool
     """More than 180 days old, or without a date."""
     basis: PriceBasis
-    """`listed`, `derived` or `recalled`."""
+    """`listed`, `derived` or `unverified`."""
     source: str
     """Who says so."""
     check: str
@@ -244,7 +244,7 @@ class CatalogItemDocument(TypedDict):
     """`machine`, `storage` or `part` (a GPU sold apart)."""
     legacy: str | None
     """Why it can probably not be launched."""
-    recalled: list[str]
+    unverified: list[str]
     """Which of its properties are from memory."""
     notes: str
     """Further notes on the type."""

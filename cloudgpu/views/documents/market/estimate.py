@@ -174,7 +174,7 @@ class AttachedPrice(TypedDict):
     as_of: str | None
     """The day of the price."""
     basis: str | None
-    """How reliable it is: `quoted`, `listed`, `derived`, `recalled`."""
+    """How reliable it is: `quoted`, `listed`, `derived`, `unverified`."""
     old: bool
     """It is old, or has no date."""
 
@@ -222,7 +222,7 @@ class Estimate(ListedOffer):
     """Why a spot price may not hold any more; such offers come after the certain ones. Null: none."""
     peak_tflops: float | None
     """With `--flops`: the peak of one GPU."""
-    peak_recalled: bool
+    peak_unverified: bool
     """That peak is from memory."""
     times_as_fast: RelativeSpeed | None
     """With `--like`: one GPU compared with one of the past run."""

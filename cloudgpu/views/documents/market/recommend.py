@@ -13,7 +13,7 @@ class Source(TypedDict):
     as_of: str
     """Its day."""
     basis: str
-    """`published`, `derived`, `recalled` or `assumed`."""
+    """`published`, `derived`, `unverified` or `assumed`."""
 
 
 class MemoryPart(TypedDict):

@@ -70,7 +70,7 @@ class CatalogOffer(TypedDict):
     as_of: Time
     """When it held."""
     basis: str
-    """`listed`, `derived`, `recalled`."""
+    """`listed`, `derived`, `unverified`."""
     old: bool
     """It is more than 180 days old."""
     uncertain: str | None

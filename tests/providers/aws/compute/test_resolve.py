@@ -84,7 +84,7 @@ def test_a_gpu_before_turing_gets_a_plain_image_and_the_last_driver_for_it(
     (said,) = (remark for remark in found.remarks if driver in remark)
     assert gpu in said
     assert toolkit in said
-    assert ("recalled" in said) == (gpu == "K80")
+    assert ("unverified" in said) == (gpu == "K80")
 
 
 def test_a_gpu_that_is_not_nvidias_gets_no_driver_and_that_is_said(provider):

@@ -33,7 +33,7 @@ def test_a_small_one_has_a_price_from_memory_where_it_is_remembered(cloud):
     known = {(item.region, item.market): price for item, price in zip(found, cloud.prices(found), strict=True) if price}
     assert list(known) == [("us-central1", Market.ON_DEMAND)]
     (price,) = known.values()
-    assert (price.per_hour, price.basis) == (Money.usd("0.016751"), Basis.RECALLED)
+    assert (price.per_hour, price.basis) == (Money.usd("0.016751"), Basis.UNVERIFIED)
 
 
 def test_its_call_has_no_accelerator_and_a_plain_image(cloud):
