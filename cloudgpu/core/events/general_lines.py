@@ -6,7 +6,7 @@ number of the ledger's last line, so that what was undone can be done again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from cloudgpu.core.events import general_bodies as bodies
@@ -17,6 +17,12 @@ from cloudgpu.core.model.records import CreditRecord, ScheduledRunRecord
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.naming import tag_value
 from cloudgpu.core.values.times import iso
+
+
+def _line(kind: str, subject: str, body: Mapping[str, object], now: datetime, what: object) -> Draft:
+    """Return a line; a second one of this kind with the same `what` is not written."""
+    return Draft(kind, subject, body, now, f"{kind}:{what}")
+
 
 # -- syncs, runs and accounts
 
@@ -121,13 +127,12 @@ def _identities(machines: Iterable[Machine]) -> list[str]:
 
 def budget_set(budget: bodies.BudgetSet, now: datetime, after: int) -> Draft:
     """Return the line that sets a budget."""
-    return Draft("budget_set", "budgets", budget, now, f"budget_set:{budget['name']}:{after}")
+    return _line("budget_set", "budgets", budget, now, f"{budget['name']}:{after}")
 
 
 def budget_removed(name: str, now: datetime, after: int) -> Draft:
     """Return the line that removes a budget."""
-    body: bodies.BudgetRemoved = {"name": name}
-    return Draft("budget_removed", "budgets", body, now, f"budget_removed:{name}:{after}")
+    return _line("budget_removed", "budgets", bodies.BudgetRemoved(name=name), now, f"{name}:{after}")
 
 
 def budget_overridden(
@@ -141,7 +146,7 @@ def budget_overridden(
         "passed": [{"name": name, "nanos": amount.nanos} for name, amount in passed],
         "host": host,
     }
-    return Draft("budget_overridden", "budgets", body, now, f"budget_overridden:{subject.id}:{iso(now)}")
+    return _line("budget_overridden", "budgets", body, now, f"{subject.id}:{iso(now)}")
 
 
 # -- alerts and reports
@@ -149,26 +154,25 @@ def budget_overridden(
 
 def alert_raised(alert: bodies.AlertRaised, now: datetime) -> Draft:
     """Return the line that raises an alert; two runs that raise the same one at once write it once."""
-    return Draft("alert_raised", "alerts", alert, now, f"alert_raised:{alert['key']}:{alert['number']}")
+    return _line("alert_raised", "alerts", alert, now, f"{alert['key']}:{alert['number']}")
 
 
 def alert_cleared(key: str, number: int, now: datetime) -> Draft:
     """Return the line that the cause of an alert is gone."""
-    body: bodies.AlertCleared = {"key": key, "number": number}
-    return Draft("alert_cleared", "alerts", body, now, f"alert_cleared:{key}:{number}")
+    return _line("alert_cleared", "alerts", bodies.AlertCleared(key=key, number=number), now, f"{key}:{number}")
 
 
 def alert_sent(receiver: str, news: Iterable[tuple[str, int]], now: datetime) -> Draft:
     """Return the line that a receiver has accepted alerts, each with its key and number."""
     ids: list[list[str | int]] = [[key, number] for key, number in news]
     body: bodies.AlertSent = {"receiver": receiver, "news": ids}
-    return Draft("alert_sent", "alerts", body, now, f"alert_sent:{receiver}:{iso(now)}:{ids[0]}")
+    return _line("alert_sent", "alerts", body, now, f"{receiver}:{iso(now)}:{ids[0]}")
 
 
 def report_sent(month: str, receiver: str, now: datetime) -> Draft:
     """Return the line that a receiver has accepted a month's report; it is written once."""
     body: bodies.ReportSent = {"month": month, "receiver": receiver}
-    return Draft("report_sent", "reports", body, now, f"report_sent:{month}:{receiver}")
+    return _line("report_sent", "reports", body, now, f"{month}:{receiver}")
 
 
 # -- policies and people
@@ -177,31 +181,29 @@ def report_sent(month: str, receiver: str, now: datetime) -> Draft:
 def policy_published(name: str, text: str, tz: str, now: datetime, after: int) -> Draft:
     """Return the line that publishes a policy or the limits."""
     body: bodies.PolicyPublished = {"name": name, "text": text, "tz": tz}
-    return Draft("policy_published", "policies", body, now, f"policy_published:{name}:{after}")
+    return _line("policy_published", "policies", body, now, f"{name}:{after}")
 
 
 def policy_withdrawn(name: str, now: datetime, after: int) -> Draft:
     """Return the line that withdraws a published policy or the limits."""
-    body: bodies.PolicyWithdrawn = {"name": name}
-    return Draft("policy_withdrawn", "policies", body, now, f"policy_withdrawn:{name}:{after}")
+    return _line("policy_withdrawn", "policies", bodies.PolicyWithdrawn(name=name), now, f"{name}:{after}")
 
 
 def owner_claimed(owner: str, person: str, now: datetime, after: int) -> Draft:
     """Return the line by which a person claims an owner's name that nobody has."""
     body: bodies.OwnerNamed = {"owner": owner, "person": person}
-    return Draft("owner_claimed", "people", body, now, f"owner_claimed:{tag_value(owner) or owner}:{after}")
+    return _line("owner_claimed", "people", body, now, f"{tag_value(owner) or owner}:{after}")
 
 
 def owner_assigned(owner: str, person: str, now: datetime, after: int) -> Draft:
     """Return the line by which a payer assigns an owner's name to a person."""
     body: bodies.OwnerNamed = {"owner": owner, "person": person}
-    return Draft("owner_assigned", "people", body, now, f"owner_assigned:{tag_value(owner) or owner}:{after}")
+    return _line("owner_assigned", "people", body, now, f"{tag_value(owner) or owner}:{after}")
 
 
 def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
     """Return the line that makes the ledger a team's, with the database roles of members and payers."""
-    body: bodies.TeamSet = {"members": members, "payers": payers}
-    return Draft("team_set", "team", body, now, f"team_set:{after + 1}")
+    return _line("team_set", "team", bodies.TeamSet(members=members, payers=payers), now, after + 1)
 
 
 # -- the ledger
@@ -209,8 +211,7 @@ def team_set(members: str, payers: str, now: datetime, after: int) -> Draft:
 
 def ledger_opened(ledger: str, now: datetime) -> Draft:
     """Return the first line of a ledger."""
-    body: bodies.LedgerOpened = {"ledger": ledger, "format": FORMAT}
-    return Draft("ledger_opened", "ledger", body, now, "ledger_opened")
+    return Draft("ledger_opened", "ledger", bodies.LedgerOpened(ledger=ledger, format=FORMAT), now, "ledger_opened")
 
 
 def ledger_doubted(why: str, seq: int, now: datetime) -> Draft:
@@ -229,23 +230,21 @@ def _doubted(why: str, seq: int) -> bodies.LedgerDoubted:
 
 def ledger_settled(found: str | None, why: str, now: datetime, after: int) -> Draft:
     """Return the line that the ledger counts as complete again; `found` is the problem that was resolved."""
-    body: bodies.LedgerSettled = {"found": found, "why": why}
-    return Draft("ledger_settled", "ledger", body, now, f"ledger_settled:{after + 1}")
+    return _line("ledger_settled", "ledger", bodies.LedgerSettled(found=found, why=why), now, after + 1)
 
 
 def ledger_moved(to: str, goes_on: str, now: datetime, after: int) -> Draft:
     """Return the last line of a ledger that continues at `to`; `goes_on` is the hash of its next line there."""
-    body: bodies.LedgerMoved = {"to": to, "goes_on": goes_on}
-    return Draft("ledger_moved", "ledger", body, now, f"ledger_moved:{after + 1}")
+    return _line("ledger_moved", "ledger", bodies.LedgerMoved(to=to, goes_on=goes_on), now, after + 1)
 
 
 def ledger_moving(came_from: str, to: str, now: datetime, after: int) -> Draft:
     """Return the line after the copy of a ledger that is being moved to `to`: only its arrival may follow."""
     body: bodies.LedgerMoving = {"from": came_from, "to": to}
-    return Draft("ledger_moving", "ledger", body, now, f"ledger_moving:{after + 1}")
+    return _line("ledger_moving", "ledger", body, now, after + 1)
 
 
 def ledger_arrived(came_from: str, now: datetime, after: int) -> Draft:
     """Return the line that a moved ledger is in use at its new location."""
     body: bodies.LedgerArrived = {"from": came_from}
-    return Draft("ledger_arrived", "ledger", body, now, f"ledger_arrived:{after + 1}")
+    return _line("ledger_arrived", "ledger", body, now, after + 1)

@@ -6,7 +6,7 @@ dedupe text is not written, so two watchers of one job write one line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NotRequired, TypedDict
 
@@ -307,10 +307,14 @@ class JobGangRefused(TypedDict):
     members: list[str]
 
 
+def _line(kind: str, body: Mapping[str, object], at: datetime, what: str, *, clock: str = OWN_CLOCK) -> Draft:
+    """Return a line about a job; a second line with the same `what` about that job is not written."""
+    return Draft(kind, SUBJECT, body, at, f"job:{body['job']}:{what}", clock)
+
+
 def job_requested(job: str, name: str, key: str | None, host: str, spec: JobSpec, now: datetime) -> Draft:
     """Return the line that requests a job, before anything is launched for it."""
-    body: JobRequested = {"job": job, "name": name, "key": key, "host": host, "spec": spec}
-    return Draft("job_requested", SUBJECT, body, now, f"job:{job}:requested")
+    return _line("job_requested", JobRequested(job=job, name=name, key=key, host=host, spec=spec), now, "requested")
 
 
 def job_placed(
@@ -331,7 +335,7 @@ def job_placed(
     if market is not None:
         body |= {"market": market, "turn": turn}
     again = f":{turn}" if turn else ""
-    return Draft("job_placed", SUBJECT, body, now, f"job:{job}:{attempt}:placed{again}")
+    return _line("job_placed", body, now, f"{attempt}:placed{again}")
 
 
 def job_machine(
@@ -341,33 +345,46 @@ def job_machine(
     body: JobMachine = {"job": job, "attempt": attempt, "machine": machine}
     if cluster is not None:
         body |= {"cluster": cluster, "members": list(members)}
-    return Draft("job_machine", SUBJECT, body, now, f"job:{job}:{attempt}:machine")
+    return _line("job_machine", body, now, f"{attempt}:machine")
 
 
 def job_began(job: str, attempt: int, setup_s: float | None, at: datetime) -> Draft:
     """Return the line that the command has begun; `at` is the machine's own time."""
-    body: JobBegan = {"job": job, "attempt": attempt, "setup_s": setup_s}
-    return Draft("job_began", SUBJECT, body, at, f"job:{job}:{attempt}:began", clock=MACHINE)
+    return _line(
+        "job_began", JobBegan(job=job, attempt=attempt, setup_s=setup_s), at, f"{attempt}:began", clock=MACHINE
+    )
 
 
 def job_progressed(job: str, attempt: int, done: float, of: float | None, now: datetime) -> Draft:
     """Return the line of a job's progress."""
-    body: JobProgressed = {"job": job, "attempt": attempt, "done": done, "of": of}
-    return Draft("job_progressed", SUBJECT, body, now, f"job:{job}:{attempt}:progressed:{iso(now)}")
+    return _line(
+        "job_progressed",
+        JobProgressed(job=job, attempt=attempt, done=done, of=of),
+        now,
+        f"{attempt}:progressed:{iso(now)}",
+    )
 
 
 def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: datetime) -> Draft:
     """Return the line that a checkpoint was copied here, with the seconds of work that it holds."""
-    body: JobWorkSaved = {"job": job, "attempt": attempt, "checkpoint": checkpoint, "work_s": round(work_s, 3)}
-    return Draft("job_work_saved", SUBJECT, body, now, f"job:{job}:{attempt}:saved:{iso(now)}")
+    return _line(
+        "job_work_saved",
+        JobWorkSaved(job=job, attempt=attempt, checkpoint=checkpoint, work_s=round(work_s, 3)),
+        now,
+        f"{attempt}:saved:{iso(now)}",
+    )
 
 
 def job_move_requested(
     job: str, attempt: int, to: Market | None, why: str, now: datetime, *, interrupted: bool = False
 ) -> Draft:
     """Return the line that is written before a machine is ended whose job continues elsewhere."""
-    body: JobMoveRequested = {"job": job, "attempt": attempt, "to": to, "interrupted": interrupted, "why": why}
-    return Draft("job_move_requested", SUBJECT, body, now, f"job:{job}:{attempt}:move")
+    return _line(
+        "job_move_requested",
+        JobMoveRequested(job=job, attempt=attempt, to=to, interrupted=interrupted, why=why),
+        now,
+        f"{attempt}:move",
+    )
 
 
 def job_try_ended(
@@ -377,7 +394,7 @@ def job_try_ended(
     body: JobTryEnded = {"job": job, "attempt": attempt, "interrupted": interrupted, "status": status, "why": why}
     if also is not None:
         body[also] = True
-    return Draft("job_try_ended", SUBJECT, body, now, f"job:{job}:{attempt}:try-ended")
+    return _line("job_try_ended", body, now, f"{attempt}:try-ended")
 
 
 def job_ended(
@@ -392,14 +409,20 @@ def job_ended(
     by_machine: bool = False,
 ) -> Draft:
     """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
-    body = JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why)
-    return Draft("job_ended", SUBJECT, body, at, f"job:{job}:ended", clock=MACHINE if by_machine else OWN_CLOCK)
+    return _line(
+        "job_ended",
+        JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why),
+        at,
+        "ended",
+        clock=MACHINE if by_machine else OWN_CLOCK,
+    )
 
 
 def job_cancel_requested(job: str, outcome: Outcome, why: str, host: str, now: datetime) -> Draft:
     """Return the line that somebody asked for a job's end."""
-    body: JobCancelRequested = {"job": job, "outcome": outcome, "why": why, "host": host}
-    return Draft("job_cancel_requested", SUBJECT, body, now, f"job:{job}:cancel")
+    return _line(
+        "job_cancel_requested", JobCancelRequested(job=job, outcome=outcome, why=why, host=host), now, "cancel"
+    )
 
 
 def job_results_fetched(
@@ -407,14 +430,17 @@ def job_results_fetched(
 ) -> Draft:
     """Return the line that says where results are, and whether they are whole; `size` is in bytes."""
     body = JobResultsFetched(job=job, files=files, bytes=size, directory=directory, host=host, whole=whole, why=why)
-    dedupe = f"job:{job}:fetched" if whole else f"job:{job}:fetched:{iso(now)}"
-    return Draft("job_results_fetched", SUBJECT, body, now, dedupe)
+    return _line("job_results_fetched", body, now, "fetched" if whole else f"fetched:{iso(now)}")
 
 
 def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now: datetime) -> Draft:
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
-    body: JobResumed = {"job": job, "attempt": attempt, "machine": machine, "why": why}
-    return Draft("job_resumed", SUBJECT, body, now, f"job:{job}:resumed:{attempt}:{number}")
+    return _line(
+        "job_resumed",
+        JobResumed(job=job, attempt=attempt, machine=machine, why=why),
+        now,
+        f"resumed:{attempt}:{number}",
+    )
 
 
 def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: datetime) -> Draft:
@@ -422,7 +448,7 @@ def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: 
     body: JobInSlurm = {"job": job, "attempt": attempt, "id": id_, "tasks": tasks}
     what = "+".join(f"{task['id']}{task['state']}{task['begin']}{task['end']}" for task in tasks)
     again = f":{iso(now)}" * any("reason" in task for task in tasks)  # it may wait for the same once more
-    return Draft("job_in_slurm", SUBJECT, body, now, f"job:{job}:{attempt}:slurm:{id_}:{what}{again}")
+    return _line("job_in_slurm", body, now, f"{attempt}:slurm:{id_}:{what}{again}")
 
 
 def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:
@@ -433,17 +459,19 @@ def slurm_job_recorded(record: SlurmJobRecorded, at: datetime) -> Draft:
 
 def job_waits(job: str, attempt: int, why: str, now: datetime, what: str = "waits") -> Draft:
     """Return the line that an attempt waits for a machine, or ("start") that its machine cannot begin it."""
-    body: JobWaits = {"job": job, "attempt": attempt, "why": why}
-    return Draft("job_waits", SUBJECT, body, now, f"job:{job}:{attempt}:{what}")
+    return _line("job_waits", JobWaits(job=job, attempt=attempt, why=why), now, f"{attempt}:{what}")
 
 
 def job_gang_refused(job: str, attempt: int, members: Sequence[str], now: datetime) -> Draft:
     """Return the line that names the machines that came up for an attempt, and were ended because others did not."""
-    body: JobGangRefused = {"job": job, "attempt": attempt, "members": list(members)}
-    return Draft("job_gang_refused", SUBJECT, body, now, f"job:{job}:{attempt}:refused:{'+'.join(sorted(members))}")
+    return _line(
+        "job_gang_refused",
+        JobGangRefused(job=job, attempt=attempt, members=list(members)),
+        now,
+        f"{attempt}:refused:{'+'.join(sorted(members))}",
+    )
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:
     """Return the line that nothing is left to do for a job."""
-    body: JobClosed = {"job": job, "why": why}
-    return Draft("job_closed", SUBJECT, body, now, f"job:{job}:closed")
+    return _line("job_closed", JobClosed(job=job, why=why), now, "closed")

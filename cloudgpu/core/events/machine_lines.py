@@ -46,8 +46,7 @@ def requested(
 
 def start_refused(machine: str, why: str, now: datetime) -> Draft:
     """Return the line that a requested start has certainly not begun."""
-    body: bodies.StartRefused = {"why": why}
-    return Draft("start_refused", machine, body, now, f"start_refused:{machine}:{iso(now)}")
+    return Draft("start_refused", machine, bodies.StartRefused(why=why), now, f"start_refused:{machine}:{iso(now)}")
 
 
 def action_refused(machine: str, what: Literal["stop", "terminate"], refusal: EndRefused, now: datetime) -> Draft:
@@ -140,8 +139,7 @@ def machine_unshared(machine: str, key: str | None, now: datetime, *, host: str,
 def timer_set(machine: str, at: datetime | None, why: str, now: datetime) -> Draft:
     """Return the line that a machine's cloud ends it by itself at `at`; None: never any more."""
     text = None if at is None else iso(at)
-    body: bodies.TimerSet = {"at": text, "why": why}
-    return Draft("timer_set", machine, body, now, f"timer:{machine}:{text}:{iso(now)}")
+    return Draft("timer_set", machine, bodies.TimerSet(at=text, why=why), now, f"timer:{machine}:{text}:{iso(now)}")
 
 
 # -- what the reaper said and did

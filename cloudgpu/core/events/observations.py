@@ -136,8 +136,7 @@ def resources_retained(
 
 def price_observed(machine: str, price: Price, at: datetime, *, on_demand: Price | None = None, clock: str) -> Draft:
     """Return the line of one price of a machine, from `at` on by this clock."""
-    body: bodies.PriceObserved = {"price": price_to_json(price)}
-    return _priced(machine, body, at, on_demand, clock)
+    return _priced(machine, bodies.PriceObserved(price=price_to_json(price)), at, on_demand, clock)
 
 
 def price_changed(
