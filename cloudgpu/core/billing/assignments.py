@@ -44,8 +44,10 @@ def charges_by_key(
     charges: dict[str, Charge] = {}
     first, last = billed_span(usage, now)
     for assignment in assignments:
-        begin, end = _later(assignment.since, since), _earlier(assignment.until, until)
-        if (begin is not None and begin > last) or (end is not None and end < first) or _is_empty(begin, end):
+        begin = max(filter(None, (assignment.since, since)), default=None)
+        end = min(filter(None, (assignment.until, until)), default=None)
+        is_empty = begin is not None and end is not None and begin >= end
+        if (begin is not None and begin > last) or (end is not None and end < first) or is_empty:
             continue
         part = charge(usage, now, since=begin, until=end)
         if part.billed_us or part.high or part.unpriced_us:
@@ -58,11 +60,7 @@ def key_at(assignments: Sequence[Assignment], usage: Usage, moment: datetime) ->
     if usage.resource is Resource.TRAFFIC:
         begin = from_iso(usage.begin)
         moment = begin if usage.end is None else max(begin, from_iso(usage.end) - MICRO)
-    return assignments[bisect_right(assignments, moment, key=_end_or_forever)].key
-
-
-def _end_or_forever(assignment: Assignment) -> datetime:
-    return assignment.until or _FOREVER
+    return assignments[bisect_right(assignments, moment, key=lambda one: one.until or _FOREVER)].key
 
 
 def cut_times(assignments: Iterable[Assignment]) -> list[datetime]:
@@ -82,15 +80,3 @@ def _merge(old: Charge, new: Charge) -> Charge:
         unpriced_us=old.unpriced_us + new.unpriced_us,
         reasons=tuple(dict.fromkeys((*old.reasons, *new.reasons))),
     )
-
-
-def _later(time: datetime | None, other: datetime | None) -> datetime | None:
-    return time if other is None else other if time is None else max(time, other)
-
-
-def _earlier(time: datetime | None, other: datetime | None) -> datetime | None:
-    return time if other is None else other if time is None else min(time, other)
-
-
-def _is_empty(begin: datetime | None, end: datetime | None) -> bool:
-    return begin is not None and end is not None and begin >= end

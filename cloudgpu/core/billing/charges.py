@@ -192,11 +192,7 @@ def _max_cost_intervals(usage: Usage, rule: Rule, span: BilledSpan) -> RateInter
         return [(counted, counted + 1, _traffic_cost(usage, rule))] if usage.segments else []
     if not usage.segments or rule.free(usage, span.longest_run):
         return []
-    return [
-        interval
-        for piece in price_pieces(usage, span.earliest, span.latest, 1)
-        for interval in intervals_of(usage, rule, piece, 1)
-    ]
+    return _rate_intervals(usage, rule, (span.earliest, span.latest), 1)
 
 
 def cost_timeline(usage: Usage, now: int) -> CostTimeline:

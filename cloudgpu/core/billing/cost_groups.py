@@ -271,14 +271,17 @@ def _parts_by_period_or_job(
 def _pieces(usage: Usage, now: datetime, query: CostQuery) -> Iterator[tuple[str, Charge]]:
     """Yield what a usage costs in each period in which it is or may be billed; empty pieces are left out."""
     first, last = billed_span(usage, now)
-    first = first if query.since is None else max(first, query.since)
-    last = last if query.until is None else min(last, query.until)
+    first, last = _within(query, first, last)
     for period in periods(query.by, first, last, query.zone) if first <= last else ():
-        begin = period.begin if query.since is None else max(period.begin, query.since)
-        end = period.end if query.until is None else min(period.end, query.until)
+        begin, end = _within(query, period.begin, period.end)
         piece = charge(usage, now, since=begin, until=end)
         if piece.billed_us or piece.high or piece.unpriced_us:
             yield iso(period.begin), piece
+
+
+def _within(query: CostQuery, begin: datetime, end: datetime) -> tuple[datetime, datetime]:
+    """Return the part of an interval that is within the query's period."""
+    return max(filter(None, (begin, query.since))), min(filter(None, (end, query.until)))
 
 
 def billed_within(
@@ -295,19 +298,13 @@ def billed_within(
         *((machine.id, use) for machine in machines for use in machine.open_usage),
     ):
         if use.resource == Resource.INSTANCE:
-            billed[subject] += _time_within(use, query, now)
+            begin, end = _within(query, from_iso(use.begin), now if use.end is None else from_iso(use.end))
+            billed[subject] += max(NO_TIME, end - begin)
     return billed
-
-
-def _time_within(usage: Usage, query: CostQuery, now: datetime) -> timedelta:
-    begin, end = from_iso(usage.begin), now if usage.end is None else from_iso(usage.end)
-    begin = begin if query.since is None else max(begin, query.since)
-    end = end if query.until is None else min(end, query.until)
-    return max(NO_TIME, end - begin)
 
 
 def time_owned_within(machines: Sequence[Machine], query: CostQuery, now: datetime) -> timedelta:
     """Return how long a desktop would have been owned: since the period's begin or the first launch."""
     first = min((from_iso(machine.first_at) for machine in machines if machine.provider_id), default=now)
-    begin = first if query.since is None else max(first, query.since)
-    return max(NO_TIME, (now if query.until is None else min(now, query.until)) - begin)
+    begin, end = _within(query, first, now)
+    return max(NO_TIME, end - begin)

@@ -70,12 +70,8 @@ class TimedUsage(NamedTuple):
 def timed_usages(machines: Iterable[Machine], ended: Iterable[Ended], now: datetime) -> list[TimedUsage]:
     """Return the cost over time of the usages of `View.billable_machines`, and of ended ones (`View.ended_usages`)."""
     now_us = to_us(now)
-    ended_timelines = [TimedUsage(subject, use.resource, timeline_of(use, now_us)) for subject, use in ended]
-    return ended_timelines + [
-        TimedUsage(machine.id, use.resource, timeline_of(use, now_us))
-        for machine in machines
-        for use in machine.open_usage
-    ]
+    open_usages = ((machine.id, use) for machine in machines for use in machine.open_usage)
+    return [TimedUsage(subject, use.resource, timeline_of(use, now_us)) for subject, use in chain(ended, open_usages)]
 
 
 def daily(

@@ -39,8 +39,7 @@ def after_credits(
 
     What was spent before uses them up first. Days are those of UTC. `ended` gives the usages that ended since a time.
     """
-    spent = list(_spent_by_day(machines, ended(None), now, until))
-    all_use = credits_used(configured, spent)
+    all_use = credits_used(configured, list(_spent_by_day(machines, ended(None), now, until)))
     if since is None:
         return all_use
     earlier = credits_used(configured, list(_spent_by_day(machines, ended(None), now, since)))
@@ -54,19 +53,16 @@ def _spent_by_day(
 ) -> Iterator[AccountSpend]:
     """Yield what each account spent on each day of UTC, before `until`."""
     by_id = {machine.id: machine for machine in machines}
+    open_usages = ((machine, use) for machine in machines for use in machine.open_usage)
     sums: dict[tuple[str, str, datetime], int] = defaultdict(int)
-    for machine, use in (*((by_id[subject], use) for subject, use in ended), *_running(machines)):
+    for machine, use in (*((by_id[subject], use) for subject, use in ended), *open_usages):
         first, last = billed_span(use, now)
-        last = last if until is None else min(last, until)
+        last = min(filter(None, (last, until)))
         for day in periods("day", first, last, UTC) if first <= last else ():
-            end = day.end if until is None else min(day.end, until)
+            end = min(filter(None, (day.end, until)))
             sums[use.provider, machine.account or "", day.begin] += charge(use, now, since=day.begin, until=end).amount
     for (provider, account, at), amount in sums.items():
         yield AccountSpend(provider, account, at, money(amount))
-
-
-def _running(machines: Iterable[Machine]) -> Iterator[tuple[Machine, Usage]]:
-    return ((machine, use) for machine in machines for use in machine.open_usage)
 
 
 def sustained_use_discounts(

@@ -5,7 +5,7 @@ Both assume that machines that run now keep running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -126,15 +126,8 @@ def _usage_end(usage: Running, goal: Horizon, now: datetime, end: datetime | Non
         return None
     if goal is Horizon.RENEWALS:
         return renewed
-    ends = list(_times(usage.machine.expires, usage.machine.hold_until))
-    return min(filter(None, (max(ends), renewed))) if ends else renewed
-
-
-def _times(*texts: str | None) -> Iterator[datetime]:
-    for text in texts:
-        time = _time(text)
-        if time is not None:
-            yield time
+    kept_until = max(filter(None, map(_time, (usage.machine.expires, usage.machine.hold_until))), default=None)
+    return renewed if kept_until is None else min(filter(None, (kept_until, renewed)))
 
 
 def _time(text: str | None) -> datetime | None:

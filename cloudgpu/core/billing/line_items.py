@@ -86,15 +86,13 @@ def _pieces(
     """Cut a usage, within a period, at the midnights of UTC, where its price changed and where the job changed."""
     begin, end = billed_span(usage, now)
     if usage.resource is Resource.TRAFFIC:
-        end = from_iso(usage.end) if usage.end else begin
-        end = max(end, begin + _MICRO)
+        end = max(from_iso(usage.end) if usage.end else begin, begin + _MICRO)
         yield max(begin, _midnight(end - _MICRO)), end
         return
     begin, end = max(begin, since or begin), min(end, until or end)
     changes = (from_iso(segment.at) for segment in usage.segments[1:])
     cuts = {moment for moment in (*changes, *cut_times(assignments), *_midnights(begin, end)) if begin < moment < end}
-    edges = [begin, *sorted(cuts), end]
-    yield from ((first, last) for first, last in pairwise(edges) if first < last)
+    yield from ((first, last) for first, last in pairwise([begin, *sorted(cuts), end]) if first < last)
 
 
 def _midnights(begin: datetime, end: datetime) -> Iterator[datetime]:
@@ -114,8 +112,6 @@ def _item(
     (begin, end), use = piece, charge.usage
     free = bool(use.segments) and not charge.high
     until = end if use.resource is Resource.TRAFFIC else begin + charge.billed_us * _MICRO
-    low = min(money(charge.low), amount)
-    high = max(money(charge.high), amount)
     return LineItem(
         machine=machine,
         begin=begin,
@@ -123,8 +119,8 @@ def _item(
         charge=charge,
         segment=_price_at(use, begin),
         amount=amount,
-        low=amount if charge.low == charge.amount else low,
-        high=amount if charge.high == charge.amount else high,
+        low=amount if charge.low == charge.amount else min(money(charge.low), amount),
+        high=amount if charge.high == charge.amount else max(money(charge.high), amount),
         units=Fraction(0) if free and _has_price(use, begin) else billed_units(use, begin, until),
         running=use.end is None and end >= now,
         job=job,

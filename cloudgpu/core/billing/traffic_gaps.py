@@ -54,7 +54,9 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
     charged = (
         machine
         for machine in machines
-        if not machine.is_named_resource and machine.provider_id and _is_charged(machine)
+        if not machine.is_named_resource
+        and machine.provider_id
+        and (machine.provider in CHARGING_PROVIDERS or machine.traffic_prices is not None)
     )
     uncounted = (machine for machine in charged if machine.billed or machine.terminated_at or not machine.traffic)
     gaps = [
@@ -62,10 +64,6 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
         for machine in uncounted
     ]
     return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
-
-
-def _is_charged(machine: Machine) -> bool:
-    return machine.provider in CHARGING_PROVIDERS or machine.traffic_prices is not None
 
 
 def gaps_within(machines: Iterable[Machine], since: datetime | None, until: datetime | None) -> list[TrafficGap]:

@@ -278,7 +278,8 @@ def matching_gpus(requested: str, specs: Iterable[GpuSpec]) -> list[GpuSpec]:
     all_specs = list(specs)
     wanted = _normalized(requested)
     matches = [spec for spec in all_specs if _letters_and_digits(spec.name) == _letters_and_digits(wanted)]
-    if not matches and _has_model_word(wanted):
+    has_model_word = any(not re.fullmatch(r"\d+gb|pcie|", word) for word in wanted.split("-"))
+    if not matches and has_model_word:
         matches = [spec for spec in all_specs if same_gpu(f"{spec.name}-{spec.memory_gib:g}gb", wanted)]
     else:
         matches += [spec for spec in all_specs if spec not in matches and matches and same_gpu(spec.name, wanted)]
@@ -300,8 +301,7 @@ def _by_prefix(prefix: str, specs: list[GpuSpec]) -> list[GpuSpec]:
         found = [spec for spec in specs if re.match(rf"{start}(?!\d)", names[spec.name])]
         found.sort(key=lambda spec: len(spec.name))
         if len(prefix) > 2 and found and all(spec.name.startswith(found[0].name) for spec in found):  # noqa: PLR2004
-            exact = _letters_and_digits(found[0].name) == start
-            return found[:1] if exact else found
+            return found[:1] if names[found[0].name] == start else found
     return []
 
 
@@ -313,10 +313,6 @@ def _normalized(name: str) -> str:
 
 
 _NOT_MODEL_WORD = r"|nvidia|tesla|geforce|amd|radeon|instinct|sxm\d?|gpu"
-
-
-def _has_model_word(name: str) -> bool:
-    return any(not re.fullmatch(r"\d+gb|pcie|", word) for word in name.split("-"))
 
 
 def _letters_and_digits(name: str) -> str:
@@ -343,29 +339,25 @@ def cheapest_per_type(offers: Iterable[CatalogOffer]) -> list[CatalogOffer]:
     for offer in offers:
         key = (offer.type.provider, offer.type.name, offer.listed.market)
         cheapest = best.get(key)
-        chosen = offer if cheapest is None else min(offer, cheapest, key=_price_then_region)
+        chosen = offer if cheapest is None else min(offer, cheapest, key=_price_and_place)
         best[key] = CatalogOffer(chosen.type, chosen.listed, offer.regions + (cheapest.regions if cheapest else 0))
     return list(best.values())
 
 
-def _price_then_region(offer: CatalogOffer) -> tuple[Money, str]:
-    return offer.listed.price.per_hour, offer.listed.region
-
-
 def by_price(offers: Iterable[CatalogOffer]) -> list[CatalogOffer]:
     """Return the cheapest first; equal prices in the order of provider, type and region."""
-    return sorted(offers, key=lambda offer: (offer.listed.price.per_hour, _place(offer)))
+    return sorted(offers, key=_price_and_place)
+
+
+def _price_and_place(offer: CatalogOffer) -> tuple[Money, tuple[str, str, str]]:
+    return offer.listed.price.per_hour, _place(offer)
 
 
 def by_speed_per_dollar(
     offers: Iterable[CatalogOffer], speed_of: Callable[[CatalogOffer], Speed | None]
 ) -> list[CatalogOffer]:
     """Return the offers with the most work per dollar first; those of unknown speed come last."""
-
-    def key(offer: CatalogOffer) -> tuple[float, tuple[str, str, str]]:
-        return -(speed_per_dollar(offer, speed_of(offer)) or 0.0), _place(offer)
-
-    return sorted(offers, key=key)
+    return sorted(offers, key=lambda offer: (-(speed_per_dollar(offer, speed_of(offer)) or 0.0), _place(offer)))
 
 
 def _place(offer: CatalogOffer) -> tuple[str, str, str]:

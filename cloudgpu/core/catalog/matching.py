@@ -27,9 +27,10 @@ def matching_offers(offers: Iterable[Offer], needs: Requirements) -> list[Offer]
 def by_preference(offers: Iterable[Offer], market: Market) -> list[Offer]:
     """Return offers in the order in which they are tried, as in `matching_offers`; `market` is the requested one."""
 
-    def rank(offer: Offer) -> tuple[bool, bool, Money, tuple[str, str, str, str]]:
+    def rank(offer: Offer) -> tuple[bool, bool, Money, str, str, str, str]:
         item = offer.available
-        return item.market != market, bool(item.after), offer.price.per_hour, _place(item)
+        place = item.account, item.region, item.zone, item.instance_type
+        return item.market != market, bool(item.after), offer.price.per_hour, *place
 
     return sorted(offers, key=rank)
 
@@ -63,7 +64,3 @@ def fits(item: Available, needs: Requirements) -> bool:
 def allowed_markets(needs: Requirements) -> tuple[Market, ...]:
     """Return the markets on which to buy, the requested one first."""
     return (needs.market, Market.ON_DEMAND) if needs.or_on_demand else (needs.market,)
-
-
-def _place(item: Available) -> tuple[str, str, str, str]:
-    return item.account, item.region, item.zone, item.instance_type

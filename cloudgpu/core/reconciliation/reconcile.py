@@ -108,8 +108,8 @@ class ResourceIndex:
 
     def _note(self, own: str | None, subject: str) -> None:
         for name in _names(own or ""):
-            same = self._by_id.setdefault(name, subject) == subject
-            self._by_id[name] = subject if same else None  # one name for two: it says nothing
+            if self._by_id.setdefault(name, subject) != subject:
+                self._by_id[name] = None  # one name for two: it says nothing
 
     def of(self, record: Record) -> str | None:
         """Return the id of the resource; "" for one of another ledger, None where it is not known.
@@ -126,8 +126,7 @@ class ResourceIndex:
 def _names(own: str) -> list[str]:
     """Return what an id may be called elsewhere: whole, and its last part (an ARN, a path, ours with the region)."""
     low = own.lower()
-    last = re.split(r"[/:]", low)[-1]
-    return list(dict.fromkeys(name for name in (low, last) if name))
+    return list(dict.fromkeys(name for name in (low, re.split(r"[/:]", low)[-1]) if name))
 
 
 def part_of(record: Record) -> Part:
@@ -240,7 +239,9 @@ def _parts(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, now:
 
 def _missing_there(ours: LedgerTotal, last: datetime | None, now: datetime) -> GapReason:
     if last is not None and ours.begin is not None and ours.begin > last - USAGE_LAG and now - last < 3 * USAGE_LAG:
-        return GapReason("lag", -ours.total, f"it began shortly before the export ends ({_day(last)}): rows come later")
+        return GapReason(
+            "lag", -ours.total, f"it began shortly before the export ends ({last:%Y-%m-%d %H:%M} UTC): rows come later"
+        )
     why = "no row has its tag or its id: is the tag cloudgpu-id active for billing, and is this the right account?"
     return GapReason("missing there", -ours.total, why)
 
@@ -283,10 +284,6 @@ def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, 
     if theirs.end < ours.end and theirs.end > last - USAGE_LAG:
         return f"its rows end at {theirs.end:%Y-%m-%d %H:%M} UTC, the ledger's do not: rows come later"
     return ""
-
-
-def _day(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 _WHY = {

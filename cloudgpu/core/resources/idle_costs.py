@@ -47,10 +47,9 @@ def _is_left(running: Running) -> bool:
 
 def _ongoing_cost(running: Running) -> OngoingCost:
     row, use = running.machine, running.usage
-    kind = row.state if row.is_named_resource else str(use.resource)
     return OngoingCost(
         name=row.name,
-        kind=kind,
+        kind=row.state if row.is_named_resource else str(use.resource),
         provider=use.provider,
         region=row.region or "",
         per_month=_per_month(running),

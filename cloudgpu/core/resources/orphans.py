@@ -135,15 +135,13 @@ def orphans(
     """Return what is left over, by account and region. Nothing that a running machine uses is among it."""
     there = list(resources)
     found = [*counted(there, knowledge), *machines(knowledge), *others(knowledge, there)]
-    asked = [_as_wished(orphan, knowledge, request) for orphan in found if not _is_later(orphan, knowledge, request)]
+    if request.older_than is not None:
+        found = [one for one in found if one.since is None or knowledge.now - one.since >= request.older_than]
+    asked = [_as_requested(orphan, knowledge, request) for orphan in found]
     return sorted(asked, key=lambda orphan: (orphan.account, orphan.region, orphan.what, orphan.name, orphan.id))
 
 
-def _is_later(orphan: Orphan, facts: LedgerKnowledge, request: CleanupOptions) -> bool:
-    return request.older_than is not None and orphan.since is not None and facts.now - orphan.since < request.older_than
-
-
-def _as_wished(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
+def _as_requested(orphan: Orphan, knowledge: LedgerKnowledge, request: CleanupOptions) -> Orphan:
     """Return it with what cleaning does with it under this request."""
     if orphan.do is Cleanup.REMOVE and request.older_than is not None and orphan.since is None:
         return replace(orphan, do=Cleanup.STAY, stays="since when it is left is not known")
@@ -230,8 +228,9 @@ def _of_machine(resource: ProviderResource, machine: Machine) -> _Cause | None:
     if lives(machine):
         return _Cause(f"it is of an earlier life of {name}", f"{name} is back, and cloudgpu ls --refresh removes it")
     if machine.parked:
-        way = f"cloudgpu start {name}, or cloudgpu down {name}"
-        return _Cause(f"{name} is stopped, and was parked", comes_back(machine), way)
+        return _Cause(
+            f"{name} is stopped, and was parked", comes_back(machine), f"cloudgpu start {name}, or cloudgpu down {name}"
+        )
     why = f"{name} was ended, and it was not removed" if machine.discard else f"{name} has ended by itself"
     return _Cause(why, "", f"cloudgpu down {name}" if machine.discard else f"cloudgpu start {name}")
 
@@ -248,7 +247,7 @@ def _is_needed(resource: ProviderResource, knowledge: LedgerKnowledge) -> bool:
 
 def _orphan(resource: ProviderResource, machine: Machine | None, found: _Cause, knowledge: LedgerKnowledge) -> Orphan:
     since = _since(resource, machine, knowledge)
-    kept = _not_now(resource, machine, found, since, knowledge)
+    kept = next(filter(None, _reasons(resource, machine, found, since, knowledge)), "")
     return Orphan(
         what=str(resource.kind),
         id=resource.id,
@@ -284,13 +283,6 @@ def _since(resource: ProviderResource, machine: Machine | None, knowledge: Ledge
 def _is_settled(resource: ProviderResource, machine: Machine | None) -> bool:
     """Say whether nobody can need this any more: it is one machine's, which is proved gone, or never was."""
     return machine is not None and machine.terminated_at is not None and resource.kind not in (*_DISKS, Kind.VOLUME)
-
-
-def _not_now(
-    resource: ProviderResource, machine: Machine | None, found: _Cause, since: datetime | None, facts: LedgerKnowledge
-) -> str:
-    """Return why cleaning leaves a thing; empty where nothing speaks against its removal."""
-    return next(filter(None, _reasons(resource, machine, found, since, facts)), "")
 
 
 def _reasons(

@@ -54,13 +54,13 @@ def retained_of(machine: Machine, resources: Sequence[ProviderResource]) -> list
     """
     free = [resource for resource in resources if resource.attached_to in (None, machine.provider_id)]
     if machine.terminated_at is None:
-        free = [resource for resource in free if resource.kind is not Kind.DISK or _is_older(machine, resource)]
+        free = [  # a free disk of an earlier life is told by its tags, since clouds cut times
+            resource
+            for resource in free
+            if resource.kind is not Kind.DISK
+            or (resource.attached_to is None and is_of_earlier_life(machine, resource.tags))
+        ]
     return sorted(free, key=lambda resource: (-_life(resource), resource.kind, resource.id))
-
-
-def _is_older(machine: Machine, disk: ProviderResource) -> bool:
-    """Say whether a free disk is of an earlier life of a machine that lives: by its tags, since clouds cut times."""
-    return disk.attached_to is None and is_of_earlier_life(machine, disk.tags)
 
 
 def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime) -> list[RetentionStep]:

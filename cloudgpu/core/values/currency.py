@@ -57,8 +57,7 @@ class Currency:
 
     def text(self, amount: Money, extra_places: int = 0) -> str:
         """Return an amount for people, rounded half-even; one that is not zero is never shown as zero."""
-        places = self.decimal_places + extra_places
-        smallest = Decimal(1).scaleb(-places)
+        smallest = Decimal(1).scaleb(-self.decimal_places - extra_places)
         exact = self.convert(amount)
         shown = exact.quantize(smallest, ROUND_HALF_EVEN, _EXACT_ARITHMETIC)
         if exact and not shown:
@@ -84,5 +83,11 @@ def check_code(code: str, field: str) -> str:
     capitals = code.strip().upper()
     if capitals in CODES:
         return capitals
-    hint = "Write its three letters, like USD, EUR or KRW."
-    raise unknown_word(f"{code!r} is not a currency of ISO 4217", capitals, CODES, field=field, value=code, next=hint)
+    raise unknown_word(
+        f"{code!r} is not a currency of ISO 4217",
+        capitals,
+        CODES,
+        field=field,
+        value=code,
+        next="Write its three letters, like USD, EUR or KRW.",
+    )

@@ -37,8 +37,8 @@ def parse_cidr(text: str, field: str, *, any_source: bool = False) -> str:
         network = ipaddress.IPv4Network(typed, strict=False)
     except ValueError:
         raise _invalid(text, field, "is not an IPv4 address or network", "203.0.113.7 or 203.0.113.0/24") from None
-    if str(network.network_address) != typed.partition("/")[0]:
-        address = typed.partition("/")[0]
+    address = typed.partition("/")[0]
+    if str(network.network_address) != address:
         problem = f"names an address inside a network: that network is {network}"
         raise _invalid(text, field, problem, f"{network}, or {address}/32 for that address alone")
     if network == _NOBODY:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.money import NANOS_PER_USD, Money
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
@@ -93,8 +93,7 @@ class QuotedAmount:
     @property
     def in_usd(self) -> Money:
         """The amount in US dollars at the currency's rate, rounded half-even once to a nano-dollar."""
-        exact = Fraction(self.value) / Fraction(self.currency.per_usd)
-        return Money(round(exact * 1_000_000_000))
+        return Money(round(Fraction(self.value) / Fraction(self.currency.per_usd) * NANOS_PER_USD))
 
     def __str__(self) -> str:
         """Return the quoted amount with all its digits: `10,000,000 KRW`."""
