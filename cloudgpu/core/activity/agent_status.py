@@ -100,7 +100,8 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
     for name, largest in _LARGEST.items():
         if name in one:  # a machine without a GPU has no such key
             cut_short = name in _MEANS and sample["s"] < MINUTE
-            sample[name] = None if cut_short else _reading(one, name, largest)
+            is_known = one[name] is not None and not cut_short  # a reading that could not be taken is not zero
+            sample[name] = _number(one, name, largest) if is_known else None
     for name in _AGES:
         if one.get(name) is not None:
             sample[name] = max(0.0, _number(one, name, 1e9, least=-1.0))
@@ -110,11 +111,6 @@ def _bucket(one: Mapping[str, Any]) -> Sample:
         raise Unusable("fault is not text")
     names = {key: value for key, value in (("busy", busy), ("job", jobs)) if value}
     return sample | names | ({"fault": clean(fault)} if fault else {})
-
-
-def _reading(one: Mapping[str, Any], name: str, largest: float) -> float | None:
-    """Return a reading; None for one that could not be taken, which is not zero."""
-    return None if one[name] is None else _number(one, name, largest)
 
 
 def _number(of: Mapping[str, Any], name: str, largest: float, *, least: float = 0.0) -> float:

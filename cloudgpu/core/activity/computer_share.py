@@ -71,7 +71,11 @@ def share_of(machine: str, computer: Mapping[str, Presence], begin: float, end: 
     most = 1
     for first, last in pairwise(_moments(computer.values(), begin, end)):
         part = last - first
-        there = {id_: one for id_, one in computer.items() if id_ == machine or _runs_at(one, first)}
+        there = {
+            id_: one
+            for id_, one in computer.items()
+            if id_ == machine or any(begins <= first < ends for begins, ends in one.runs)
+        }
         watts = {id_: _watts_at(one.draws, first) for id_, one in there.items() if one.gpus}
         users = [id_ for id_, drawn in watts.items() if drawn] or [id_ for id_, drawn in watts.items() if drawn is None]
         drawn = watts.get(machine, 0.0)
@@ -92,10 +96,6 @@ def _moments(computer: Iterable[Presence], begin: float, end: float) -> list[flo
         cuts.update(at for run in presence.runs for at in run)
         cuts.update(at for draw in presence.draws for at in (draw.begin, draw.end))
     return sorted(cut for cut in cuts if begin <= cut <= end)
-
-
-def _runs_at(presence: Presence, at: float) -> bool:
-    return any(begin <= at < end for begin, end in presence.runs)
 
 
 def _watts_at(draws: Sequence[Draw], at: float) -> float | None:

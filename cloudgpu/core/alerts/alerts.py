@@ -13,13 +13,7 @@ from cloudgpu.core.team.rights import People, comparable_name
 from cloudgpu.core.values.times import from_iso
 
 SUBJECT = "alerts"  # of every line about an alert
-PERSONAL = (
-    "warning",
-    "lease",
-    "ended",
-    "job",
-    "job-waits",
-)  # topics that are the owner's alone, where the owner has a receiver
+PERSONAL = ("warning", "lease", "ended", "job", "job-waits")  # topics that only the owner's receivers get, if any
 RAISED, SENT, CLEARED = "alert_raised", "alert_sent", "alert_cleared"
 
 
@@ -142,10 +136,12 @@ def alert_state(lines: Iterable[Event]) -> AlertState:
             news.setdefault(alert.id, alert)
             numbers[alert.finding.key] = max(numbers.get(alert.finding.key, 0), alert.number)
         elif line.kind == CLEARED:
-            _change(news, (line.body["key"], line.body["number"]), cleared_at=from_iso(line.occurred_at))
+            cleared = line.body["key"], line.body["number"]
+            if cleared in news and news[cleared].cleared_at is None:
+                news[cleared] = replace(news[cleared], cleared_at=from_iso(line.occurred_at))
         elif line.kind == SENT:
-            for key, number in line.body["news"]:
-                _note_sent(news, (key, number), line.body["receiver"])
+            for sent in [(key, number) for key, number in line.body["news"] if (key, number) in news]:
+                news[sent] = replace(news[sent], sent=news[sent].sent | {line.body["receiver"]})
     return AlertState(tuple(one for one in news.values() if one.cleared_at is None or one.to - one.sent), numbers)
 
 
@@ -200,13 +196,3 @@ def _raised(line: Event) -> RaisedAlert:
     body = line.body
     finding = Finding(body["key"], body["kind"], body["title"], body["text"], body["facts"], urgent=body["urgent"])
     return RaisedAlert(finding, body["number"], from_iso(line.occurred_at), frozenset(body["to"]))
-
-
-def _change(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], *, cleared_at: datetime) -> None:
-    if which in news and news[which].cleared_at is None:
-        news[which] = replace(news[which], cleared_at=cleared_at)
-
-
-def _note_sent(news: dict[tuple[str, int], RaisedAlert], which: tuple[str, int], receiver: str) -> None:
-    if which in news:
-        news[which] = replace(news[which], sent=news[which].sent | {receiver})

@@ -295,8 +295,7 @@ def _hourly(price: Money) -> str:
 
 def month_before(now: datetime, zone: tzinfo) -> Period:
     """Return the last calendar month of `zone` that is over."""
-    this = period("month", now, zone)
-    return period("month", this.begin - timedelta(microseconds=1), zone)
+    return period("month", period("month", now, zone).begin - timedelta(microseconds=1), zone)
 
 
 def month_due(now: datetime, zone: tzinfo) -> tuple[Period, datetime]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from cloudgpu.core.model.machine import Machine, has_retained_resources, latest_launch
+from cloudgpu.core.values.naming import first_few
 from cloudgpu.core.values.times import from_iso
 
 GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in which a command may still be at it
@@ -89,8 +90,7 @@ def _requested(what: str, machines: Iterable[Machine]) -> str:
     names = [row.name for row in nodes if row.last_request is not None and not row.last_request.judged]
     if not names:
         return ""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"the {what} of {names[0]}{more} was requested and is not done"
+    return f"the {what} of {first_few(names, 1)} was requested and is not done"
 
 
 class PartlyStarted(NamedTuple):
@@ -112,8 +112,7 @@ class PartlyStarted(NamedTuple):
     @property
     def why(self) -> str:
         """Which nodes do not run, as a clause."""
-        more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
-        return f"the start of {self.missing[0].name}{more} was not completed"
+        return f"the start of {first_few([machine.name for machine in self.missing], 1)} was not completed"
 
 
 def partly_started(machines: Iterable[Machine]) -> PartlyStarted | None:

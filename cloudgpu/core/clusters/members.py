@@ -28,8 +28,9 @@ def members(machines: Iterable[Machine], name: str, *, ended: bool = False) -> t
     Of several clusters with this name, one that exists is preferred to one with only retained resources, and then the
     latest. With `ended`, if there is neither, all nodes of the latest one that has ended. Empty for none.
     """
-    groups = [*by_cluster(machine for machine in machines if _is_of(machine, name)).values()]
-    for is_meant in (_lives, _is_there):
+    of_name = (one for one in machines if one.gang is not None and name in (one.gang.name, one.gang.id))
+    groups = [*by_cluster(of_name).values()]
+    for is_meant in (lambda machine: machine.terminated_at is None, _is_there):
         found = [group for group in groups if any(is_meant(one) for one in group)]
         if found:
             return tuple(one for one in found[-1] if _is_there(one))
@@ -88,16 +89,8 @@ def require_complete(machine: Machine, name: str | None, verb: str) -> None:
     )
 
 
-def _is_of(machine: Machine, name: str) -> bool:
-    return machine.gang is not None and name in (machine.gang.name, machine.gang.id)
-
-
 def _node(machine: Machine) -> ClusterNode:
     return not_none(machine.gang)
-
-
-def _lives(machine: Machine) -> bool:
-    return machine.terminated_at is None
 
 
 def _is_there(machine: Machine) -> bool:

@@ -206,10 +206,10 @@ def _record(line: str, offset: timedelta) -> Record | None:
     if name is None or end is None or not words.get("JobId", "").isdecimal() or "ExitCode" not in words:
         return None
     user = words.get("UserId", "").partition("(")[0]
-    begin, nodes = _time(words.get("StartTime", ""), offset), tuple(node_names(words.get("NodeList", "")))
-    began = begin if nodes else None
+    nodes = tuple(node_names(words.get("NodeList", "")))
+    begin = _time(words.get("StartTime", ""), offset) if nodes else None
     return Record(
-        words["JobId"], user, name[1], words.get("JobState", ""), nodes, began, end, status_of(words["ExitCode"])
+        words["JobId"], user, name[1], words.get("JobState", ""), nodes, begin, end, status_of(words["ExitCode"])
     )
 
 

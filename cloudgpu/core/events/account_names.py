@@ -64,8 +64,7 @@ def names_now(lines: Iterable[Event], who: str) -> CurrentNames:
             continue
         account, host, new = (str(line.body[name] or "") for name in ("account", "region", "new"))
         if host:
-            mine = {old: now for (name, old), now in hosts.items() if name == account}
-            moved = _moved(mine, host, new)
+            moved = _moved({old: now for (name, old), now in hosts.items() if name == account}, host, new)
             hosts = {key: now for key, now in hosts.items() if key[0] != account}
             hosts |= {(account, old): now for old, now in moved.items()}
         else:
@@ -84,8 +83,9 @@ def forgotten_at(lines: Iterable[Event], who: str) -> dict[str, str]:
 
     Another member may use that name for another account.
     """
-    own = (line for line in lines if line.kind == FORGOTTEN and line.actor == who)
-    return {str(line.body["account"]): line.occurred_at for line in own}
+    return {
+        str(line.body["account"]): line.occurred_at for line in lines if line.kind == FORGOTTEN and line.actor == who
+    }
 
 
 def forgotten_times(lines: Iterable[Event]) -> dict[str, str]:

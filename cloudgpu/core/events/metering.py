@@ -392,7 +392,6 @@ def _run(state: Meter, record: Record, begin: str, sure: str | None) -> Metered:
 
 
 def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
-    priced = entry.get("nanos") is not None
     return use_of(
         record,
         resource=entry.get("resource", "disk"),
@@ -401,7 +400,7 @@ def _attached_usage(record: Record, entry: Prior, begin: str) -> Metered:
         quantity=entry.get("quantity", 1),
         per=entry.get("per", "month"),
         begin=begin,
-        segments=[segment_of(entry, begin)] if priced else [],
+        segments=[] if entry.get("nanos") is None else [segment_of(entry, begin)],
         why_maybe_less=entry.get("why_maybe_less") or "",
     )
 

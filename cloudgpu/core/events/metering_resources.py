@@ -93,7 +93,7 @@ def resources_retained(state: Meter, record: Record, line: Line, _before: Mappin
         if key not in state["open"]:
             begin = _since(state, entry, line.occurred_at)
             same = entry["kind"] == "disk" and begin == state.get("over")
-            made = _thing(record, entry, begin) | {"continues": state["disk_since"] if same else None}
+            made = _resource_usage(record, entry, begin) | {"continues": state["disk_since"] if same else None}
             open_use(state, key, made | _gone_on_with(made, ended))
         else:
             yield from _changed(state, record, key, entry, line, None)
@@ -118,7 +118,7 @@ def _changed(
     state: Meter, record: Record, key: str, entry: Mapping[str, Any], line: Line, since: str | None
 ) -> Iterator[Metered]:
     """Take up another size or price of something that is billed; `since` is when it last was as before."""
-    use, now = state["open"][key], _thing(record, entry, line.occurred_at)
+    use, now = state["open"][key], _resource_usage(record, entry, line.occurred_at)
     if use["quantity"] != now["quantity"]:  # it was made larger, some time since the last sync
         yield from end_uses(state, [key], line.occurred_at, None)
         more = now["quantity"] - use["quantity"]
@@ -131,19 +131,17 @@ def _changed(
         use["segments"] += [segment | {"maybe_from": since} for segment in now["segments"]]
 
 
-def _thing(record: Record, entry: Mapping[str, Any], begin: str) -> Metered:
-    resource = "disk" if entry["kind"] == "volume" else entry["kind"]
-    priced = entry.get("nanos") is not None
+def _resource_usage(record: Record, entry: Mapping[str, Any], begin: str) -> Metered:
     return use_of(
         record,
-        resource=resource,
+        resource="disk" if entry["kind"] == "volume" else entry["kind"],
         id=entry["id"],
         what=f"{entry['kind']} of {entry['size_gb']} GB",
         kind=entry["stored_as"],
         quantity=entry["size_gb"] if entry.get("by_size", True) else 1,
         per=entry.get("per") or "month",
         begin=begin,
-        segments=[segment_of(entry, begin)] if priced else [],
+        segments=[] if entry.get("nanos") is None else [segment_of(entry, begin)],
         why_maybe_less=entry.get("why_maybe_less") or "",
     )
 
@@ -154,7 +152,7 @@ def resource_observed(state: Meter, record: Record, line: Line, before: Mapping[
     if key in state["open"]:
         yield from _changed(state, record, key, body, line, body.get("alive_at") or before["seen_at"])
     else:
-        open_use(state, key, _thing(record, body, body["made_at"] or line.occurred_at))
+        open_use(state, key, _resource_usage(record, body, body["made_at"] or line.occurred_at))
 
 
 def resource_vanished(state: Meter, _row: Record, line: Line, before: Mapping[str, Any]) -> Iterator[Metered]:

@@ -255,8 +255,7 @@ def not_before(machine: Machine, now: datetime) -> datetime:
 
     Lines are folded by their time: what a clock that went back writes would otherwise count as older than the launch.
     """
-    known = [from_iso(at) for at in (machine.intended_at, machine.seen_at) if at]
-    return max([now, *known])
+    return max([now, *(from_iso(at) for at in (machine.intended_at, machine.seen_at) if at)])
 
 
 def too_fresh(machine: Machine, proves_after: timedelta, now: datetime) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.billing.charges import NO_NOTE, note_with_charge
-from cloudgpu.core.events import annotations as told, metering
+from cloudgpu.core.events import annotations as annotate, metering
 from cloudgpu.core.events.log import Draft, EventSummary, Line
 from cloudgpu.core.model.facts import ChargeNote, record_of
 from cloudgpu.core.model.machine import Machine
@@ -69,8 +69,7 @@ def _folded(lines: Iterable[Line], cuts: Cuts) -> tuple[Folded | None, Cuts]:
         closed += _apply(state, line)
     if state is None:
         return None, cuts
-    more = state["meter"].pop("cuts")
-    return Folded(state, tuple(closed)), more
+    return Folded(state, tuple(closed)), state["meter"].pop("cuts")
 
 
 def apply_event(state: State, line: Line) -> list[dict[str, Any]] | None:
@@ -137,11 +136,10 @@ def _apply(state: State, line: Line) -> list[dict[str, Any]]:
     if step is None:
         return []
     record = state["row"]
-    if line.kind not in metering.KINDS:
-        step(record, line)
-        return []
     before = {name: record[name] for name in ("terminated_at", "seen_at", "pending_action", "billed", "state")}
     step(record, line)
+    if line.kind not in metering.KINDS:
+        return []
     closed = metering.meter(state["meter"], record, line, before)
     record["open_usage"] = metering.unsummed_usages(state["meter"])
     for use in closed:
@@ -180,7 +178,7 @@ def _intended(record: Record, line: Line) -> None:
     record |= {name: line.body.get(name) for name in _LAUNCH}  # `guards` is there only where something guards it
     record |= {"attempt_number": line.body["attempt"], "token": line.body["token"], "launch_status": "open"}
     record["renew_s"] = line.body.get("renew_s")
-    told.chosen(record, line)
+    annotate.chosen(record, line)
     _of_cluster(record, line)
     for name in ("trust", "traffic_prices"):
         record.pop(name, None)
@@ -189,7 +187,7 @@ def _intended(record: Record, line: Line) -> None:
     record |= {"intended_at": line.occurred_at, "state": "unknown", "billed": False}
     record |= {"terminated_at": None, "pending_action": None}
     record |= {"discard": False, "launch_failed": False, "seq": line.body.get("seq", 0)} | dict.fromkeys(_OF_A_LIFE)
-    told.forget_run(record)
+    annotate.forget_run(record)
     record.pop("refused_action", None)
     record.pop("taken_at", None)
     record.pop("interrupted_at", None)
@@ -220,12 +218,12 @@ def _resolve_launch(record: Record, line: Line) -> None:
 
 def _observed(record: Record, line: Line) -> None:
     body = line.body
-    told.stopped_unrequested(
+    annotate.stopped_unrequested(
         record, line, over=body["state"] not in _RUNS, ran=record["launched_at"] and record["state"] in _RUNS
     )
     if record["billed"] and not body["billed"]:
-        told.forget_warnings(record)
-    told.started_by_hand(record, body)
+        annotate.forget_warnings(record)
+    annotate.started_by_hand(record, body)
     for name in _SEEN:
         record[name] = body[name]
     record["state_reason"] = body["reason"]
@@ -249,23 +247,23 @@ def _resized(record: Record, now: Mapping[str, Any]) -> None:
 
 
 def _vanished(record: Record, line: Line) -> None:
-    told.stopped_unrequested(record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNS)
+    annotate.stopped_unrequested(record, line, over=True, ran=record["launched_at"] and record["state"] in _RUNS)
     record |= {"state": "terminated", "billed": False, "terminated_at": line.occurred_at, "seen_at": line.occurred_at}
     record |= {"pending_action": None, "address": None}
     record.pop("refused_action", None)
     record.pop("taken_at", None)
-    told.forget_warnings(record)
+    annotate.forget_warnings(record)
 
 
 def _requested(record: Record, line: Line) -> None:
     what = line.kind.removesuffix("_requested")
     record["action_reason"] = line.body["why"]
-    told.requested(record, line)
+    annotate.requested(record, line)
     record["launch_failed"] = record.get("launch_failed", False) or bool(line.body.get("failed"))
     if record["terminated_at"] is None:
         record["pending_action"] = None if line.body.get("running") else what
     if what == "start" and not line.body.get("running"):
-        told.forget_warnings(record)
+        annotate.forget_warnings(record)
         record.pop("refused_action", None)
         _guard_anew(record, waived=bool(line.body.get("waived")))
     if what == "start":
@@ -322,7 +320,7 @@ def _held(record: Record, line: Line) -> None:
     record["hold_until"] = line.body["until"]
 
 
-def _thing(record: Record, line: Line) -> None:
+def _resource_observed(record: Record, line: Line) -> None:
     body = line.body
     record |= {"is_named_resource": True, "launch_status": "made", "state": body["kind"], "market": "on_demand"}
     record["seen_at"] = line.occurred_at
@@ -334,18 +332,18 @@ def _thing(record: Record, line: Line) -> None:
     }
 
 
-def _thing_gone(record: Record, line: Line) -> None:
+def _resource_vanished(record: Record, line: Line) -> None:
     record |= {"terminated_at": line.occurred_at, "retained": []}
 
 
 _STEPS = {
-    "decision_made": told.decided,
-    "warning_sent": told.warned,
-    "warning_cleared": told.lifted,
-    "timer_set": told.timed,
-    "terms_set": told.terms_set,
-    "resource_observed": _thing,
-    "resource_vanished": _thing_gone,
+    "decision_made": annotate.decided,
+    "warning_sent": annotate.warned,
+    "warning_cleared": annotate.lifted,
+    "timer_set": annotate.timed,
+    "terms_set": annotate.terms_set,
+    "resource_observed": _resource_observed,
+    "resource_vanished": _resource_vanished,
     "traffic_observed": _count_traffic,
     "launch_intended": _intended,
     "launch_settled": _resolve_launch,
@@ -363,9 +361,9 @@ _STEPS = {
     "lease_set": _leased,
     "hold_set": _held,
     "interruption_simulated": _interruption,
-    "spot_interrupted": told.interrupted,
-    "machine_shared": told.shared,
-    "machine_unshared": told.unshared,
+    "spot_interrupted": annotate.interrupted,
+    "machine_shared": annotate.shared,
+    "machine_unshared": annotate.unshared,
 }
 _OF_ANOTHER = frozenset(
     "decision_made interruption_simulated machine_shared machine_unshared spot_interrupted terms_set timer_set "

@@ -122,8 +122,7 @@ def _adapted(rule: DescribedRule, policy: Policy, end: Do | None, for_budget: Do
         return rule
     if end is None:
         return replace(rule, text=_only_warned_text(rule, policy))
-    about_others = _warned_only(policy)
-    text = rule.text.removesuffix(about_others)
+    text = rule.text.removesuffix(_warned_only(policy))
     return replace(rule, text=text.replace("stopped", "terminated") + rule.text[len(text) :])
 
 
@@ -225,8 +224,8 @@ def _off_text(schedule: Schedule) -> str:
 def _breaks(schedule: Schedule) -> str:
     """Return the dates on which nothing is ended, what follows each other as one."""
     days = sorted(schedule.excepts)
-    begins = [days[0], *(after for before, after in pairwise(days) if after - before > timedelta(days=1))]
-    ends = [*(before for before, after in pairwise(days) if after - before > timedelta(days=1)), days[-1]]
+    gaps = [(before, after) for before, after in pairwise(days) if after - before > timedelta(days=1)]
+    begins, ends = [days[0], *(after for _, after in gaps)], [*(before for before, _ in gaps), days[-1]]
     texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)]
     return ", ".join(texts)
 

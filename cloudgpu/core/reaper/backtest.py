@@ -34,8 +34,12 @@ class Amount:
     unpriced: bool = False
 
     def __add__(self, other: Amount) -> Amount:
-        whole = self.low + other.low, self.amount + other.amount, self.high + other.high
-        return Amount(*whole, self.unpriced or other.unpriced)
+        return Amount(
+            self.low + other.low,
+            self.amount + other.amount,
+            self.high + other.high,
+            self.unpriced or other.unpriced,
+        )
 
     def __sub__(self, other: Amount) -> Amount:
         amount = self.amount - other.amount
@@ -95,8 +99,7 @@ def backtest(
     cost, saved = _bill(past.uses, (), since, until), []
     left = cost
     for number, end in enumerate(ends, 1):
-        gaps = [(one.at, one.until) for one in ends[:number]]
-        rest = _bill(past.uses, gaps, since, until)
+        rest = _bill(past.uses, [(one.at, one.until) for one in ends[:number]], since, until)
         start = _least(past.uses, end.until, until) if end.work is not None else Amount()
         saved.append(EndEffect(end, left - rest, start, _blind(past.recorded, end.at, end.until)))
         left = rest
@@ -147,8 +150,10 @@ def cut_usage(usage: Usage, gaps: Sequence[tuple[datetime, datetime]], until: da
 
 def _part(usage: Usage, begin: datetime, end: datetime) -> Usage:
     first = usage.first and iso(begin) == usage.begin
-    part = usage._replace(reason=None, maybe_until=None, sure_from=_sure(usage, begin))
-    return part._replace(begin=iso(begin), end=iso(end), first=first)
+    sure_from = _sure(usage, begin)
+    return usage._replace(
+        begin=iso(begin), end=iso(end), first=first, reason=None, maybe_until=None, sure_from=sure_from
+    )
 
 
 def _sure(usage: Usage, begin: datetime) -> str | None:
@@ -176,9 +181,8 @@ def _amount(charge: Charge) -> Amount:
 
 def _blind(recorded: Recorded, begin: datetime, end: datetime) -> float:
     """Return for how many seconds there are no samples; of a cluster for the node that told least."""
-    seconds = (end - begin).total_seconds()
     known = min(seconds_covered(node.samples, begin.timestamp(), end.timestamp()) for node in recorded.nodes)
-    return max(0.0, seconds - known)
+    return max(0.0, (end - begin).total_seconds() - known)
 
 
 def off_seconds(tested: Iterable[BacktestResult]) -> float:

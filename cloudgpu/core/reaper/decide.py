@@ -30,7 +30,7 @@ from cloudgpu.core.reaper.decisions import (
     activity_evidence,
     up_since,
 )
-from cloudgpu.core.reaper.rules import RULES, first_result, image_since, stopped_since
+from cloudgpu.core.reaper.rules import RULES, finders_at, image_since, stopped_since
 from cloudgpu.core.values.times import from_iso
 
 MAX_IDLE_STOPS = 20  # of a run: what was judged wrongly for all of them must not stop all of them
@@ -83,7 +83,9 @@ def _unit(
     """Evaluate one machine, or as one the nodes of a cluster at the same stage; other nodes are left as they are."""
     cluster = group[0].machine.cluster
     if cluster is None:
-        return [_Unit(view, [_decided(view, over.get(view.machine.id), now, interval)]) for view in group]
+        (view,) = group
+        stop, started = over.get(view.machine.id), _started(view.machine)
+        return [_Unit(view, [_decide_unmanaged(view, now) or _judged(view, stop, now, interval, started=started)])]
     apart = [_Unit(view, [left]) for view in group if (left := _decide_unmanaged(view, now)) is not None]
     rest = [view for view in group if _decide_unmanaged(view, now) is None]
     stage = next((stage for stage in Stage if any(_stage(one.machine) is stage for one in rest)), None)
@@ -100,10 +102,6 @@ def _unit(
         nodes, others = nodes + [node for node in others if _stage(node.machine) is not Stage.IMAGE], []
     resting = [_Unit(node, [_left_alone(node, "it rests, and other nodes of its cluster run")]) for node in others]
     return [*apart, *resting, _Unit(one, decisions_per_node(decision, nodes))]
-
-
-def _decided(view: MachineView, stop: Stop | None, now: datetime, interval: timedelta) -> Decision:
-    return _decide_unmanaged(view, now) or _judged(view, stop, now, interval, started=_started(view.machine))
 
 
 def _decide_unmanaged(view: MachineView, now: datetime) -> Decision | None:
@@ -125,8 +123,8 @@ def _judged(
     if not view.answered:
         at = case.time("renew_until") if may_be_running(view.machine) else None  # by the machine's own timer
         return replace(_left_alone(view, f"{case.known.why}: it is left alone"), at=at)
-    rules = first_result(case.stage, held=case.held is not None)
-    return _join(case, [result for find in rules if (result := find(case)) is not None])
+    finders = finders_at(case.stage, held=case.held is not None)
+    return _join(case, [result for find in finders if (result := find(case)) is not None])
 
 
 def _started(machine: Machine) -> datetime:

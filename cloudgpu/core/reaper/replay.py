@@ -96,8 +96,7 @@ class WouldEnd:
 def replay(recorded: Recorded, policy: Policy, since: datetime, *, interval: timedelta) -> list[WouldEnd]:
     """Return the ends that the policy would have made, oldest first; runs come every `interval` from `since` on."""
     nodes = [_Node(_PastMachine(node.lines), _Watch(node.samples, thresholds(policy))) for node in recorded.nodes]
-    ticks = _Ticks(since, interval)
-    return [end for run in recorded.runs for end in _of_run(run, policy, nodes, ticks)]
+    return [end for run in recorded.runs for end in _of_run(run, policy, nodes, _Ticks(since, interval))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +142,7 @@ class _ReplayState:
                 before = SentWarning(iso(now), iso(now), due, times=0, why=None)
             self.warnings[str(warning.rule)] = before._replace(last=iso(now), times=before.times + 1)
         if decision.do is Do.RENEW and decision.at is not None:
-            until = from_iso(machine.renew_until) if machine.renew_until else decision.at
-            self.lease = (decision.at, until)
+            self.lease = (decision.at, from_iso(machine.renew_until) if machine.renew_until else decision.at)
 
 
 def _of_run(run: Run, policy: Policy, nodes: Sequence[_Node], ticks: _Ticks) -> Iterator[WouldEnd]:
@@ -216,17 +214,14 @@ class _PastMachine:
         """Return the machine of then; None before anything was known."""
         text, left = iso(moment), len(self._lines)
         while self._lines and self._lines[0].occurred_at <= text:
-            self._take(self._lines.popleft())
+            line = self._lines.popleft()
+            if self._state is not None:
+                apply_event(self._state, line)
+            elif (begun := folded([line])) is not None:
+                self._state = begun.state
         if self._state is not None and len(self._lines) < left:
             self._machine = Machine.of(self._state["row"])
         return self._machine
-
-    def _take(self, line: Line) -> None:
-        if self._state is None:
-            begun = folded([line])
-            self._state = None if begun is None else begun.state
-        else:
-            apply_event(self._state, line)
 
 
 class _Watch:

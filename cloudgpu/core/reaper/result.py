@@ -180,8 +180,8 @@ class ReaperRun:
     @property
     def is_complete_here(self) -> bool:
         """Whether all that this computer can reach was judged, and what was to end is proved to have ended."""
-        gaps = [gap for gap in self.unanswered if not isinstance(gap, AccountElsewhere)]
-        return not (self.unconfirmed or gaps or self.faults)
+        has_gap = any(not isinstance(gap, AccountElsewhere) for gap in self.unanswered)
+        return not (self.unconfirmed or has_gap or self.faults)
 
     @property
     def is_quiet(self) -> bool:

@@ -41,7 +41,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import duration_text, from_iso
 
 NOTICE = timedelta(days=1)  # what is deleted does not come back, and costs little meanwhile
-REPEAT_AFTER = timedelta(days=7)
+RETENTION_REPEAT_AFTER = timedelta(days=7)  # what is only told of a stopped machine or an image
 _DO = {Act.IMAGE: Do.IMAGE, Act.TERMINATE: Do.TERMINATE, Act.REMOVE: Do.REMOVE}
 
 
@@ -108,10 +108,13 @@ def _kept(case: Case, rule: Rule, retention: Retention, since: datetime, what: s
     why = f"{what} for {duration_text(case.now - since)} (limit {duration_text(retention.after)})"
     if retention.do is Act.IMAGE and case.view.machine.parkable is False:
         return notify_again(
-            case, rule, f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of", REPEAT_AFTER
+            case,
+            rule,
+            f"{why}; {case.view.machine.provider} keeps no images, so it is only warned of",
+            RETENTION_REPEAT_AFTER,
         )
     if retention.do not in _DO:
-        return notify_again(case, rule, why, REPEAT_AFTER)
+        return notify_again(case, rule, why, RETENTION_REPEAT_AFTER)
     given, do = case.given(rule), _DO[retention.do]
     if given is None or given[2] is None:
         return warn_only(case, rule, case.now + NOTICE, why, do)
@@ -214,8 +217,7 @@ def hold(case: Case) -> RuleResult | None:
     """Say until when a machine is held, where no rule has more to say of it."""
     if case.held is None:
         return None
-    why = f"held until {clock(case.held, case.now)}; {case.known.why}"
-    return RuleResult(Rule.HOLD, Do.KEEP, why, stands=False)
+    return RuleResult(Rule.HOLD, Do.KEEP, f"held until {clock(case.held, case.now)}; {case.known.why}", stands=False)
 
 
 def shut_down(case: Case) -> RuleResult | None:
@@ -231,7 +233,8 @@ def lease(case: Case) -> RuleResult | None:
     at, last = case.time("expires"), case.time("renew_until")
     if at is None or (last is not None and at >= last):
         return None
-    if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and _renews_unknown(case)):
+    renews_unknown = case.policy is None or case.policy.unknown is Unknown.RENEW
+    if case.known.activity == ACTIVE or (case.known.activity == UNKNOWN and renews_unknown):
         return _renewal(case, at, last)
     end, over = guards.automatic_ending(case.view.machine, case.policy), at <= case.now
     why = f"its lease ended {clock(at, case.now)}, and there is no sign of use: {case.known.why}"
@@ -385,10 +388,9 @@ RULES = (
 
 
 @cache
-def first_result(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
+def finders_at(stage: Stage, *, held: bool) -> tuple[Callable[[Case], RuleResult | None], ...]:
     """Return what finds something of a machine at this stage, held or not, in the order of RULES."""
-    rules = [one for one in RULES if stage in one.stages and not (one.waits and held)]
-    return tuple(find for rule in rules for find in rule.find)
+    return tuple(find for rule in RULES if stage in rule.stages and not (rule.waits and held) for find in rule.find)
 
 
 _WARN_TO_KEEP_DISK = "; it cannot be stopped, and its policy only warns of that"
@@ -430,10 +432,6 @@ def _still_warned(case: Case) -> RuleResult | None:
     if given is None or given[2] is None or case.now - given[0] >= window(case.view):
         return None
     return RuleResult(Rule.IDLE, Do.KEEP, f"warned {clock(given[0], case.now)}, but {case.known.why}")
-
-
-def _renews_unknown(case: Case) -> bool:
-    return case.policy is None or case.policy.unknown is Unknown.RENEW
 
 
 def _renewal(case: Case, at: datetime, last: datetime | None) -> RuleResult | None:

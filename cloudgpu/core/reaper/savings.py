@@ -114,8 +114,7 @@ def _launched(machines: Iterable[Machine], runs: Mapping[str, Sequence[Usage]]) 
 
 def _request(machine: Machine) -> str:
     """Return what all machines have in common that one request was answered with, one after the other."""
-    key = machine.key
-    return lock_name(key) if key else str(machine.id)
+    return lock_name(machine.key) if machine.key else machine.id
 
 
 def _stops(

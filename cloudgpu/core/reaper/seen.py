@@ -46,8 +46,8 @@ def with_report(view: MachineView, report: Report | None) -> MachineView:
         view = replace(view, engine=read_engine(report.engine) if report.engine else silent)
     if report.machine_now is None:
         return replace(view, judged=None, judged_fault=report.fault or "its agent reported nothing")
-    found = report.judged(_limits(view.policy))
-    return replace(view, judged=found, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
+    judged = report.judged(Thresholds() if view.policy is None else thresholds(view.policy))
+    return replace(view, judged=judged, reached_at=report.asked_at, scratch=report.scratch, judged_fault="")
 
 
 def to_ask(views: Sequence[MachineView], now: datetime) -> list[Machine]:
@@ -70,7 +70,8 @@ def is_to_ask(view: MachineView, now: datetime) -> bool:
     machine, policy = view.machine, view.policy
     if not _can_tell(view) or _is_settled(machine, now) or _has_spoken(view, now):
         return False
-    return _could_be_idle(machine, policy, _window(policy), now) or _ends_soon(machine, now)
+    ends_soon = machine.expires is not None and from_iso(machine.expires) - now <= WARN_BEFORE
+    return ends_soon or _could_be_idle(machine, policy, _window(policy), now)
 
 
 def _can_tell(view: MachineView) -> bool:
@@ -101,14 +102,6 @@ def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, n
     if policy is None or (policy.idle.do is Act.DISABLED and policy.unlabelled is None):
         return False
     return now - up_since(machine) >= max(window, policy.idle.uptime)
-
-
-def _ends_soon(machine: Machine, now: datetime) -> bool:
-    return machine.expires is not None and from_iso(machine.expires) - now <= WARN_BEFORE
-
-
-def _limits(policy: Policy | None) -> Thresholds:
-    return Thresholds() if policy is None else thresholds(policy)
 
 
 def with_row(view: MachineView, machine: Machine) -> MachineView:

@@ -63,8 +63,7 @@ class People:
     def is_another(self, person: str, owner: str) -> bool:
         """Say whether another person has this name, or has launched under it."""
         name = comparable_name(owner)
-        called = _calls(name, (*self.of.values(), *self.users), person)
-        return called or self.of.get(name, person) != person
+        return _calls(name, (*self.of.values(), *self.users), person) or self.of.get(name, person) != person
 
     def names(self, person: str) -> list[str]:
         """Return the recorded names of a person."""

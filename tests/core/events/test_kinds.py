@@ -22,9 +22,10 @@ WITHOUT_A_STEP = _OF_NO_MACHINE | {"orphan_removed"}
 
 
 def made_kinds(source: str) -> set[str]:
-    """Return the kinds of the lines that a module makes: the first argument of each `Draft`."""
-    calls = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call))
-    return {ast.unparse(one.args[0]) for one in calls if getattr(one.func, "id", "") == "Draft" and one.args}
+    """Return the kinds of the lines that a module makes: the first argument of each `Draft`, and of its `_line`."""
+    calls = (one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Call) and one.args)
+    made = {ast.unparse(one.args[0]) for one in calls if getattr(one.func, "id", "") in ("Draft", "_line")}
+    return made - {"kind"}  # the parameter of `_line`
 
 
 def lines_made_by_hand(name: str, source: str) -> list[str]:

@@ -25,7 +25,7 @@ from cloudgpu.core.reaper import decide as deciding_module, rules as rules_modul
 from cloudgpu.core.reaper.cases import Stage
 from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS, decide
 from cloudgpu.core.reaper.decisions import Decision
-from cloudgpu.core.reaper.rules import RULES, ReaperRule, first_result
+from cloudgpu.core.reaper.rules import RULES, ReaperRule, finders_at
 from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso
 from tests.core.deciding import DEFAULT, KEEPS_DISK, LOSES_DISK, TEN, UNKNOWN, Machine, active, idle, minute
@@ -55,7 +55,7 @@ def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytes
     asked: list[Rule] = []
     spies = [replace(one, find=(lambda _, rule=one.rule: asked.append(rule),), stages=tuple(Stage)) for one in RULES]
     monkeypatch.setattr(rules_module, "RULES", spies)
-    monkeypatch.setattr(deciding_module, "first_result", first_result.__wrapped__)
+    monkeypatch.setattr(deciding_module, "finders_at", finders_at.__wrapped__)
     assert what(Machine().decided(100, idle(62))) == ("keep", "none")
     assert asked == list(Rule)
 
@@ -63,8 +63,8 @@ def test_the_rules_are_tried_in_the_order_in_which_they_stand(monkeypatch: pytes
 @pytest.mark.parametrize("rule", [one for one in RULES if one.waits], ids=lambda one: one.rule)
 def test_a_rule_that_waits_for_a_hold_is_not_tried_of_a_held_machine(rule: ReaperRule) -> None:
     for stage in Stage:
-        assert set(rule.find).isdisjoint(first_result(stage, held=True))
-        assert set(rule.find).isdisjoint(first_result(stage, held=False)) is (stage not in rule.stages)
+        assert set(rule.find).isdisjoint(finders_at(stage, held=True))
+        assert set(rule.find).isdisjoint(finders_at(stage, held=False)) is (stage not in rule.stages)
 
 
 # --- idle time -----------------------------------------------------------------------------------------------------
