@@ -350,41 +350,28 @@ def job_machine(
 
 def job_began(job: str, attempt: int, setup_s: float | None, at: datetime) -> Draft:
     """Return the line that the command has begun; `at` is the machine's own time."""
-    return _line(
-        "job_began", JobBegan(job=job, attempt=attempt, setup_s=setup_s), at, f"{attempt}:began", clock=MACHINE
-    )
+    body = JobBegan(job=job, attempt=attempt, setup_s=setup_s)
+    return _line("job_began", body, at, f"{attempt}:began", clock=MACHINE)
 
 
 def job_progressed(job: str, attempt: int, done: float, of: float | None, now: datetime) -> Draft:
     """Return the line of a job's progress."""
-    return _line(
-        "job_progressed",
-        JobProgressed(job=job, attempt=attempt, done=done, of=of),
-        now,
-        f"{attempt}:progressed:{iso(now)}",
-    )
+    body = JobProgressed(job=job, attempt=attempt, done=done, of=of)
+    return _line("job_progressed", body, now, f"{attempt}:progressed:{iso(now)}")
 
 
 def job_work_saved(job: str, attempt: int, checkpoint: str, work_s: float, now: datetime) -> Draft:
     """Return the line that a checkpoint was copied here, with the seconds of work that it holds."""
-    return _line(
-        "job_work_saved",
-        JobWorkSaved(job=job, attempt=attempt, checkpoint=checkpoint, work_s=round(work_s, 3)),
-        now,
-        f"{attempt}:saved:{iso(now)}",
-    )
+    body = JobWorkSaved(job=job, attempt=attempt, checkpoint=checkpoint, work_s=round(work_s, 3))
+    return _line("job_work_saved", body, now, f"{attempt}:saved:{iso(now)}")
 
 
 def job_move_requested(
     job: str, attempt: int, to: Market | None, why: str, now: datetime, *, interrupted: bool = False
 ) -> Draft:
     """Return the line that is written before a machine is ended whose job continues elsewhere."""
-    return _line(
-        "job_move_requested",
-        JobMoveRequested(job=job, attempt=attempt, to=to, interrupted=interrupted, why=why),
-        now,
-        f"{attempt}:move",
-    )
+    body = JobMoveRequested(job=job, attempt=attempt, to=to, interrupted=interrupted, why=why)
+    return _line("job_move_requested", body, now, f"{attempt}:move")
 
 
 def job_try_ended(
@@ -409,20 +396,14 @@ def job_ended(
     by_machine: bool = False,
 ) -> Draft:
     """Return the line that a job is over; `by_machine`: `at` is the machine's own time."""
-    return _line(
-        "job_ended",
-        JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why),
-        at,
-        "ended",
-        clock=MACHINE if by_machine else OWN_CLOCK,
-    )
+    body = JobEnded(job=job, attempt=attempt, outcome=outcome, status=status, signal=signal, why=why)
+    return _line("job_ended", body, at, "ended", clock=MACHINE if by_machine else OWN_CLOCK)
 
 
 def job_cancel_requested(job: str, outcome: Outcome, why: str, host: str, now: datetime) -> Draft:
     """Return the line that somebody asked for a job's end."""
-    return _line(
-        "job_cancel_requested", JobCancelRequested(job=job, outcome=outcome, why=why, host=host), now, "cancel"
-    )
+    body = JobCancelRequested(job=job, outcome=outcome, why=why, host=host)
+    return _line("job_cancel_requested", body, now, "cancel")
 
 
 def job_results_fetched(
@@ -435,12 +416,8 @@ def job_results_fetched(
 
 def job_resumed(job: str, attempt: int, number: int, machine: str, why: str, now: datetime) -> Draft:
     """Return the line that a stopped machine is about to be started again for a job's results, for the n-th time."""
-    return _line(
-        "job_resumed",
-        JobResumed(job=job, attempt=attempt, machine=machine, why=why),
-        now,
-        f"resumed:{attempt}:{number}",
-    )
+    body = JobResumed(job=job, attempt=attempt, machine=machine, why=why)
+    return _line("job_resumed", body, now, f"resumed:{attempt}:{number}")
 
 
 def job_in_slurm(job: str, attempt: int, id_: str, tasks: list[SlurmTask], now: datetime) -> Draft:
@@ -464,12 +441,8 @@ def job_waits(job: str, attempt: int, why: str, now: datetime, what: str = "wait
 
 def job_gang_refused(job: str, attempt: int, members: Sequence[str], now: datetime) -> Draft:
     """Return the line that names the machines that came up for an attempt, and were ended because others did not."""
-    return _line(
-        "job_gang_refused",
-        JobGangRefused(job=job, attempt=attempt, members=list(members)),
-        now,
-        f"{attempt}:refused:{'+'.join(sorted(members))}",
-    )
+    body = JobGangRefused(job=job, attempt=attempt, members=list(members))
+    return _line("job_gang_refused", body, now, f"{attempt}:refused:{'+'.join(sorted(members))}")
 
 
 def job_closed(job: str, why: str, now: datetime) -> Draft:
