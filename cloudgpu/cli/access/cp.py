@@ -38,7 +38,7 @@ def command(
     Exit code 2 if a path could not be copied; the others are copied.
     """
     from cloudgpu.access.copy.copy import copy, machine_of
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
     from cloudgpu.control.api.machines import copy_document
 
     if len(paths) < 2:  # noqa: PLR2004  (a source and a destination)
@@ -51,7 +51,7 @@ def command(
     *sources, destination = paths
     name = machine_of(sources, destination)
     session = open_session()
-    with reached(session, session.find(name)) as connection:
+    with connected_to(session, session.find(name)) as connection:
         progress.begin("copying")
         copied = copy(connection, sources, destination, progress=progress.Transfer().show)
     for path in copied.skipped:

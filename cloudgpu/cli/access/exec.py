@@ -45,7 +45,7 @@ def command(
     of the node that failed first.
     """
     from cloudgpu.access.ssh.execute import run
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
 
     argv = argv[1:] if argv and argv[0] == "--" else list(argv or [])
     if not argv:
@@ -69,7 +69,7 @@ def command(
         machines = session.find_any(name or None, running=True)
         progress.end()
         raise typer.Exit(run_on_all(session, machines, argv))
-    with reached(session, session.find(name or None, running=True)) as connection:
+    with connected_to(session, session.find(name or None, running=True)) as connection:
         progress.end()
         status = run(
             connection, argv, stdin=sys.stdin.buffer, stdout=sys.stdout.buffer, stderr=sys.stderr.buffer, tty=tty

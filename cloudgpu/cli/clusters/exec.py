@@ -71,11 +71,11 @@ def run_on_all(session: Session, machines: Sequence[Machine], argv: Sequence[str
 
 def _run_on(session: Session, machine: Machine, argv: Sequence[str], write_lock: Lock) -> int:
     from cloudgpu.access.ssh.execute import run
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
 
     out, err = (NodeOutput(stream.buffer, machine.name, write_lock) for stream in (sys.stdout, sys.stderr))
     try:
-        with session.for_thread() as thread_session, reached(thread_session, machine) as connection:
+        with session.for_thread() as thread_session, connected_to(thread_session, machine) as connection:
             return run(connection, argv, stdin=None, stdout=cast("IO[bytes]", out), stderr=cast("IO[bytes]", err))
     except CloudgpuError as error:
         with write_lock:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cloudgpu.access.jupyter import client as jupyter
 from cloudgpu.access.tunnel import background
 from cloudgpu.access.tunnel.tunnel import FIRST_PORT, Tunnel, TunnelChange, TunnelEvent
-from cloudgpu.control.access.reach import check_reachable, find_moved, reached
+from cloudgpu.control.access.reach import check_reachable, connected_to, refresh_address
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.network.host_keys import pin_confirmed, pin_known_key
 from cloudgpu.control.network.reachability import access_blocked_error
@@ -89,7 +89,7 @@ class JupyterTunnel:
             self._tunnel.open()
         except Unreachable as error:
             # Only the first connection may find that the ledger's address is out of date.
-            self._machine = find_moved(self._session, self._machine, error)
+            self._machine = refresh_address(self._session, self._machine, error)
             self._tunnel = self._new_tunnel()
             self._tunnel.open()
         self._opened = True
@@ -233,7 +233,7 @@ def start_background(session: Session, machine: Machine, *, first_port: int) -> 
 
     Raises the error that the tunnel ended with, if it could not be opened.
     """
-    with reached(session, machine) as connection:  # first in this process, which can show an error
+    with connected_to(session, machine) as connection:  # first in this process, which can show an error
         server = jupyter.ensure(connection, retry=retry_during_setup(session, machine))
     running = background.find(session.home.tunnels, machine.id)
     if running is None:
@@ -269,7 +269,7 @@ def agent_status(session: Session, machine: Machine) -> dict[str, Any]:
 
     Raises Unreachable when the machine or its agent does not answer.
     """
-    with reached(session, machine) as connection:
+    with connected_to(session, machine) as connection:
         result = connection.capture('"$HOME"/.cloudgpu/agent status', timeout=STATUS_TIMEOUT_S)
     try:
         status: dict[str, Any] = json.loads(result.stdout)

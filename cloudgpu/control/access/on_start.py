@@ -35,11 +35,11 @@ class OnStart(StrEnum):
 
 def on_start_of(session: Session, machine: Machine, template: Template) -> OnStart | None:
     """Return the state of the script; None if the template has none, or the machine cannot be reached."""
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
 
     if not template.on_start.strip():
         return None
-    with suppress(CloudgpuError), reached(session, machine) as connection:
+    with suppress(CloudgpuError), connected_to(session, machine) as connection:
         return _read_status(connection)[0]
     return None
 
@@ -47,16 +47,16 @@ def on_start_of(session: Session, machine: Machine, template: Template) -> OnSta
 def wait_for_on_start(session: Session, machine: Machine, template: Template) -> OnStart | None:
     """Wait until the script has ended; return None if the template has none.
 
-    Raises InvalidRequest if it failed, ProviderUnavailable if it still runs after TIMEOUT, and as `reached`. The
+    Raises InvalidRequest if it failed, ProviderUnavailable if it still runs after TIMEOUT, and as `connected_to`. The
     machine continues to run in each case.
     """
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
 
     if not template.on_start.strip():
         return None
     session.report(f"{machine.name}: waiting for on_start of the template {template.name} to end")
     deadline = session.clock() + TIMEOUT
-    with reached(session, machine) as connection:
+    with connected_to(session, machine) as connection:
         state, exit_status = _read_status(connection)
         while state is OnStart.RUNNING:
             if session.clock() >= deadline:

@@ -119,7 +119,7 @@ def _sync_machine(session: Session, machine: Machine) -> Machine:
 
 
 @contextmanager
-def reached(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
+def connected_to(session: Session, machine: Machine, *, timeout: float = 10) -> Iterator[Connection]:
     """Yield a verified connection; if that fails, ask the provider once for the machine's address, and retry.
 
     Another customer's machine may have the old address by now, and shows another host key. Raises Unreachable with the
@@ -134,13 +134,13 @@ def reached(session: Session, machine: Machine, *, timeout: float = 10) -> Itera
 
 
 def open_connection(session: Session, machine: Machine, *, timeout: float = 10) -> Connection:
-    """Return a verified connection, as `reached` does, to be closed by the caller."""
+    """Return a verified connection, as `connected_to` does, to be closed by the caller."""
     check_reachable(session, machine)
     pin_known_key(session, machine)
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
-        machine = find_moved(session, machine, error)
+        machine = refresh_address(session, machine, error)
     try:
         return connect(session.target(machine), timeout=timeout)
     except Unreachable as error:
@@ -150,7 +150,7 @@ def open_connection(session: Session, machine: Machine, *, timeout: float = 10) 
         raise cause from error
 
 
-def find_moved(session: Session, machine: Machine, error: Unreachable) -> Machine:
+def refresh_address(session: Session, machine: Machine, error: Unreachable) -> Machine:
     """Return the machine if it has another address now, or another host key that its user has confirmed.
 
     Otherwise raises the reason why it cannot be reached.
@@ -168,7 +168,7 @@ def explain_unreachable(session: Session, machine: Machine, error: Unreachable) 
 
 
 def reachable_address(session: Session, machine: Machine) -> Machine:
-    """Return the machine with its current address, for a connection by the system's ssh. Raises as `reached`.
+    """Return the machine with its current address, for a connection by the system's ssh. Raises as `connected_to`.
 
     Tries the recorded address if this client can connect directly; otherwise asks the provider.
     """
@@ -180,7 +180,7 @@ def reachable_address(session: Session, machine: Machine) -> Machine:
     try:
         check_port(target, timeout=10)
     except Unreachable as error:
-        return find_moved(session, machine, error)
+        return refresh_address(session, machine, error)
     return machine
 
 

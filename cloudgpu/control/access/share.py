@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import GuestKey, add_key, remove_key
 from cloudgpu.control.access.allowlist import lock_rules
-from cloudgpu.control.access.reach import reached
+from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.inventory.sync_some import explain_terminated
 from cloudgpu.control.network.authorized_keys import address_label
 from cloudgpu.control.network.reachability import client_cidr, firewall_of, no_firewall_error
@@ -60,7 +60,7 @@ def share(session: Session, machine: Machine, key: GuestKey, *, from_: str | Non
         allowed = firewall.allowed(not_none(machine.provider_id)) if firewall and needs_rule else {}
     network = _network_to_allow(session, machine, from_, allowed) if needs_rule else None
     with on_abort(_abort_note(machine)):
-        with reached(session, machine) as connection:
+        with connected_to(session, machine) as connection:
             changed = add_key(connection, key)
             target = connection.target
         if network is not None and firewall is not None:
@@ -89,7 +89,7 @@ def unshare(session: Session, machine: Machine, key: GuestKey | None) -> ShareDo
     with on_abort(_abort_note(machine)):
         with explain_terminated(session, machine):
             rules_removed = _remove_rules(session, machine, key)
-        with reached(session, machine) as connection:
+        with connected_to(session, machine) as connection:
             key_removed = remove_key(connection, key)
         fingerprint = key.fingerprint if key else None
         if machine.shared and (fingerprint is None or fingerprint in machine.shared):

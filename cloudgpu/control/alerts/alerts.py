@@ -410,7 +410,7 @@ def ping(session: Session, *, ok: bool, wait_s: float = WAIT_S) -> str | None:
     if address is None:
         return None
     ok = ok and not unguarded_machines(session, session.ledger.present_machines())
-    why = within(wait_s, partial(_call, address if ok else _with_fail(address), wait_s))
+    why = within(wait_s, partial(_call, address if ok else _failure_address(address), wait_s))
     findings = [] if why is None else [finding_of_home(session, _deadman_finding(why))]
     record_findings(session, findings, clearable=(DEADMAN,))
     return why
@@ -435,7 +435,7 @@ def _call(address: str, wait_s: float) -> str | None:
     return None
 
 
-def _with_fail(address: str) -> str:  # https://healthchecks.io/docs/signaling_failures/
+def _failure_address(address: str) -> str:  # https://healthchecks.io/docs/signaling_failures/
     parts = urlsplit(address)
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/fail"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.api.namespace import Namespace
 
 if TYPE_CHECKING:
     from cloudgpu.control.advice.compare_request import CompareOptions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.money.rent_or_buy import DesktopsDocument, RentOrBuyDocument
 
 
-class Advice(Capability):
+class Advice(Namespace):
     """`connect().advice`: what can be bought, at which price, and what would be cheaper."""
 
     def gpus(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.api.namespace import Namespace
 
 if TYPE_CHECKING:
     from cloudgpu.control.inputs.periods import Moment
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.doctor import DoctorDocument
 
 
-class Automation(Capability):
+class Automation(Namespace):
     """`connect().automation`: runs of the reaper, policies, orphaned resources, and checks of this computer."""
 
     def reap(
@@ -46,11 +46,11 @@ class Automation(Capability):
         from cloudgpu.core.reaper.decide import MAX_IDLE_STOPS
         from cloudgpu.views.reaper import run_value
 
-        self._session.check_ever_used(self._opened.environ)
+        self._session.check_ever_used(self._client_session.environ)
         self._session.ledger.check_in_use()
         limit = MAX_IDLE_STOPS if max_stops is None else max_stops
         options = ReapOptions(dry_run=dry_run, policy=policy, max_stops=limit, sweep=nightly)
-        run = continue_jobs(self._session, reap(self._session, options), self._opened.environ)
+        run = continue_jobs(self._session, reap(self._session, options), self._client_session.environ)
         return run_value(run, explain=explain)
 
     def orphans(
@@ -86,7 +86,7 @@ class Automation(Capability):
         """Check this computer, the settings, the ledger and every account; `ok` says that no check failed."""
         from cloudgpu.control.setup.doctor import doctor_value, examine
 
-        return doctor_value(examine(self._opened.environ, clock=self._session.clock))
+        return doctor_value(examine(self._client_session.environ, clock=self._session.clock))
 
     def policies(self) -> PoliciesDocument:
         """Return every policy, and the lab's limits; an invalid policy has its error."""

@@ -1,4 +1,4 @@
-"""The library's client: what `cloudgpu.connect()` returns, with its five capabilities."""
+"""The library's client: what `cloudgpu.connect()` returns, with its five namespaces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Self
 
 from cloudgpu.control.api.advice import Advice
 from cloudgpu.control.api.automation import Automation
-from cloudgpu.control.api.capability import OpenSession
 from cloudgpu.control.api.jobs import Jobs
 from cloudgpu.control.api.machines import Machines
 from cloudgpu.control.api.money import Money
+from cloudgpu.control.api.namespace import ClientSession
 from cloudgpu.control.session.base import report_nothing, utc_now
 from cloudgpu.control.session.session import Session
 
@@ -46,12 +46,12 @@ class Cloudgpu:
     """What can be bought, at which price, and what would be cheaper."""
 
     def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None], clock: Callable[[], datetime]) -> None:
-        self._opened = OpenSession(environ, clock=clock, tell=tell)
-        self.machines = Machines(self._opened)
-        self.jobs = Jobs(self._opened)
-        self.money = Money(self._opened)
-        self.automation = Automation(self._opened)
-        self.advice = Advice(self._opened)
+        self._client_session = ClientSession(environ, clock=clock, tell=tell)
+        self.machines = Machines(self._client_session)
+        self.jobs = Jobs(self._client_session)
+        self.money = Money(self._client_session)
+        self.automation = Automation(self._client_session)
+        self.advice = Advice(self._client_session)
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +66,12 @@ class Cloudgpu:
 
     @property
     def _session(self) -> Session:
-        return self._opened.current
+        return self._client_session.current
 
     @property
     def home(self) -> Path:
         """The directory with settings, ledger and keys."""
-        return self._opened.root
+        return self._client_session.root
 
     def close(self) -> None:
         """Close the ledger. Machines and background tunnels continue to run."""

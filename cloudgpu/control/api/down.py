@@ -34,7 +34,7 @@ MAX_PARALLEL = 8  # machines or clusters that are ended in parallel
 
 @dataclass(frozen=True, slots=True)
 class MachinesToEnd:
-    """The machines that `down` ends, and an error for each account that did not answer (`gaps`).
+    """The machines that `down` ends, and an error for each account that did not answer (`account_errors`).
 
     `queried` are the accounts that were synced, none if machines were named. `not_queried` are accounts with
     credentials on this computer that are not valid. `others` are present machines of other team members, which
@@ -42,7 +42,7 @@ class MachinesToEnd:
     """
 
     machines: Sequence[Machine]
-    gaps: Sequence[CloudgpuError] = ()
+    account_errors: Sequence[CloudgpuError] = ()
     queried: Sequence[QueriedAccount] = ()
     not_queried: Sequence[Unanswered] = ()
     others: Sequence[Machine] = ()
@@ -82,7 +82,7 @@ def machines_to_end(session: Session, names: Sequence[str], *, all_: bool = Fals
     try:
         synced = sync_reported(session)
         own, others = _split_by_owner(present_machines(session.ledger.machines()), authorization)
-        return MachinesToEnd(own, _gaps(synced.unanswered, own), synced.queried, synced.not_queried, others)
+        return MachinesToEnd(own, _account_errors(synced.unanswered, own), synced.queried, synced.not_queried, others)
     except LedgerUnavailable as error:  # for example a full disk: what is recorded is ended all the same
         not_synced = LedgerUnavailable(
             f"The accounts were not checked for other machines: {error.message}",
@@ -138,12 +138,12 @@ def _by_tags(session: Session, names: Sequence[str], error: LedgerAway, *, all_:
     ]
     return MachinesToEnd(
         own,
-        [*_gaps(silent), *elsewhere, not_read],
+        [*_account_errors(silent), *elsewhere, not_read],
         others=[machine for machine in found.machines if machine not in own],
     )
 
 
-def _gaps(unanswered: Sequence[Unanswered], own: Sequence[Machine] | None = None) -> list[CloudgpuError]:
+def _account_errors(unanswered: Sequence[Unanswered], own: Sequence[Machine] | None = None) -> list[CloudgpuError]:
     """Return an error for each account or region that did not answer.
 
     An account that is configured elsewhere is left out if it has none of the machines `own`.
@@ -174,7 +174,7 @@ def end_machines(
     running = machines_with_processes(session, machines) if running is None else running
     outcomes = _end_parallel(session, _group_by_cluster(machines))
     ended = [outcome for outcome in outcomes if not isinstance(outcome, CloudgpuError)]
-    errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.gaps]
+    errors = [*(outcome for outcome in outcomes if isinstance(outcome, CloudgpuError)), *to_end.account_errors]
     now = session.clock()
     document: DownDocument = {
         "terminated": [machine_value(one.machine, now) for one in ended],

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Unpack
 
-from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.api.namespace import Namespace
 from cloudgpu.errors import CloudgpuError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class JobOutput:
     stderr: bytes
 
 
-class Jobs(Capability):
+class Jobs(Namespace):
     """`connect().jobs`: run commands to their end, watch them, read their output, cancel them.
 
     A job is named by its name, key or id: the living job of this name, else the latest. A job only proceeds while a
@@ -60,7 +60,10 @@ class Jobs(Capability):
         job = find_same_living_job(session, request)
         if job is not None:
             return {"plan": None, "existing": self._job(job)}
-        return {"plan": _plan_document(session, plan_run(session, request, self._opened.environ)), "existing": None}
+        return {
+            "plan": _plan_document(session, plan_run(session, request, self._client_session.environ)),
+            "existing": None,
+        }
 
     def run(
         self,
@@ -108,7 +111,7 @@ class Jobs(Capability):
         session, max_wait = self._session, duration(timeout, "timeout")
         until = None if max_wait is None else session.clock() + max_wait
         jobs = [self._find(name) for name in names] if names else living_jobs(session)
-        reconcile_to_end(session, jobs, self._opened.environ, until=until)
+        reconcile_to_end(session, jobs, self._client_session.environ, until=until)
         return [self._job(job_by_id(session, job.id)) for job in jobs]
 
     def list(self, *, ended: bool = False, mine: bool = False) -> JobsDocument:
@@ -155,7 +158,7 @@ class Jobs(Capability):
         """
         from cloudgpu.control.jobs.cancel import cancel
 
-        return cancel(self._session, name, self._opened.environ)
+        return cancel(self._session, name, self._client_session.environ)
 
     def _find(self, name: str) -> Job:
         from cloudgpu.control.jobs.listing import find
@@ -170,7 +173,7 @@ class Jobs(Capability):
     def _request(self, argv: Sequence[str], options: JobOptions) -> RunRequest:
         from cloudgpu.control.jobs.inputs.request import parse_run
 
-        return parse_run(environ=self._opened.environ, argv=argv, **options)
+        return parse_run(environ=self._client_session.environ, argv=argv, **options)
 
     def _find_or_request(self, argv: Sequence[str], options: JobOptions) -> Job:
         """Return the living job of this request, or record a new one."""
@@ -182,7 +185,7 @@ class Jobs(Capability):
         job = find_same_living_job(session, request)
         if job is not None:
             return job
-        planned = plan_run(session, request, self._opened.environ)
+        planned = plan_run(session, request, self._client_session.environ)
         if planned.prepared is not None:
             check_budgets(session, planned.prepared)
         session.check_launchable()
@@ -192,7 +195,7 @@ class Jobs(Capability):
         from cloudgpu.control.jobs.follow import follow, reconcile_until_begun
         from cloudgpu.control.jobs.ports import ForwardedPorts
 
-        session, environ = self._session, self._opened.environ
+        session, environ = self._session, self._client_session.environ
         if detach:
             return reconcile_until_begun(session, job, environ)
         with ExitStack() as stack:
@@ -207,7 +210,7 @@ class Jobs(Capability):
 
         with suppress(CloudgpuError):
             if job_by_id(self._session, job.id).outcome is not None:
-                with JobReconciler(self._session, job.id, self._opened.environ) as reconciler:
+                with JobReconciler(self._session, job.id, self._client_session.environ) as reconciler:
                     reconciler.reconcile()
 
 

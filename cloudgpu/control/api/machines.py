@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.api.namespace import Namespace
 from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
 from cloudgpu.control.inventory.listing import cluster, list_machines, machine
 from cloudgpu.core.model.machine import Machine, command_name
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 FIRST_PORT = 8888
 
 
-class Machines(Capability):
+class Machines(Namespace):
     """`connect().machines`: launch, list, connect to, stop and end machines; their disks and images that are kept.
 
     A machine is named by its name or id; the name may be left out (None) if there is only one.
@@ -164,11 +164,11 @@ class Machines(Capability):
         after all others are copied.
         """
         from cloudgpu.access.copy.copy import copy, machine_of
-        from cloudgpu.control.access.reach import reached
+        from cloudgpu.control.access.reach import connected_to
 
         source_list = [sources] if isinstance(sources, str | Path) else sources
         paths, target = [str(source) for source in source_list], str(destination)
-        with reached(self._session, self._session.find(machine_of(paths, target))) as connection:
+        with connected_to(self._session, self._session.find(machine_of(paths, target))) as connection:
             copied = copy(connection, paths, target)
         for error in copied.failed[:1]:
             error.add_note(f"Copied: {copied.files} files. Not copied: {len(copied.failed)}.")
@@ -307,7 +307,7 @@ class Machines(Capability):
         from cloudgpu.control.api.down import end_machines, machines_to_end
 
         if all and not names:
-            self._session.check_ever_used(self._opened.environ)
+            self._session.check_ever_used(self._client_session.environ)
         self._session.check_ends_here()
         document, gravest = end_machines(self._session, machines_to_end(self._session, names, all_=all))
         if gravest is None:
@@ -420,10 +420,10 @@ def _check_argv(argv: Sequence[str]) -> None:
 def _execute(session: Session, machine: Machine, argv: Sequence[str], stdin: bytes | None) -> Completed:
     from cloudgpu.access.ssh.connection import Completed
     from cloudgpu.access.ssh.execute import run
-    from cloudgpu.control.access.reach import reached
+    from cloudgpu.control.access.reach import connected_to
 
     out, err = BytesIO(), BytesIO()
-    with reached(session, machine) as connection:
+    with connected_to(session, machine) as connection:
         status = run(connection, argv, stdin=None if stdin is None else BytesIO(stdin), stdout=out, stderr=err)
     return Completed(status, out.getvalue(), err.getvalue())
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from cloudgpu.control.api.capability import Capability
+from cloudgpu.control.api.namespace import Namespace
 
 if TYPE_CHECKING:
     from cloudgpu.control.budgets.commands import BudgetChoices
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.views.documents.setup.ledger import OwnersDocument, VerifyDocument
 
 
-class Money(Capability):
+class Money(Namespace):
     """`connect().money`: costs, budgets, reports and exports, and the ledger that they are computed from."""
 
     def cost(self, **options: Unpack[CostOptions]) -> CostDocument:
@@ -143,7 +143,7 @@ class Money(Capability):
         """
         from cloudgpu.control.setup.ledger_admin import verify_document
 
-        self._session.check_ledger_exists(self._opened.environ)
+        self._session.check_ledger_exists(self._client_session.environ)
         return verify_document(self._session, agree=self._session.report)
 
     def owners(self) -> OwnersDocument:

@@ -226,16 +226,16 @@ def request_quota(increase: QuotaIncrease) -> QuotaRequestDocument:
 
 def _check(options: QuotaOptions) -> None:
     if options.region is None:
-        raise _refused("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
+        raise _invalid("--region", None, "A limit is a region's, and none is named.", "Add --region NAME.")
     if options.count is not None and not 1 <= options.count <= MAX_MACHINES:
         message = f"--count is {options.count}: it is how many machines are to run, 1 to {MAX_MACHINES:,}."
-        raise _refused("--count", str(options.count), message, "For example --count 2.")
+        raise _invalid("--count", str(options.count), message, "For example --count 2.")
     if options.request == ENOUGH and options.gpu is None:
-        raise _refused("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
+        raise _invalid("--gpu", None, f"--request {ENOUGH} has to know for what.", "Add --gpu NAME.")
     for option, value in (("--gpu", options.gpu), ("--count", options.count)):
         if value is not None and options.request != ENOUGH:
             message = f"{option} goes with --request {ENOUGH}, not with a limit that is named."
-            raise _refused(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
+            raise _invalid(option, str(value), message, f"Leave {option} out, or write --request {ENOUGH}.")
 
 
 def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
@@ -245,7 +245,7 @@ def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
     if demands:
         return demands
     message = f"It is not known which limit of {provider} counts {options.gpu} on this market."
-    raise _refused("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
+    raise _invalid("--gpu", options.gpu, message, "Name the limit: --request CODE=VALUE.")
 
 
 def _falls_short(quota: Quota | None, need: QuotaDemand) -> bool:
@@ -257,7 +257,7 @@ def _parse_limit(request: str) -> tuple[str, float]:
     match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9 _:-]{0,79})=([0-9]{1,7})", request, re.ASCII)
     if match and 1 <= int(match[2]) <= MAX_LIMIT:
         return match[1], float(match[2])
-    raise _refused(
+    raise _invalid(
         "--request",
         shown(request),
         f"{shown(request)!r} is not a valid limit: write CODE=VALUE with a whole number up to {MAX_LIMIT:,}, or "
@@ -279,7 +279,7 @@ def _check_higher(increase: QuotaIncrease) -> None:
     if quota is None or quota.limit is None or increase.limit > quota.limit:
         return
     used = "" if quota.used is None else f", of which {quota.used:g} are used"
-    raise _refused(
+    raise _invalid(
         "--request",
         f"{increase.limit:g}",
         f"{quota.name} ({quota.code}) in {increase.region} allows {quota.limit:g} {quota.unit}{used}: "
@@ -291,8 +291,8 @@ def _check_higher(increase: QuotaIncrease) -> None:
 def _only_on_page(provider: Any, increase: QuotaIncrease) -> InvalidRequest:
     message = f"{provider.kind} takes no request for a higher limit from here: a person asks for it on its own page."
     remedy = f"Ask there for {increase.limit:g}: {provider.quota_page(increase.region, increase.code)}"
-    return _refused("--request", increase.code, message, remedy)
+    return _invalid("--request", increase.code, message, remedy)
 
 
-def _refused(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
+def _invalid(field: str, value: str | None, message: str, remedy: str) -> InvalidRequest:
     return InvalidRequest(message, field=field, value=value, next=remedy)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.ssh import network_speed
 from cloudgpu.catalog.read import network_of
-from cloudgpu.control.access.reach import reached
+from cloudgpu.control.access.reach import connected_to
 from cloudgpu.core.clusters.layout import engine_files, rank
 from cloudgpu.core.clusters.members import members
 from cloudgpu.core.clusters.scaling import USED_OF_NETWORK
@@ -77,7 +77,7 @@ def bench_network(
     first, second = _pair(session, name, other)
     check_near(first, second)
     with ExitStack() as stack:
-        server = stack.enter_context(reached(session, first))
+        server = stack.enter_context(connected_to(session, first))
         tools = network_speed.read_tools(server)
         cluster = first.cluster if other is None and first.cluster and first.cluster.engine == "slurm" else None
         program = None if cluster is None or tool is Tool.IPERF3 else tools.nccl
@@ -88,7 +88,7 @@ def bench_network(
             return _network_value(cluster.name, None, second, None, measured, expected)
         if tool is Tool.NCCL:
             raise _no_nccl(first)
-        client = stack.enter_context(reached(session, second))
+        client = stack.enter_context(connected_to(session, second))
         without_tool = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
         if without_tool:
             raise network_speed.no_iperf3_error(without_tool)

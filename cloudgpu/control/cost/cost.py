@@ -242,7 +242,7 @@ class _CostInputs:
 
     machines: list[Machine]
     ended: Sequence[Ended]
-    recent: Sequence[Ended]
+    recent_ended: Sequence[Ended]
 
 
 def _read_costs(session: Session, query: CostQuery, last_days: CostQuery | None) -> _CostInputs:
@@ -274,7 +274,7 @@ def _inputs_of_owner(inputs: _CostInputs, owner: str) -> _CostInputs:
             value=owner,
             next=f"Owners here: {', '.join(owners[:MAX_NAMED_OWNERS])}",
         )
-    return _CostInputs(list(owned), uses, of_owner(list(inputs.machines), inputs.recent, owner)[1])
+    return _CostInputs(list(owned), uses, of_owner(list(inputs.machines), inputs.recent_ended, owner)[1])
 
 
 def _last_days(query: CostQuery, now: datetime) -> CostQuery:
@@ -288,7 +288,7 @@ def _last_days(query: CostQuery, now: datetime) -> CostQuery:
 
 def _days(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> list[DayCost]:
     """Return the cost of each of these days, also of days without cost; rounded so that they add up to the total."""
-    groups = grouped(inputs.machines, inputs.recent, now, last_days).groups
+    groups = grouped(inputs.machines, inputs.recent_ended, now, last_days).groups
     begin, end = last_days.since or now, last_days.until or now
     day_begins = [day.begin for day in periods("day", begin, end, last_days.zone)]
     amounts = shares(groups[key].amount if (key := iso(day)) in groups else 0 for day in day_begins)
@@ -304,7 +304,7 @@ def _this_month(inputs: _CostInputs, last_days: CostQuery, now: datetime) -> str
     if (last_days.since and last_days.since > this_month.begin) or (last_days.until or now) < now:
         return None
     of_month = CostQuery(By.MONTH, last_days.zone, this_month.begin, this_month.end, last_days.owner)
-    return usd(money(grouped(inputs.machines, inputs.recent, now, of_month).total.amount))
+    return usd(money(grouped(inputs.machines, inputs.recent_ended, now, of_month).total.amount))
 
 
 def _head(request: CostRequest, now: datetime) -> CostHead:

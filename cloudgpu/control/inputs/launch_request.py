@@ -220,11 +220,11 @@ def _setup(options: Mapping[str, Any]) -> Setup:
     """Return the setup of these options. Raises InvalidRequest for the first that is invalid."""
     _check_network_options(options)
     network = Network(
-        ssh_from=_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_anywhere"))),
+        ssh_from=_parse_ssh_from(options.get("ssh_from"), anywhere=bool(options.get("ssh_from_anywhere"))),
         subnet=options.get("subnet"),
         security_group=options.get("security_group"),
         public_ip=not options.get("no_public_ip"),
-        jump=_jump(options.get("jump")),
+        jump=_parse_jump(options.get("jump")),
     )
     return Setup(
         image=options.get("image"),
@@ -265,7 +265,7 @@ def parse_volume(text: str | None) -> Volume | None:
     )
 
 
-def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
+def _parse_ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
     if text is None:
         return (EVERYBODY,) if anywhere else ()
     network = parse_cidr(text, "--ssh-from", any_source=anywhere)
@@ -279,7 +279,7 @@ def _ssh_from(text: str | None, *, anywhere: bool) -> tuple[str, ...]:
     return (network,)
 
 
-def _jump(text: str | None) -> str | None:
+def _parse_jump(text: str | None) -> str | None:
     if text is not None:
         parse_jump_host(text)
     return text
@@ -370,15 +370,15 @@ def cluster_request(nodes: int | str | None, engine: str | None, on_node_loss: s
     if nodes is None and engine is None and on_node_loss is None:
         return None
     return ClusterRequest(
-        1 if nodes is None else _nodes(nodes),
-        None if engine is None else cast("Engine", _choice("--engine", engine, get_args(Engine))),
+        1 if nodes is None else _parse_nodes(nodes),
+        None if engine is None else cast("Engine", _parse_choice("--engine", engine, get_args(Engine))),
         "wait"
         if on_node_loss is None
-        else cast("OnNodeLoss", _choice("--on-node-loss", on_node_loss, get_args(OnNodeLoss))),
+        else cast("OnNodeLoss", _parse_choice("--on-node-loss", on_node_loss, get_args(OnNodeLoss))),
     )
 
 
-def _nodes(nodes: int | str) -> int:
+def _parse_nodes(nodes: int | str) -> int:
     text = str(nodes).strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) < len("1000000") else 0
     if 1 <= number <= MAX_NODES:
@@ -394,7 +394,7 @@ def _nodes(nodes: int | str) -> int:
     )
 
 
-def _choice(option: str, text: str, choices: tuple[str, ...]) -> str:
+def _parse_choice(option: str, text: str, choices: tuple[str, ...]) -> str:
     if text in choices:
         return text
     raise unknown_word(f"{option} {text!r} is not known", text, choices, field=option)

@@ -62,8 +62,8 @@ PAUSES_S = (2.0, 5.0)  # between reads
 def read_pauses(provider: Provider) -> tuple[float, ...]:
     """Return the pauses in seconds before each further read of a machine that was not found.
 
-    A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. If `gone_proves_after`
-    is shorter than the delay of listings, a single 404 is not enough: repeat the read.
+    A cloud's reads may be behind its writes: one 404 for a machine that was there is no proof. There are none where a
+    404 counts only once listings show every launch (`not_found_proves_end_after`, `listing_proves_after`).
     """
     rule = provider.token_rule
     return PAUSES_S if rule.not_found_proves_end_after < rule.listing_proves_after else ()
@@ -75,7 +75,7 @@ def get_or_raise(session: Session, machine: Machine) -> Instance:
 
 
 def get_repeatedly(session: Session, provider: Provider, id: str) -> Instance:  # noqa: A002
-    """Return a machine of any ledger as `get_or_raise` does."""
+    """Return the machine with this id at its provider, of any ledger; read again after a 404, as `read_pauses` says."""
     for pause in read_pauses(provider):
         try:
             return provider.get(id)
@@ -106,26 +106,26 @@ def request_until_confirmed(
     (`TokenRule.gone_proves_after`). `require_repeated_404`: `send_request` sends nothing if it gets a 404, so one 404
     is no proof. Raises StopUnproved if it is not confirmed within STOP_TIMEOUT; a later sync shows whether it was done.
     """
-    deadline, pause, last_state, arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
+    deadline, pause, last_state, request_arrived = session.clock() + STOP_TIMEOUT, 0.05, "no answer", False
     retry_at, retry_after, silence = session.clock(), FIRST_RETRY, UnansweredRounds(session.clock)
     waiting = Waiting(session.report_wait, session.clock, f"{machine.name}: not proved yet", deadline)
     while True:
         try:
-            if not arrived or (last_state == "running" and session.clock() >= retry_at):
+            if not request_arrived or (last_state == "running" and session.clock() >= retry_at):
                 try:
                     send_request()
                 except Silent as error:  # the state may show that it was done
                     silence.record(error)
-                retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if arrived else FIRST_RETRY
-            machine, arrived = _read_state(
+                retry_at, retry_after = session.clock() + retry_after, LATER_RETRY if request_arrived else FIRST_RETRY
+            machine, request_arrived = _read_state(
                 session,
                 machine,
                 seen_running=seen_running,
                 seen_by_get=seen_by_get,
                 require_repeated_404=require_repeated_404,
             )
-            seen_running, seen_by_get, last_state = True, seen_by_get or arrived, machine.state
-            arrived = arrived and not silence.is_unanswered
+            seen_running, seen_by_get, last_state = True, seen_by_get or request_arrived, machine.state
+            request_arrived = request_arrived and not silence.is_unanswered
         except (LedgerUnavailable, NotReachableHere):
             raise  # repeating cannot help
         except ProviderUnavailable as error:

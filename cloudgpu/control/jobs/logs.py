@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.access.jobs.remote_attempt import output_sizes_at
-from cloudgpu.control.access.reach import reached
+from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.jobs.store import directory_of, job_by_id, log_file, print_output, times_file
 from cloudgpu.core.jobs.remote_state import Phase
 from cloudgpu.errors import InstanceNotFound, LedgerUnavailable, ProviderUnavailable, Unreachable, WrongHostKey
@@ -120,7 +120,7 @@ def _connect(session: Session, job: Job, location: tuple[Attempt, Machine]) -> I
     from cloudgpu.access.jobs.remote import RemoteJob
 
     attempt, machine = location
-    with reached(session, machine) as connection:
+    with connected_to(session, machine) as connection:
         yield RemoteJob(connection, job.id, attempt.number)
 
 

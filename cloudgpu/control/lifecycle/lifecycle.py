@@ -136,7 +136,7 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
     latest = refresh(session, machine)
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
-    provider = pausable_provider(session, latest)
+    provider = stoppable_provider(session, latest)
     if latest.state in ("stopped", "deallocated") and not latest.billed:
         if latest.pending_action == "start":  # of a start that was never answered: budgets reserve money for it
             return session.ledger.append_to(latest, [start_refused_event(session, latest)])
@@ -377,7 +377,7 @@ def lease_event(machine: Machine, lease: Lease, why: str, now: datetime, *, who:
     return lease_set(machine.id, lease.expires, lease.renew_until, why, now, host=platform.node(), who=who)
 
 
-def pausable_provider(session: Session, machine: Machine) -> Any:
+def stoppable_provider(session: Session, machine: Machine) -> Any:
     """Return the provider of a machine that can be stopped and started; raise InvalidRequest for another one."""
     provider = session.provider_of(machine)
     if machine.stoppable is False or not isinstance(provider, Pausable):

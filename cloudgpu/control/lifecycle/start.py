@@ -13,9 +13,9 @@ from cloudgpu.control.lifecycle.lifecycle import (
     admit_all,
     lease_event,
     lock_machine,
-    pausable_provider,
     resolve_launch,
     start_refused_event,
+    stoppable_provider,
 )
 from cloudgpu.control.policies.resolve import check_renewable, lifetime_of_start, limits_of, policy_of
 from cloudgpu.control.pricing.price_history import item_of_machine, start_price_events
@@ -141,7 +141,7 @@ def admit_start(
     if interrupted is not None:
         events += [_start_event(session, node, now, running=True) for node in interrupted.started]
     for machine in machines:
-        provider = pausable_provider(session, machine)
+        provider = stoppable_provider(session, machine)
         timers.check_host_stays(session, machine, lease.expires)
         for sentence in off_now(policy_of(session, machine).policy, machine, now):
             session.report(f"{machine.name}: {sentence}")
@@ -206,7 +206,7 @@ def _with_price(machine: Machine, price_events: Sequence[Draft]) -> Machine:
 
 def start_locked(session: Session, machine: Machine, lease: Lease) -> Machine:
     """Start a machine whose start was admitted, and return the machine once that is accepted."""
-    provider = pausable_provider(session, machine)
+    provider = stoppable_provider(session, machine)
     session.report(f"{machine.name}: starting")
     try:
         if isinstance(provider, Taggable):

@@ -33,15 +33,13 @@ class RepairResult:
     """What a repair did: the names of machines whose timer was set, moved or dropped, and the errors of the others.
 
     Machines in `set` had no timer before, those in `moved` one that fired at another time. A timer that was right is in
-    neither. `strays` are timers with this ledger's tag whose machine it does not have: account, the provider's id of
-    the machine, when they fire.
+    neither.
     """
 
     set: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     faults: list[CloudgpuError] = field(default_factory=list)
-    strays: list[tuple[str, str, datetime]] = field(default_factory=list)
 
 
 def ensure_timer(session: Session, machine: Machine, why: str) -> Machine:
@@ -192,7 +190,7 @@ def _set_due(session: Session, due: list[Machine], result: RepairResult) -> None
 
     They are listed once for all machines of an account. Where that fails, each is set.
     """
-    for _, provider, machines in _by_account(session, due, result):
+    for provider, machines in _by_account(session, due, result):
         timers: Mapping[str, datetime] | None = None
         with suppress(CloudgpuError):
             timers = provider.timers(ids=[one for machine in machines if (one := machine.provider_id)])
@@ -222,9 +220,7 @@ def _for_each_machine(
 
     `timers` are those that were listed before; None where they were not.
     """
-    targets = [
-        (provider, machine) for _, provider, group in _by_account(session, machines, result) for machine in group
-    ]
+    targets = [(provider, machine) for provider, group in _by_account(session, machines, result) for machine in group]
     silent: dict[tuple[str, str], Silent] = {}
     with Pool(MAX_PARALLEL) as pool:
         outcomes = list(pool.map(lambda target: _try_call(change, *target, silent), targets))
@@ -271,8 +267,7 @@ def _drop_timer(provider: SetsTimer, machine: Machine) -> _TimerChange:
 
 
 def _repair_by_listing(session: Session, machines: list[Machine], result: RepairResult) -> None:
-    recorded_ids = {machine.provider_id for machine in machines}
-    for account, provider, group in _by_account(session, [machine for machine in machines if machine.region], result):
+    for provider, group in _by_account(session, [machine for machine in machines if machine.region], result):
         for region in sorted({machine.region for machine in group}):
             try:
                 timers = provider.timers(region)
@@ -280,7 +275,6 @@ def _repair_by_listing(session: Session, machines: list[Machine], result: Repair
                 result.faults.append(error)
                 continue
             _repair_all(session, [machine for machine in group if machine.region == region], timers, result)
-            result.strays += [(account, id_, at) for id_, at in sorted(timers.items()) if id_ not in recorded_ids]
 
 
 def _repair_all(
@@ -322,8 +316,8 @@ def _timer_provider(session: Session, machine: Machine) -> SetsTimer | None:
 
 def _by_account(
     session: Session, machines: Sequence[Machine], result: RepairResult
-) -> list[tuple[str, SetsTimer, list[Machine]]]:
-    """Return these machines by their account here, with its provider, where timers can be set there.
+) -> list[tuple[SetsTimer, list[Machine]]]:
+    """Return these machines by the provider of their account here, where timers can be set there.
 
     Without machines of accounts elsewhere: the sync has reported them.
     """
@@ -340,7 +334,7 @@ def _by_account(
     result.faults += by_message.values()
     providers = ((account, session.provider(account)) for account in sorted(groups))
     return [
-        (account, provider, groups[account])
+        (provider, groups[account])
         for account, provider in providers
         if isinstance(provider, SetsTimer) and not provider.why_no_timer()
     ]

@@ -61,7 +61,7 @@ def continue_without_ledger(
     know the ledger's id: then nobody can tell which machines are its own.
     """
     ledger = session.ledger
-    stand_in = StandInLedger(ledger, _id_of(session, fault), fault, machines)
+    stand_in = StandInLedger(ledger, _ledger_id_of(session, fault), fault, machines)
     session.ledger, session.ledger_away = stand_in, True
     try:
         yield stand_in
@@ -184,7 +184,7 @@ def _outboxes_of_other_names(ledger: Ledger) -> Iterator[Outbox]:
         yield from (outbox for outbox in ledger.outbox.others() if outbox.waiting(ledger_id) and ledger.is_of(outbox))
 
 
-def _id_of(session: Session, fault: LedgerAway) -> str:
+def _ledger_id_of(session: Session, fault: LedgerAway) -> str:
     """Return the ledger's id, from the ledger or from what this home remembers."""
     ledger_id = ""
     with suppress(LedgerUnavailable):

@@ -110,27 +110,27 @@ def reap(session: Session, request: ReapOptions) -> ReaperRun:
     Raises InvalidRequest, before anything is done, for a policy, limits or a budget that cannot be read, and for an
     unknown `policy`; RoleNeeded where a member gives one; LedgerUnavailable. Errors of providers are in the result.
     """
-    begun = session.clock()
+    started_at = session.clock()
     if request.dry_run:
-        return _decide_only(session, request, begun)
+        return _decide_only(session, request, started_at)
     try:
         if request.policy is not None:
             require_payer_role(session, f"Ending everybody's machines by the policy {request.policy}")
-        run = _reap(session, request, begun)
+        run = _reap(session, request, started_at)
     except LedgerAway as error:
-        return _reap_without_ledger(session, request, begun, error)
+        return _reap_without_ledger(session, request, started_at, error)
     except LedgerUnavailable as error:  # for example a ledger that refuses this user: nothing ends unrecorded
         return _report_no_ledger(session, request, error)
     clear_outage_marker(session)
     return run
 
 
-def _reap_without_ledger(session: Session, request: ReapOptions, begun: datetime, fault: LedgerAway) -> ReaperRun:
+def _reap_without_ledger(session: Session, request: ReapOptions, started_at: datetime, fault: LedgerAway) -> ReaperRun:
     """Make the run with a ledger that can be read but not written: a full disk must not keep machines running."""
     with continue_without_ledger(session, fault) as outage:
         if not (fault.full and outage.is_readable):  # a standby, for example, may have outdated holds and budgets
             return _report_no_ledger(session, request, fault)
-        run = _reap(session, request, begun)
+        run = _reap(session, request, started_at)
         if outage.offer():
             clear_outage_marker(session)
             return run
@@ -146,7 +146,7 @@ def _report_no_ledger(session: Session, request: ReapOptions, error: LedgerUnava
     raise error
 
 
-def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _reap(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
     with ExitStack() as stack:
         stack.enter_context(session.for_the_lab())
         try:
@@ -154,9 +154,9 @@ def _reap(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
         except LedgerUnavailable:
             raise
         except ProviderUnavailable as other:
-            return ReaperRun(begun, busy=other.message)
+            return ReaperRun(started_at, busy=other.message)
         try:
-            return _decide_and_execute(session, request, begun)
+            return _decide_and_execute(session, request, started_at)
         except LedgerAway:
             raise
         except CloudgpuError as error:
@@ -176,38 +176,38 @@ class _Evaluation:
     views: list[MachineView]
     reports: Mapping[str, Report]
     budgets: tuple[BudgetState, ...]
-    judge: Decide
+    decide_again: Decide
     decisions: list[Decision]
-    budget_clashes: tuple[str, ...]  # budgets that are both in the ledger and in a file
+    duplicate_budgets: tuple[str, ...]  # budgets that are both in the ledger and in a file
 
-    def initial_run(self, begun: datetime) -> ReaperRun:
+    def initial_run(self, started_at: datetime) -> ReaperRun:
         """Return the run before anything is executed."""
         return ReaperRun(
-            begun,
+            started_at,
             seen=tuple(self.views),
             decisions=tuple(self.decisions),
             unanswered=self.snapshot.unanswered,
-            faults=(*unresolved_policies(self.policies, self.snapshot.machines), *self.budget_clashes),
+            faults=(*unresolved_policies(self.policies, self.snapshot.machines), *self.duplicate_budgets),
             sentences=self.snapshot.sentences,
             queried=self.snapshot.queried,
             not_queried=self.snapshot.not_queried,
         )
 
 
-def _decide_only(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_only(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
     _check_readable(session, request)
     evaluation = _decide(session, request, rehearse(session))
-    run, now = evaluation.initial_run(begun), session.clock()
+    run, now = evaluation.initial_run(started_at), session.clock()
     overdue = find_overdue(session, evaluation.snapshot.foreign)
     would_stop = [f"{name_of(one)} would be stopped: {overdue_sentence(one, now)}" for one in overdue]
-    return replace(run, dry_run=True, sentences=(*run.sentences, *would_stop), duration=session.clock() - begun)
+    return replace(run, dry_run=True, sentences=(*run.sentences, *would_stop), duration=session.clock() - started_at)
 
 
-def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime) -> ReaperRun:
+def _decide_and_execute(session: Session, request: ReapOptions, started_at: datetime) -> ReaperRun:
     _check_readable(session, request)
     evaluation = _decide(session, request, observe_machines(session, sweep=request.sweep))
     run = _execute_decisions(
-        session, evaluation, evaluation.initial_run(begun)
+        session, evaluation, evaluation.initial_run(started_at)
     )  # first, since a full disk may refuse the writes below
     machines = session.ledger.billable_machines()
     if request.policy is None:
@@ -217,13 +217,13 @@ def _decide_and_execute(session: Session, request: ReapOptions, begun: datetime)
     run = replace(
         run,
         faults=(*run.faults, *(f"a timer in the cloud could not be set: {one.message}" for one in repaired.faults)),
-        sentences=(*run.sentences, *_repair_lines(repaired), *(orphans_sentence(session) if request.sweep else ())),
+        sentences=(*run.sentences, *_repair_sentences(repaired), *(orphans_sentence(session) if request.sweep else ())),
     )
     run = replace(run, credits=tuple(read_credits(session, run.queried)))
     if request.cron:  # a run by hand does not promise the next
         session.current_run = completed_run(session, request.interval, run.queried, (*run.unanswered, *run.not_queried))
     undelivered = deliver_all(session, run, evaluation.budgets, machines)
-    run = replace(run, undelivered=undelivered, duration=session.clock() - begun)
+    run = replace(run, undelivered=undelivered, duration=session.clock() - started_at)
     record_run(session, run, cron=request.cron, sweep=request.sweep)
     if request.sweep:
         store_new_samples(session, [machine for machine in launched if machine.id not in evaluation.reports])
@@ -257,7 +257,7 @@ def _execute_decisions(session: Session, evaluation: _Evaluation, run: ReaperRun
 
 def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[list[EndedItem], list[NotEnded]], Outcome]:
     """Renew leases and end machines, in parallel: a lease whose region is silent does not delay ends elsewhere."""
-    views, decisions, judge = evaluation.views, evaluation.decisions, evaluation.judge
+    views, decisions, decide_again = evaluation.views, evaluation.decisions, evaluation.decide_again
     by_region = bool(evaluation.snapshot.unanswered)
 
     def renew_in_thread() -> tuple[list[EndedItem], list[NotEnded]]:
@@ -266,15 +266,15 @@ def _renew_and_end(session: Session, evaluation: _Evaluation) -> tuple[tuple[lis
 
     if not (any(one.ends for one in decisions) and any(one.do is Do.RENEW for one in decisions)):
         return renew_leases(session, views, decisions), execute_decisions(
-            session, views, decisions, judge, by_region=by_region
+            session, views, decisions, decide_again, by_region=by_region
         )
     with Pool(1) as pool:
         renewing = pool.submit(renew_in_thread)
-        outcome = execute_decisions(session, views, decisions, judge, by_region=by_region)
+        outcome = execute_decisions(session, views, decisions, decide_again, by_region=by_region)
         return renewing.result(), outcome
 
 
-def _repair_lines(result: RepairResult) -> list[str]:
+def _repair_sentences(result: RepairResult) -> list[str]:
     lines = [f"{name}: it had no timer in the cloud; now it has one" for name in result.set]
     lines += [f"{name}: its timer in the cloud is set to its renew-until" for name in result.moved]
     return lines + [f"{name}: its timer in the cloud, which had outlived it, is taken away" for name in result.dropped]
@@ -300,17 +300,17 @@ def _decide(session: Session, request: ReapOptions, snapshot: Snapshot) -> _Eval
     policies = policies_of(session, snapshot.machines, request.policy)
     check_readable(policies)  # now including machines that were just found
     views, reports = machine_views(session, snapshot.machines, policies, snapshot.answered, store=not request.dry_run)
-    counted, clashes = budgets_for_run(session)
+    counted, duplicates = budgets_for_run(session)
     statuses = budget_states(session, counted)
     warned = warned_by_budget(snapshot.machines)
     stops = allowed_stops(authorization_of(session), statuses, snapshot.machines, warned, session.clock())
 
-    def judge(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
+    def decide_again(some: Sequence[MachineView], machines: Sequence[Machine]) -> list[Decision]:
         now, max_stops = session.clock(), request.max_stops
         return decide(some, stops, now, interval=request.interval, max_idle_stops=max_stops, machines=machines)
 
-    decisions = judge(views, cluster_nodes(session, views, include_locked=False))
-    return _Evaluation(snapshot, policies, views, reports, statuses, judge, decisions, clashes)
+    decisions = decide_again(views, cluster_nodes(session, views, include_locked=False))
+    return _Evaluation(snapshot, policies, views, reports, statuses, decide_again, decisions, duplicates)
 
 
 def _reachable(evaluation: _Evaluation) -> dict[str, Machine]:

@@ -62,11 +62,11 @@ class LastRun:
 
 def read_last_run(ledger: Ledger) -> LastRun:
     """Return the last run of the reaper by the ledger. One line is read: it repeats when a run last succeeded."""
-    line = ledger.last(SUBJECT)
-    if line is None:
+    event = ledger.last(SUBJECT)
+    if event is None:
         return LastRun()
-    if line.kind == KIND and {"ok_at", "sweep_at"} <= line.body.keys():
-        return LastRun(line, _time(line.body["ok_at"]), _time(line.body["sweep_at"]))
+    if event.kind == KIND and {"ok_at", "sweep_at"} <= event.body.keys():
+        return LastRun(event, _time(event.body["ok_at"]), _time(event.body["sweep_at"]))
     return _fold_runs(ledger.events(SUBJECT))
 
 
@@ -80,13 +80,13 @@ def _time(text: str | None) -> datetime | None:
     return None if text is None else from_iso(text)
 
 
-def _fold_runs(lines: Iterable[Event]) -> LastRun:
+def _fold_runs(events: Iterable[Event]) -> LastRun:
     last = LastRun()
-    for line in lines:
-        if line.kind == KIND:
-            at, ok = from_iso(line.occurred_at), bool(line.body.get("ok"))
-            swept = ok and bool(line.body.get("sweep"))
-            last = LastRun(line, at if ok else last.ok_at, at if swept else last.sweep_at)
+    for event in events:
+        if event.kind == KIND:
+            at, ok = from_iso(event.occurred_at), bool(event.body.get("ok"))
+            swept = ok and bool(event.body.get("sweep"))
+            last = LastRun(event, at if ok else last.ok_at, at if swept else last.sweep_at)
     return last
 
 

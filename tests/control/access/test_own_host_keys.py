@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
-from cloudgpu.control.access.reach import reachable_address, reached, refresh, wait_until_ready
+from cloudgpu.control.access.reach import connected_to, reachable_address, refresh, wait_until_ready
 from cloudgpu.control.network.host_keys import pin_launch_key
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Network, Setup
@@ -46,7 +46,7 @@ class Own(Lab):
         return client_files.pinned(self.session.home.known_hosts, row.id)
 
     def connected(self, row):
-        with reached(self.session, row) as connection:
+        with connected_to(self.session, row) as connection:
             return connection.capture("echo hello", timeout=10).stdout
 
 

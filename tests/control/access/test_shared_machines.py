@@ -13,7 +13,7 @@ from cloudgpu.access.ssh import client_files
 from cloudgpu.access.ssh.authorized_keys import read_guest_key
 from cloudgpu.access.ssh.client_files import client_key, new_host_key
 from cloudgpu.control.access.allowlist import allow
-from cloudgpu.control.access.reach import reachable_address, reached
+from cloudgpu.control.access.reach import connected_to, reachable_address
 from cloudgpu.control.access.share import share, unshare
 from cloudgpu.control.inventory.local_files import clean_up
 from cloudgpu.control.inventory.sync import refresh
@@ -67,7 +67,7 @@ def key_of(session):
 
 
 def said_in(session, row, words):
-    with reached(session, row) as connection:
+    with connected_to(session, row) as connection:
         return connection.capture(words, timeout=20).stdout
 
 

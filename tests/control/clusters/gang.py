@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.control.access.reach import reached, wait_until_ready
+from cloudgpu.control.access.reach import connected_to, wait_until_ready
 from cloudgpu.control.inputs.launch_request import parse_request
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.plan import prepare
@@ -75,7 +75,7 @@ class Gang:
         """Run a shell command on a node with Slurm's own commands at hand; return (status, output, errors)."""
         files = engine_files(self.cluster, 0)
         text = f'export SLURM_CONF="$HOME/{files.conf}" PATH="$PATH:/usr/sbin"; {command}'
-        with reached(self.session, self.machine(node)) as connection:
+        with connected_to(self.session, self.machine(node)) as connection:
             done = connection.capture(text, timeout=timeout)
         return done.status, done.stdout.decode(), done.stderr.decode()
 

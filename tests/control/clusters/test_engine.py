@@ -16,7 +16,7 @@ import pytest
 
 from cloudgpu.access.slurm.node import ALL_ADDRESSES, EngineNode
 from cloudgpu.access.slurm.remote_processes import engine_processes
-from cloudgpu.control.access.reach import reached
+from cloudgpu.control.access.reach import connected_to
 from cloudgpu.control.clusters.engine import engine_of, remove_engine, set_up
 from cloudgpu.core.clusters.conf import Files, process_tag_of
 from cloudgpu.core.clusters.layout import engine_files
@@ -279,7 +279,7 @@ def _sleeping(gang, node, seconds="300"):
 def test_what_a_power_cut_left_is_removed_by_the_next_cluster_on_this_host(gang):
     files = engine_files("cg-lost", 0)
     gang.sh(f"mkdir -p {files.short}; echo -n /nowhere/slurm > {files.short}/of", node=1)
-    with reached(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
+    with connected_to(gang.session, gang.machine(1)) as connection, EngineNode(connection, "cg-test", 1) as node:
         node.write(Files({}, ()), b"key of another cluster")
     assert not Path(files.short).exists()
     assert Path(engine_files("cg-test", 0).short).exists()

@@ -14,7 +14,7 @@ from cloudgpu.access.tunnel.tunnel import TunnelChange, TunnelEvent
 from cloudgpu.control.access import reach
 from cloudgpu.control.access.allowlist import allow, parse_network
 from cloudgpu.control.access.jupyter import JupyterTunnel
-from cloudgpu.control.access.reach import reachable_address, reached, wait_until_ready
+from cloudgpu.control.access.reach import connected_to, reachable_address, wait_until_ready
 from cloudgpu.control.access.share import check_from, share, unshare
 from cloudgpu.control.launch.launch import launch
 from cloudgpu.control.launch.restore import plan_restore
@@ -109,7 +109,7 @@ def test_a_launch_opens_ssh_to_the_callers_address_and_to_nobody_else(street):
 def test_nobody_is_asked_when_ssh_works(street):
     row = street.machine()
     street.service.end()
-    with reached(street.session, row) as connection:
+    with connected_to(street.session, row) as connection:
         assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
     assert reachable_address(street.session, row) == row
     assert wait_until_ready(street.session, row).state == "running"
@@ -120,7 +120,7 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
     row = street.machine()
     street.move(CAFE)
     street.server.kill()
-    for way in (lambda: reached(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
+    for way in (lambda: connected_to(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
         with pytest.raises(AccessBlocked) as caught:
             way()
         fault = caught.value
@@ -131,7 +131,7 @@ def test_a_caller_who_has_moved_is_told_where_ssh_is_open_and_what_to_do(street)
 def test_a_machine_that_is_open_to_us_and_silent_is_not_blamed_on_the_address(street):
     row = street.machine()
     street.server.kill()
-    for way in (lambda: reached(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
+    for way in (lambda: connected_to(street.session, row).__enter__(), lambda: reachable_address(street.session, row)):
         with pytest.raises(Unreachable, match="does not answer") as caught:
             way()
         assert not isinstance(caught.value, AccessBlocked)
@@ -143,7 +143,7 @@ def test_a_wider_network_that_covers_the_address_is_open(street):
     street.move(CAFE)
     street.server.kill()
     with pytest.raises(Unreachable, match="does not answer"):
-        reached(street.session, row).__enter__()
+        connected_to(street.session, row).__enter__()
 
 
 @pytest.mark.parametrize("silent", ["service", "provider", "somebody else's group"])
@@ -155,7 +155,7 @@ def test_where_it_cannot_be_known_the_first_fault_is_the_one_that_is_told(street
         street.cloud.fail_next("allowed", ProviderUnavailable("no answer"))
     street.server.kill()
     with pytest.raises(Unreachable, match="does not answer"):
-        reached(street.session, row).__enter__()
+        connected_to(street.session, row).__enter__()
 
 
 def test_a_start_after_a_move_does_not_wait_ten_minutes_before_it_says_so(street, monkeypatch):
@@ -426,11 +426,11 @@ def test_another_machine_at_the_old_address_is_not_taken_for_a_wrong_key(street)
     theirs.start(authorized=client_key(street.session.home.keys).public_line)
     try:
         old = row._replace(address=MachineAddress("127.0.0.1", theirs.port, USER))
-        with reached(street.session, old) as connection:
+        with connected_to(street.session, old) as connection:
             assert connection.capture("echo hello", timeout=10).stdout == b"hello\n"
         street.cloud.terminate(row.provider_id)
         street.later(minutes=1)
         with pytest.raises(InstanceNotFound, match="It cost"):
-            reached(street.session, old).__enter__()
+            connected_to(street.session, old).__enter__()
     finally:
         theirs.kill()

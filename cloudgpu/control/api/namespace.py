@@ -1,4 +1,4 @@
-"""The base of the library's five capabilities: they share one session, whose ledger is up to date at each call."""
+"""The base of the library's five namespaces: they share one session, whose ledger is up to date at each call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgpu.control.session.base import Report
 from cloudgpu.control.session.session import Session
 
 
-class OpenSession:
+class ClientSession:
     """The session of a client. Before each call, entries saved while the ledger was unavailable are appended to it."""
 
     def __init__(self, environ: Mapping[str, str], *, clock: Callable[[], datetime], tell: Report) -> None:
@@ -33,18 +33,18 @@ class OpenSession:
         return self._session.home.root
 
 
-class Capability:
-    """The methods of `connect()` about one subject; all capabilities share one session.
+class Namespace:
+    """The methods of `connect()` about one subject; all namespaces share one session.
 
     Methods return the documents that the verbs print with `-o json` and raise the errors of `cloudgpu.errors`.
     """
 
-    def __init__(self, opened: OpenSession) -> None:
-        self._opened = opened
+    def __init__(self, client_session: ClientSession) -> None:
+        self._client_session = client_session
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} at {self._opened.root}>"
+        return f"<{type(self).__name__} at {self._client_session.root}>"
 
     @property
     def _session(self) -> Session:
-        return self._opened.current
+        return self._client_session.current
