@@ -19,19 +19,21 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, ProviderUnavailable
-from cloudgpu.providers.azure.client import POLL_S, Azure, pages
+from cloudgpu.providers.azure.client import POLL_S, Azure, get_values
 from cloudgpu.providers.azure.error_codes import NOT_FOUND
 from cloudgpu.providers.azure.errors import code_and_message, code_of
 from cloudgpu.providers.shared.calls import Waiting
 
-ABSENT = 404
-GONE = NOT_FOUND | frozenset({"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"})
+NOT_FOUND_STATUS = 404
+ABSENT_CODES = NOT_FOUND | frozenset(
+    {"RoleAssignmentNotFound", "RoleDefinitionDoesNotExist", "ResourceGroupBeingDeleted"}
+)
 T = TypeVar("T")
 Raw = Mapping[str, Any]
 _READ_LOCKS, _LOCKS_VERSION = "Microsoft.Authorization/locks/read", "2016-09-01"  # Management Locks - List By Scope
 _SCOPE = re.compile(r"'(/subscriptions/[^']+)'")
 _LOCKS = "/providers/microsoft.authorization/locks/"
-_LOOK = "az lock list --output table"
+_LIST_LOCKS = "az lock list --output table"
 
 
 def invoke(azure: Azure, action: str, call: Callable[[], T], *, region: str = "", value: str | None = None) -> T:
@@ -62,9 +64,9 @@ def is_absent(error: CloudgpuError) -> bool:
 
     A 404 of the subscription (`SubscriptionNotFound`: another login, another tenant) says nothing of what is in it.
     """
-    if code_of(error) in GONE:
+    if code_of(error) in ABSENT_CODES:
         return True
-    return getattr(error.__cause__, "status_code", None) == ABSENT and not isinstance(error, AuthFailed)
+    return getattr(error.__cause__, "status_code", None) == NOT_FOUND_STATUS and not isinstance(error, AuthFailed)
 
 
 class OperationPending(ProviderUnavailable):
@@ -91,17 +93,17 @@ def complete(
     call that is refused or an operation that failed.
     """
     with azure.calling(action, region, value=value, field=field):
-        return begin(_patient(azure, action, deadline)).result()
+        return begin(_polling(azure, action, deadline)).result()
 
 
-def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
+def _polling(azure: Azure, action: str, deadline: datetime) -> Any:
     from azure.core.exceptions import AzureError
     from azure.core.polling.base_polling import LocationPolling, OperationFailed
     from azure.mgmt.core.polling.arm_polling import ARMPolling
 
     waiting = Waiting(azure.notify, azure.clock, f"Azure has not finished {action}", deadline)
 
-    class Patient(ARMPolling):  # type: ignore[misc, unused-ignore]
+    class PollingUntilDeadline(ARMPolling):  # type: ignore[misc, unused-ignore]
         def run(self) -> None:
             """Wait for the end. At `Location` alone, the status of a look is the operation's own result."""
             try:
@@ -109,7 +111,7 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             except AzureError as error:
                 if isinstance(error.__cause__, OperationFailed) or isinstance(self._operation, LocationPolling):
                     raise
-                raise _unread(action, error) from error
+                raise _unknown_outcome(action, error) from error
 
         def _sleep(self, delay: float) -> None:
             left = (deadline - azure.clock()).total_seconds()
@@ -119,10 +121,10 @@ def _patient(azure: Azure, action: str, deadline: datetime) -> Any:
             waiting.report_progress("it is at work on it")
             azure.pause(min(delay, left))
 
-    return Patient(timeout=POLL_S)
+    return PollingUntilDeadline(timeout=POLL_S)
 
 
-def _unread(action: str, error: Exception) -> OperationUnknown:
+def _unknown_outcome(action: str, error: Exception) -> OperationUnknown:
     code, sentence = code_and_message(error)
     why = f"{sentence.rstrip('. ')} ({code})" if code else f"{type(error).__name__}"
     message = f"Azure took {action}, and then did not say how it ended: {why}."
@@ -134,7 +136,7 @@ def _name_locks(azure: Azure, error: EndRefused) -> None:
     scopes = _SCOPE.findall(code_and_message(error.__cause__)[1].partition("locked")[2]) if error.__cause__ else []
     found = [one for scope in scopes for one in _locks_at(azure, scope)]
     if not found:
-        error.next = f"Find the lock: {_LOOK}; then run: az lock delete --ids ID"
+        error.next = f"Find the lock: {_LIST_LOCKS}; then run: az lock delete --ids ID"
         return
     named = ", ".join(f"{one['name']} ({_level(one)}) on {_short_scope(str(one['id']))}" for one in found)
     error.message += f" Locked by: {named}."
@@ -145,7 +147,7 @@ def _name_locks(azure: Azure, error: EndRefused) -> None:
 def _locks_at(azure: Azure, scope: str) -> Iterator[Raw]:
     """Yield the locks that lie on a scope itself; none where they cannot be read."""
     with suppress(CloudgpuError):
-        for one in pages(azure, _READ_LOCKS, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION):
+        for one in get_values(azure, _READ_LOCKS, f"{scope}/providers/Microsoft.Authorization/locks", _LOCKS_VERSION):
             if str(one.get("id") or "").lower().startswith(f"{scope.lower()}{_LOCKS}"):
                 yield one
 
@@ -157,3 +159,14 @@ def _level(lock: Raw) -> str:
 def _short_scope(lock: str) -> str:
     """Return the last two parts of the scope that a lock lies on: `resourceGroups/cloudgpu-1a2b`."""
     return "/".join(lock[: lock.lower().index(_LOCKS)].split("/")[-2:])
+
+
+def properties_of(raw: Raw) -> Raw:
+    """Return what Azure tells of anything under `properties`; empty for nothing."""
+    properties: Raw = raw.get("properties") or {}
+    return properties
+
+
+def provisioning_state(raw: Raw) -> str:
+    """Return how far Azure is with making a thing, in small letters: `succeeded`, `creating`, `deleting`, ..."""
+    return str(properties_of(raw).get("provisioningState") or "").lower()

@@ -65,7 +65,7 @@ class Transport:
 
         path = urlsplit(request.url).path
         service = f"Azure ({path.rpartition('/providers/')[2] or path})"
-        action, read = named(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
+        action, read = call_name(request.method, request.url), request.method in _READS or path.endswith(_LOGIN)
         if read:
             self._patience.raise_if_silent(action, service)
         quick = read and action != _SLOW
@@ -107,7 +107,7 @@ def transport(pause: Callable[[float], None], patience: Patience) -> Transport:
     return Transport(inner, pause, patience)
 
 
-def named(method: str, url: str) -> str:
+def call_name(method: str, url: str) -> str:
     """Return a short name of a call for the metrics: `PUT virtualMachines`, `DELETE resourcegroups`."""
     path = url.partition("?")[0]
     found = _KIND.search(path)
@@ -142,14 +142,13 @@ class Azure(CloudAccount):
         self.launched_in = self.pins("subscription")
         self.endpoint = os.environ.get(ENDPOINT, "").rstrip("/") or None
         self._lock = threading.RLock()
-        self.kept: dict[
-            str, tuple[datetime, Mapping[str, Sku]]
-        ] = {}  # answers that hold for some minutes, by region: `skus` writes and reads it
+        # the answers of some minutes by region, which `skus` writes and reads
+        self.sku_cache: dict[str, tuple[datetime, Mapping[str, Sku]]] = {}
         self._clients: dict[str, Any] = {}
         self._transport: Any = None
         self._credential: Any = None
 
-    def _waits(self, seconds: float) -> None:
+    def _wait_before_send(self, seconds: float) -> None:
         """Wait before the SDK sends a call again, or looks at an operation again."""
         if seconds >= SILENT_FOR_S:
             self.notify(f"Azure is asked again in {seconds:g} seconds, as it says.")
@@ -189,22 +188,22 @@ class Azure(CloudAccount):
         """Return the client of a service, made once: a name of `_CLIENTS`. Raises AuthFailed, InvalidRequest."""
         with self._lock:
             if service not in self._clients:
-                self._clients[service] = self._made(service)
+                self._clients[service] = self._make_client(service)
             return self._clients[service]
 
-    def _made(self, service: str) -> Any:
+    def _make_client(self, service: str) -> Any:
         module, name = _CLIENTS[service]
         base = self._checked_endpoint()
         try:
-            maker = getattr(import_module(module), name)
+            client_class = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             raise _missing(error) from error
-        return maker(
+        return client_class(
             self.credential,
             self.subscription,
             base_url=base,
             credential_scopes=[f"{base}/.default"],
-            transport=self._wire(),
+            transport=self._shared_transport(),
             retry_total=SENDS - 1,
             timeout=self.patience.change_s,  # of a call, over all its sends
             polling_interval=POLL_S,
@@ -225,15 +224,15 @@ class Azure(CloudAccount):
         with self._lock:
             if self._credential is None:
                 try:
-                    self._credential = credential(self.options.tenant, self.endpoint, self._wire())
+                    self._credential = credential(self.options.tenant, self.endpoint, self._shared_transport())
                 except ModuleNotFoundError as error:
                     raise _missing(error) from error
             return self._credential
 
-    def _wire(self) -> Any:
+    def _shared_transport(self) -> Any:
         with self._lock:
             if self._transport is None:
-                self._transport = transport(self._waits, self.patience)
+                self._transport = transport(self._wait_before_send, self.patience)
             return self._transport
 
     def calling(
@@ -254,32 +253,26 @@ def _missing(error: ModuleNotFoundError) -> MissingExtra:
     return MissingExtra(message, field="provider", value=KIND, next="Run: pip install 'cloudgpu[azure]'")
 
 
-def read(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:
+def get_json(azure: Azure, action: str, path: str, version: str, **query: str) -> Mapping[str, Any]:
     """Return what a GET answers; `action` is the permission that it takes. One call."""
+    return _get(azure, action, path, {"api-version": version, **query})
+
+
+def get_values(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
+    """Yield each `value` of a list. A call per page."""
+    page = get_json(azure, action, path, version, **query)
+    yield from page.get("value", ())
+    while page.get("nextLink"):
+        page = _get(azure, action, str(page["nextLink"]))
+        yield from page.get("value", ())
+
+
+def _get(azure: Azure, action: str, url: str, parameters: Mapping[str, str] | None = None) -> Mapping[str, Any]:
     client = azure.resources  # first: it says so where the SDK is not installed
     from azure.core.rest import HttpRequest
 
     with azure.calling(action, ""):
-        response = client.send_request(HttpRequest("GET", path, params={"api-version": version, **query}))
-        response.raise_for_status()
-        found: Mapping[str, Any] = response.json()
-    return found
-
-
-def pages(azure: Azure, action: str, path: str, version: str, **query: str) -> Iterator[Mapping[str, Any]]:
-    """Yield each `value` of a list. A call per page."""
-    found = read(azure, action, path, version, **query)
-    yield from found.get("value", ())
-    while found.get("nextLink"):
-        found = _next(azure, action, str(found["nextLink"]))
-        yield from found.get("value", ())
-
-
-def _next(azure: Azure, action: str, link: str) -> Mapping[str, Any]:
-    from azure.core.rest import HttpRequest
-
-    with azure.calling(action, ""):
-        response = azure.resources.send_request(HttpRequest("GET", link))
+        response = client.send_request(HttpRequest("GET", url, params=parameters))
         response.raise_for_status()
         found: Mapping[str, Any] = response.json()
     return found

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.errors import ProviderUnavailable, RateLimited, Silent
+from cloudgpu.providers.shared.errors import retry_after
 
 # azure-identity warns of each login that failed; the error says it once. Who wants its log sets a handler.
 logging.getLogger("azure").addHandler(logging.NullHandler())
@@ -27,7 +28,7 @@ AUTHORITY = "AZURE_AUTHORITY_HOST"
 IDENTITY = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_POD_IDENTITY_AUTHORITY_HOST")
 
 
-def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
+def credential(tenant: str | None, endpoint: str | None, transport: Any) -> Any:
     """Return a credential of azure-core's protocol; `endpoint` is somebody's own server in Azure's place, None: Azure.
 
     At somebody's own server those that the environment names together with their authority are used, else none at
@@ -36,12 +37,12 @@ def credential(tenant: str | None, endpoint: str | None, wire: Any) -> Any:
     if endpoint is None:
         return _default_credential(tenant)
     if os.environ.get(AUTHORITY) and all(os.environ.get(name) for name in _SECRET):
-        return _secret(tenant, wire)
+        return _secret(tenant, transport)
     if any(os.environ.get(name) for name in IDENTITY):
         from azure.identity import ManagedIdentityCredential
 
         return Watched(partial(ManagedIdentityCredential, client_id=os.environ.get("AZURE_CLIENT_ID")))
-    return _Nobody()
+    return _NoCredential()
 
 
 def _default_credential(tenant: str | None) -> Any:
@@ -50,10 +51,10 @@ def _default_credential(tenant: str | None) -> Any:
 
     if tenant is None:
         return Watched(DefaultAzureCredential)
-    return _OfTenant(Watched(partial(DefaultAzureCredential, additionally_allowed_tenants=[tenant])), tenant)
+    return _TenantCredential(Watched(partial(DefaultAzureCredential, additionally_allowed_tenants=[tenant])), tenant)
 
 
-def _secret(tenant: str | None, wire: Any) -> Any:
+def _secret(tenant: str | None, transport: Any) -> Any:
     from azure.identity import ClientSecretCredential
 
     named, client, secret = (os.environ[name] for name in _SECRET)
@@ -64,7 +65,7 @@ def _secret(tenant: str | None, wire: Any) -> Any:
         secret,
         authority=os.environ[AUTHORITY],
         disable_instance_discovery=True,  # else it asks Microsoft whether the authority is known
-        transport=wire,
+        transport=transport,
     )
     return Watched(made)
 
@@ -81,7 +82,7 @@ def who() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfTenant:
+class _TenantCredential:
     """Asks another credential for tokens of one tenant."""
 
     inner: Any
@@ -92,7 +93,7 @@ class _OfTenant:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nobody:
+class _NoCredential:
     """No credential: what a server of one's own is sent in a token's place."""
 
     def get_token(self, *_scopes: str, **_more: Any) -> Any:
@@ -101,7 +102,7 @@ class _Nobody:
         return AccessToken("nobody", sys.maxsize)
 
 
-THROTTLED, BROKEN = 429, 500  # and all statuses from that on
+THROTTLED, SERVER_ERROR = 429, 500  # and all statuses from that on
 _LINK_LOCAL = "169.254."  # a machine's own identity: nobody answers there outside Azure, which says nothing
 
 
@@ -113,21 +114,21 @@ class Watched:
     """
 
     def __init__(self, make: Callable[..., Any]) -> None:
-        self._noted = threading.local()
+        self._answers = threading.local()
         self._inner = make(raw_request_hook=self._asked, raw_response_hook=self._answered)
 
     def get_token(self, *scopes: str, **more: Any) -> Any:
         """Return a token, as azure-core asks for it."""
         from azure.core.exceptions import ClientAuthenticationError
 
-        self._noted.last = {}
+        self._answers.by_host = {}
         try:
             return self._inner.get_token(*scopes, **more)
         except ClientAuthenticationError as error:
-            for host, answer in self._noted.last.items():
+            for host, answer in self._answers.by_host.items():
                 fault = _fault(host, answer)
                 if fault is not None:
-                    raise (Silent(fault.message, field="provider") if _is_late(error) else fault) from error
+                    raise (Silent(fault.message, field="provider") if _is_timeout(error) else fault) from error
             raise
 
     def _asked(self, request: Any) -> None:
@@ -140,11 +141,11 @@ class Watched:
 
     def _note(self, host: str, answer: Any) -> None:
         """Keep the last answer of each host; None while it is silent."""
-        if hasattr(self._noted, "last"):
-            self._noted.last[host] = answer
+        if hasattr(self._answers, "by_host"):
+            self._answers.by_host[host] = answer
 
 
-def _is_late(error: BaseException | None) -> bool:
+def _is_timeout(error: BaseException | None) -> bool:
     """Say whether the time of a call has run out, which azure-identity wraps into an error of its own."""
     while error is not None and not isinstance(error, Silent):
         error = error.__cause__ or error.__context__
@@ -154,12 +155,11 @@ def _is_late(error: BaseException | None) -> bool:
 def _fault(host: str, answer: Any) -> ProviderUnavailable | None:
     """Return what is wrong with a service; None where it answered as one that works."""
     status = None if answer is None else int(answer.status_code)
-    if status is not None and status < BROKEN and status != THROTTLED:
+    if status is not None and status < SERVER_ERROR and status != THROTTLED:
         return None
     sentence = "did not answer" if status is None else f"answered with the status {status}"
     message = f"The sign-in service {host} {sentence}, so it is not known whether the Azure credentials are good."
     if status == THROTTLED:
-        wait = str(answer.headers.get("Retry-After") or "")
-        seconds = float(wait) if wait.isdigit() else None
+        seconds = retry_after(answer.headers)
         return RateLimited(message, retry_after=seconds, field="provider", next="Wait a minute and run it again.")
     return ProviderUnavailable(message, field="provider", next="Run it again in a while.")

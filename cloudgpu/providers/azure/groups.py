@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import find, invoke, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
 READ, WRITE, DELETE = (f"Microsoft.Resources/subscriptions/resourceGroups/{one}" for one in ("read", "write", "delete"))
 LIST = "Microsoft.Resources/subscriptions/resourceGroups/resources/read"
-KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is there on purpose
+TAG_KEPT = "cloudgpu-kept"  # on a launch's group: its machine was ended, and its disk is there on purpose
 _DISK = "microsoft.compute/disks"
 # What a launch makes that costs nothing, and of which nobody keeps anything.
 _FREE = frozenset(
@@ -27,7 +27,7 @@ _FREE = frozenset(
 
 def of_launches(raws: Sequence[Raw]) -> list[Raw]:
     """Return those among groups that are a launch's, of any ledger, but those that are just being deleted."""
-    return [one for one in raws if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_going(one)]
+    return [one for one in raws if ids.GROUP.fullmatch(str(one["name"]).lower()) and not is_being_deleted(one)]
 
 
 def of_clusters(azure: Azure) -> list[Raw]:
@@ -37,35 +37,36 @@ def of_clusters(azure: Azure) -> list[Raw]:
 
 def listed(azure: Azure) -> list[Raw]:
     """Return all groups of the subscription, whoever made them. A call per page."""
-    of = azure.resources.resource_groups.list
-    found: list[Raw] = invoke(azure, READ, lambda: [one.as_dict() for one in of()])
-    return found
+    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.resources.resource_groups.list()])
 
 
-def is_going(raw: Raw) -> bool:
+def is_being_deleted(raw: Raw) -> bool:
     """Say whether a group is just being deleted."""
-    return _state(raw) == "deleting"
+    return provisioning_state(raw) == "deleting"
 
 
 def tags_of_all(azure: Azure) -> dict[str, Mapping[str, str]]:
     """Return the tags of each launch's group by its name, and of that of volumes and images. A call per page."""
-    ours = [one for one in listed(azure) if _is_ours(str(one["name"]).lower()) and not is_going(one)]
+    ours = [one for one in listed(azure) if _is_ours(str(one["name"]).lower()) and not is_being_deleted(one)]
     return {str(one["name"]).lower(): one.get("tags") or {} for one in ours}
 
 
 def tags_of(azure: Azure, group: str) -> Mapping[str, str]:
     """Return the tags of a group; none where it is not there. One call."""
-    groups = azure.resources.resource_groups
-    found = find(azure, READ, lambda: groups.get(group).as_dict(), value=group)
+    found = find(azure, READ, lambda: azure.resources.resource_groups.get(group).as_dict(), value=group)
     return (found or {}).get("tags") or {}
 
 
 def tag(azure: Azure, group: str, tags: Mapping[str, str]) -> None:
     """Set tags of a group and leave its others alone. One call."""
-    scope = ids.group_id(azure.subscription, group)
-    body, resources = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
+    merge_tags(azure, ids.group_id(azure.subscription, group), tags, value=group)
+
+
+def merge_tags(azure: Azure, scope: str, tags: Mapping[str, str], *, region: str = "", value: str) -> None:
+    """Set tags of whatever this id of Azure's names, and leave its others alone, by the Tags API's Merge. One call."""
+    body, api = {"operation": "Merge", "properties": {"tags": dict(tags)}}, azure.resources.tags
     action = "Microsoft.Resources/tags/write"
-    invoke(azure, action, lambda: resources.begin_update_at_scope(scope, body, polling=False), value=group)
+    invoke(azure, action, lambda: api.begin_update_at_scope(scope, body, polling=False), region=region, value=value)
 
 
 def need_shared(azure: Azure, region: str) -> None:
@@ -79,25 +80,26 @@ def need_shared(azure: Azure, region: str) -> None:
         invoke(azure, WRITE, lambda: groups.create_or_update(ids.SHARED_GROUP, body), region=region)
 
 
-def drop_empty(azure: Azure, region: str, group: str, *, but: str) -> None:
+def delete_if_empty(azure: Azure, region: str, group: str, *, deleted_disk: str) -> None:
     """Delete a launch's group in which nothing is left that costs, or that is not ours: a network and its rules.
 
-    `but` is the name of the disk that is just being deleted. Two calls, one where something is left.
+    `deleted_disk` is the name of one that is just being deleted. Two calls, one where something is left.
     """
-    found, going = inside(azure, region, group), (_DISK, but.lower())
-    if found is not None and all(_is_free(one, group) or one == going for one in map(_kind_and_name, found)):
+    found, disk = resources_in(azure, region, group), (_DISK, deleted_disk.lower())
+    if found is not None and all(_is_free(one, group) or one == disk for one in map(_kind_and_name, found)):
         delete(azure, region, group)
 
 
-def inside(azure: Azure, region: str, group: str) -> list[Raw] | None:
+def resources_in(azure: Azure, region: str, group: str, *, value: str | None = None) -> list[Raw] | None:
     """Return what lies in a group, as Resource Manager lists it; None for no group. One call."""
-    of = azure.resources.resources.list_by_resource_group
-    return find(azure, LIST, lambda: [one.as_dict() for one in of(group)], region=region, value=group)
+    listed = azure.resources.resources.list_by_resource_group
+    return find(azure, LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=value or group)
 
 
-def _is_free(one: tuple[str, str], group: str) -> bool:
+def _is_free(kind_and_name: tuple[str, str], group: str) -> bool:
     """Say whether something of this kind and name is what the launch has made, and costs nothing."""
-    return one[0] in _FREE and one[1].startswith(group)
+    kind, name = kind_and_name
+    return kind in _FREE and name.startswith(group)
 
 
 def _kind_and_name(raw: Raw) -> tuple[str, str]:
@@ -112,10 +114,6 @@ def delete(azure: Azure, region: str, group: str) -> None:
 
 def _is_ours(name: str) -> bool:
     return name == ids.SHARED_GROUP or ids.GROUP.fullmatch(name) is not None
-
-
-def _state(raw: Raw) -> str:
-    return str((raw.get("properties") or {}).get("provisioningState") or "").lower()
 
 
 COMPUTE, NETWORK, TIMERS, QUOTA = (

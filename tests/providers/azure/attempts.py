@@ -42,7 +42,7 @@ def quick(provider):
     key = tuple(os.environ.get(name) for name in _ENVIRONMENT)
     first = _SHARED.setdefault(key, azure)
     azure._clients, azure._lock = first._clients, first._lock
-    azure._transport, azure._credential = first._wire(), first.credential
+    azure._transport, azure._credential = first._shared_transport(), first.credential
     return provider
 
 

@@ -10,7 +10,7 @@ from cloudgpu.core.model.offers import Requirements
 from cloudgpu.errors import AuthFailed, InvalidRequest, ProviderUnavailable, RateLimited
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import invoke
-from cloudgpu.providers.azure.client import named
+from cloudgpu.providers.azure.client import call_name
 from cloudgpu.providers.azure.ids import azure_options
 from cloudgpu.providers.azure.provider import make
 from cloudgpu.providers.base import ProviderSettings
@@ -121,5 +121,7 @@ def test_making_a_provider_imports_no_sdk(tmp_path, monkeypatch):
 
 def test_calls_are_counted_by_a_short_name():
     base = "https://x/subscriptions/s/resourceGroups/g"
-    assert named("PUT", f"{base}/providers/Microsoft.Compute/virtualMachines/m?api-version=1") == "PUT virtualMachines"
-    assert named("DELETE", f"{base}?api-version=1") == "DELETE resourceGroups"
+    assert (
+        call_name("PUT", f"{base}/providers/Microsoft.Compute/virtualMachines/m?api-version=1") == "PUT virtualMachines"
+    )
+    assert call_name("DELETE", f"{base}?api-version=1") == "DELETE resourceGroups"

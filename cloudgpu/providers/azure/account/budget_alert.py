@@ -15,28 +15,32 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.azure.calls import find as look_at, invoke
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import Azure
 
 NAME = "cloudgpu-backstop"
-MAILS = {"actual80": ("Actual", 80), "actual100": ("Actual", 100), "forecasted100": ("Forecasted", 100)}  # percent
+NOTIFICATIONS = {
+    "actual80": ("Actual", 80),
+    "actual100": ("Actual", 100),
+    "forecasted100": ("Forecasted", 100),
+}  # percent
 _ACTION = "Microsoft.Consumption/budgets"
 Raw = Mapping[str, Any]
 
 
 def read_alert(azure: Azure) -> BudgetAlert | None:
     """Return what there is of the budget; without `emails` where it is not as we make it. One call."""
-    found = _found(azure)
+    found = _read_budget(azure)
     if found is None:
         return None
     properties = found["properties"]
-    usual = (
+    is_plain = (
         properties.get("category") == "Cost"
         and properties.get("timeGrain") == "Monthly"
         and not properties.get("filter")
     )
     amount = Money.usd(str(Decimal(str(properties["amount"]))))
-    return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if usual else ())
+    return BudgetAlert(amount, _emails(properties.get("notifications") or {}) if is_plain else ())
 
 
 def make(azure: Azure, alert: BudgetAlert) -> None:
@@ -44,7 +48,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
 
     A budget keeps the month in which it began, and is only changed by whoever names its latest `eTag`.
     """
-    found = _found(azure)
+    found = _read_budget(azure)
     began = f"{azure.clock().astimezone(UTC):%Y-%m}-01T00:00:00Z"
     body: dict[str, Any] = {
         "properties": {
@@ -52,7 +56,7 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
             "timeGrain": "Monthly",
             "amount": float(alert.per_month.dollars),
             "timePeriod": {"startDate": began},
-            "notifications": {name: _mail(*mail, alert) for name, mail in MAILS.items()},
+            "notifications": {name: _notification(*one, alert) for name, one in NOTIFICATIONS.items()},
         }
     }
     if found is not None:
@@ -65,25 +69,26 @@ def make(azure: Azure, alert: BudgetAlert) -> None:
 def remove(azure: Azure) -> None:
     """Take the budget away. Idempotent. One call."""
     budgets = azure.client("consumption").budgets
-    look_at(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
+    find(azure, f"{_ACTION}/delete", lambda: budgets.delete(_scope(azure), NAME), value=NAME)
 
 
-def _found(azure: Azure) -> Raw | None:
+def _read_budget(azure: Azure) -> Raw | None:
     budgets = azure.client("consumption").budgets
-    found = look_at(azure, f"{_ACTION}/read", lambda: budgets.get(_scope(azure), NAME), value=NAME)
+    found = find(azure, f"{_ACTION}/read", lambda: budgets.get(_scope(azure), NAME), value=NAME)
     return None if found is None else found.as_dict()
 
 
-def _emails(mails: Mapping[str, Raw]) -> tuple[str, ...]:
+def _emails(notifications: Mapping[str, Raw]) -> tuple[str, ...]:
     """Return who is mailed, where all of our mails go to the same people; nobody otherwise."""
-    there = {(one.get("thresholdType", "Actual"), float(one["threshold"])) for one in mails.values() if one["enabled"]}
-    if there != {(kind, float(percent)) for kind, percent in MAILS.values()}:
+    enabled = (one for one in notifications.values() if one["enabled"])
+    thresholds = {(one.get("thresholdType", "Actual"), float(one["threshold"])) for one in enabled}
+    if thresholds != {(kind, float(percent)) for kind, percent in NOTIFICATIONS.values()}:
         return ()
-    answers = {tuple(one.get("contactEmails") or ()) for one in mails.values()}
+    answers = {tuple(one.get("contactEmails") or ()) for one in notifications.values()}
     return answers.pop() if len(answers) == 1 else ()
 
 
-def _mail(kind: str, percent: int, alert: BudgetAlert) -> dict[str, Any]:
+def _notification(kind: str, percent: int, alert: BudgetAlert) -> dict[str, Any]:
     return {
         "enabled": True,
         "operator": "GreaterThan",

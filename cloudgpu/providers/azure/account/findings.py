@@ -8,16 +8,17 @@ from cloudgpu.core.model.instances import TAG_LEDGER
 from cloudgpu.errors import CloudgpuError
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.account_abilities import Finding
-from cloudgpu.providers.azure import client as plainly, groups as services
-from cloudgpu.providers.azure.account import machine_role as role, permissions
-from cloudgpu.providers.azure.client import Azure
-from cloudgpu.providers.azure.market import availability as places
-from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.azure import groups
+from cloudgpu.providers.azure.account import machine_role, permissions
+from cloudgpu.providers.azure.calls import properties_of
+from cloudgpu.providers.azure.client import Azure, get_json
+from cloudgpu.providers.azure.market import availability
+from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.shared.rules import CHECK, finding
 
 _ASSIGN = "Microsoft.Authorization/roleAssignments/write"
 _INIT = "Run: cloudgpu init azure"
-_SHUT = "no security group of this ledger's machines lets everybody in by one"
+_NONE_OPEN = "no security group of this ledger's machines lets everybody in by one"
 
 
 def findings(azure: Azure, region: str | None) -> list[Finding]:
@@ -26,20 +27,20 @@ def findings(azure: Azure, region: str | None) -> list[Finding]:
     What could not be looked at has `good` None. Raises InvalidRequest for a region that the account does not use.
     """
     if region is not None:
-        places.check_region(azure, region)
+        availability.check_region(azure, region)
     looks: list[tuple[str, Callable[[], list[Finding]]]] = [
         ("subscription", lambda: _subscription(azure)),
-        (services.COMPUTE, lambda: [_needed(azure, services.COMPUTE)]),
-        (services.NETWORK, lambda: [_needed(azure, services.NETWORK)]),
+        (groups.COMPUTE, lambda: [_service(azure, groups.COMPUTE)]),
+        (groups.NETWORK, lambda: [_service(azure, groups.NETWORK)]),
         ("machine role", lambda: _machine_role(azure)),
         ("timers", lambda: [_timers(azure)]),
         (CHECK, lambda: [_openings(azure)]),
     ]
     with Pool(len(looks)) as pool:
-        return [one for found in pool.map(lambda look: _tried(*look), looks) for one in found]
+        return [one for found in pool.map(lambda look: _look_or_unknown(*look), looks) for one in found]
 
 
-def _tried(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+def _look_or_unknown(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return look()
     except CloudgpuError as error:
@@ -49,15 +50,12 @@ def _tried(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
 def _subscription(azure: Azure) -> list[Finding]:
     """Return whether the subscription is switched on, and whether a spending limit may switch it off."""
     path = f"/subscriptions/{azure.subscription}"
-    found = plainly.read(azure, "Microsoft.Resources/subscriptions/read", path, places.VERSION)
+    found = get_json(azure, "Microsoft.Resources/subscriptions/read", path, availability.VERSION)
     state, named = str(found.get("state") or "unknown"), str(found.get("displayName") or azure.subscription)
     limit = str((found.get("subscriptionPolicies") or {}).get("spendingLimit") or "Off")
     good = None if state == "unknown" else state == "Enabled"
-    way = "" if good else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
-    return [
-        Finding("subscription", good, f"{named} is {state.lower()}", way, needed=True),
-        _spending(limit),
-    ]
+    remedy = "" if good else "Open it in the Azure portal and finish what it asks for: a payment, mostly."
+    return [Finding("subscription", good, f"{named} is {state.lower()}", remedy, needed=True), _spending(limit)]
 
 
 def _spending(limit: str) -> Finding:
@@ -68,12 +66,12 @@ def _spending(limit: str) -> Finding:
     return Finding("spending limit", good=True, says="there is none in the way")
 
 
-def _needed(azure: Azure, namespace: str) -> Finding:
-    state = services.state(azure, namespace)
-    good = state.lower() in services.ON
+def _service(azure: Azure, namespace: str) -> Finding:
+    state = groups.state(azure, namespace)
+    good = state.lower() in groups.ON
     says = f"it is {state or 'not known here'}"
-    way = "" if good else f"Run: {services.register_command(namespace)}"
-    return Finding(namespace, good, says, way, needed=True)
+    remedy = "" if good else f"Run: {groups.register_command(namespace)}"
+    return Finding(namespace, good, says, remedy, needed=True)
 
 
 def _machine_role(azure: Azure) -> list[Finding]:
@@ -82,12 +80,12 @@ def _machine_role(azure: Azure) -> list[Finding]:
     absent = "a shutdown from inside does not end a machine's bill: stop and reap deallocate it"
     if azure.options.machine_role is None:
         return [Finding(what, good=False, says=f"{where} is not set, so {absent}", next=_INIT)]
-    if not role.role_exists(azure):
+    if not machine_role.role_exists(azure):
         return [Finding(what, good=False, says=f"the role that {where} names is not there, so {absent}", next=_INIT)]
     may = permissions.allows(permissions.rights(azure), _ASSIGN)
     if may is False:
         says = f"this credential may not give machines their role, so {absent}"
-        remedy = f"An administrator lets it do that, and no more: {role.assign_role_command(azure)}"
+        remedy = f"An administrator lets it do that, and no more: {machine_role.assign_role_command(azure)}"
         return [Finding(what, good=False, says=says, next=remedy)]
     says = "machines may deallocate and tag themselves, each itself alone"
     if may is None:
@@ -99,9 +97,9 @@ def _timers(azure: Azure) -> Finding:
     if not azure.options.timers:
         says = f"accounts.{azure.account}.timers is not set: nothing of Azure's ends a machine at its renew-until"
         return Finding("timers", good=False, says=says, next=_INIT)
-    if not services.is_on(azure, services.TIMERS):
-        says = f"{services.TIMERS} is not switched on in the subscription"
-        return Finding("timers", good=False, says=says, next=f"Run: {services.register_command(services.TIMERS)}")
+    if not groups.is_on(azure, groups.TIMERS):
+        says = f"{groups.TIMERS} is not switched on in the subscription"
+        return Finding("timers", good=False, says=says, next=f"Run: {groups.register_command(groups.TIMERS)}")
     return Finding("timers", good=True, says="Azure deallocates each machine at its renew-until")
 
 
@@ -111,13 +109,13 @@ def _openings(azure: Azure) -> Finding:
     A call per page of groups; none before the ledger's first line.
     """
     if not azure.ledger:
-        return finding((), _SHUT)
+        return finding((), _NONE_OPEN)
     with azure.calling("Microsoft.Network/networkSecurityGroups/read"):
-        groups = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
-    ours = [one for one in groups if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
+        listed = [one.as_dict() for one in azure.network.network_security_groups.list_all()]
+    ours = [one for one in listed if (one.get("tags") or {}).get(TAG_LEDGER) == azure.ledger]
     found = [
         opening
         for one in ours
-        for opening in rules.openings(str(one["name"]), (one.get("properties") or {}).get("securityRules") or ())
+        for opening in security_rules.openings(str(one["name"]), properties_of(one).get("securityRules") or ())
     ]
-    return finding(found, _SHUT)
+    return finding(found, _NONE_OPEN)

@@ -18,8 +18,8 @@ from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.errors import code_of
+from cloudgpu.providers.shared.errors import Tolerating
 
-THERE = "RoleAssignmentExists"
 _ACTION = "Microsoft.Authorization/roleAssignments"
 
 
@@ -32,8 +32,8 @@ class RoleAssignment:
     principal: str
 
 
-def assign(azure: Azure, of: str, principal: str) -> None:
-    """Give the machine `of` (Azure's whole id) with this identity (its principal's id) the settings' role on itself.
+def assign(azure: Azure, machine_id: str, principal: str) -> None:
+    """Give a machine (Azure's whole id) with this identity (its principal's id) the settings' role on itself.
 
     One call; idempotent. Without `machine_role` in the settings, nothing is given. `principalType` is said since Azure
     may not know a new identity everywhere yet ("Assign Azure roles using the REST API", new service principal).
@@ -41,15 +41,11 @@ def assign(azure: Azure, of: str, principal: str) -> None:
     role = azure.options.machine_role
     if not role:
         return
-    body = {
-        "properties": {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"},
-    }
-    given, asked = azure.client("authorization").role_assignments, _asked(body)
-    try:
-        invoke(azure, f"{_ACTION}/write", lambda: given.create(of, name(of, principal), asked), value=of)
-    except CloudgpuError as error:
-        if code_of(error) != THERE:
-            raise
+    properties = {"roleDefinitionId": role, "principalId": principal, "principalType": "ServicePrincipal"}
+    name, parameters = assignment_name(machine_id, principal), _parameters({"properties": properties})
+    assignments = azure.client("authorization").role_assignments
+    with Tolerating(code_of, "RoleAssignmentExists"):
+        invoke(azure, f"{_ACTION}/write", lambda: assignments.create(machine_id, name, parameters), value=machine_id)
 
 
 def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
@@ -66,8 +62,8 @@ def role_assignments(azure: Azure, role: str) -> list[RoleAssignment]:
 
 def remove_assignment(azure: Azure, assignment: str) -> None:
     """Take a role away (the whole id of its assignment); what is gone already is no error."""
-    given = azure.client("authorization").role_assignments
-    find(azure, f"{_ACTION}/delete", lambda: given.delete_by_id(assignment), value=assignment)
+    assignments = azure.client("authorization").role_assignments
+    find(azure, f"{_ACTION}/delete", lambda: assignments.delete_by_id(assignment), value=assignment)
 
 
 def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
@@ -80,10 +76,14 @@ def assignment_of(azure: Azure, id: str) -> str:  # noqa: A002
         return ""
     scope = ids.machine_id(azure.subscription, ids.machine(id)[1])
     try:
-        principal = str((machine.raw(azure, id).get("identity") or {}).get("principalId") or "")
+        principal = str((machine.read(azure, id).get("identity") or {}).get("principalId") or "")
     except CloudgpuError:  # whatever it is, it is no reason to leave the machine on
         return ""
-    return f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name(scope, principal)}" if principal else ""
+    return (
+        f"{scope}/providers/Microsoft.Authorization/roleAssignments/{assignment_name(scope, principal)}"
+        if principal
+        else ""
+    )
 
 
 def remove_machine_assignment(azure: Azure, assignment: str) -> None:
@@ -93,12 +93,12 @@ def remove_machine_assignment(azure: Azure, assignment: str) -> None:
             remove_assignment(azure, assignment)
 
 
-def name(of: str, principal: str) -> str:
+def assignment_name(machine_id: str, principal: str) -> str:
     """Return the name of the assignment of a machine's role to this identity of it."""
-    return str(uuid5(NAMESPACE_URL, f"{of.lower()} {principal.lower()}"))
+    return str(uuid5(NAMESPACE_URL, f"{machine_id.lower()} {principal.lower()}"))
 
 
-def _asked(body: dict[str, Any]) -> Any:
+def _parameters(body: dict[str, Any]) -> Any:
     from azure.mgmt.authorization.v2022_04_01.models import RoleAssignmentCreateParameters
 
     return RoleAssignmentCreateParameters.from_dict(body)

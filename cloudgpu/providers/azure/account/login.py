@@ -73,8 +73,8 @@ def _tools() -> Login | None:
     platform"), unless the organisation asks sooner.
     """
     folder = Path(os.environ.get(_CLI) or "~/.azure").expanduser()
-    kept = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
-    if not any((folder / name).is_file() for name in kept):
+    names = ("msal_token_cache.json", "msal_token_cache.bin", "service_principal_entries.json")
+    if not any((folder / name).is_file() for name in names):
         return None
     what = "a login of the Azure CLI, refreshed by itself until the organisation asks for it again"
     return Login(what, None, lasts=None)

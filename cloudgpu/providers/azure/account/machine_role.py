@@ -13,8 +13,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from cloudgpu.core.model.account import MachineRole, RolePart
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.providers.azure import groups as services
-from cloudgpu.providers.azure.calls import find as look_at, invoke
+from cloudgpu.providers.azure import groups
+from cloudgpu.providers.azure.calls import find, invoke
 from cloudgpu.providers.azure.client import Azure
 
 PART = "custom role"
@@ -26,10 +26,10 @@ _WRITE, _DELETE = (f"Microsoft.Authorization/roleAssignments/{one}" for one in (
 def read_role(azure: Azure, document: str) -> MachineRole:
     """Return what there is of the role, and in which subscription. One call; changes nothing."""
     found = _named(azure)
-    mine = next((one for one in found if _guid(one) == guid(azure)), None)
-    there = mine is not None and _actions(mine.permissions) == set(json.loads(document)["Actions"])
-    part = RolePart(PART, name(azure), exists=there, is_ours=mine is not None or not found)
-    where = f"Azure subscription {azure.subscription}, where {services.TIMERS} is switched on for timers"
+    ours = next((one for one in found if _guid(one) == guid(azure)), None)
+    is_current = ours is not None and _actions(ours.permissions) == set(json.loads(document)["Actions"])
+    part = RolePart(PART, name(azure), exists=is_current, is_ours=ours is not None or not found)
+    where = f"Azure subscription {azure.subscription}, where {groups.TIMERS} is switched on for timers"
     return MachineRole(where, (part,), {"machine_role": id_of(azure), "timers": True})
 
 
@@ -53,7 +53,7 @@ def make(azure: Azure, document: str) -> None:
     }
     roles, role = azure.client("authorization").role_definitions, _definition(body)
     invoke(azure, f"{_ROLES}/write", lambda: roles.create_or_update(scope(azure), guid(azure), role), value=name(azure))
-    services.switch_on(azure, services.TIMERS)
+    groups.switch_on(azure, groups.TIMERS)
 
 
 def remove(azure: Azure) -> None:
@@ -63,16 +63,16 @@ def remove(azure: Azure) -> None:
     """
     from cloudgpu.providers.azure.account import identity
 
-    for given in identity.role_assignments(azure, id_of(azure)):
-        identity.remove_assignment(azure, given.id)
+    for assignment in identity.role_assignments(azure, id_of(azure)):
+        identity.remove_assignment(azure, assignment.id)
     roles = azure.client("authorization").role_definitions
-    look_at(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
+    find(azure, f"{_ROLES}/delete", lambda: roles.delete(scope(azure), guid(azure)), value=name(azure))
 
 
 def role_exists(azure: Azure) -> bool:
     """Say whether the role that the settings name exists. One call."""
     named, roles = azure.options.machine_role, azure.client("authorization").role_definitions
-    return look_at(azure, f"{_ROLES}/read", lambda: roles.get_by_id(named), value=named) is not None
+    return find(azure, f"{_ROLES}/read", lambda: roles.get_by_id(named), value=named) is not None
 
 
 def condition(role: str) -> str:
@@ -80,13 +80,14 @@ def condition(role: str) -> str:
 
     Written as in "Examples to delegate Azure role assignment management with conditions", version 2.0.
     """
-    of = role.rpartition("/")[2]
+    guid = role.rpartition("/")[2]
     parts = []
     for action, source in ((_WRITE, "@Request"), (_DELETE, "@Resource")):
-        asked = f"{source}[Microsoft.Authorization/roleAssignments:"
+        attribute = f"{source}[Microsoft.Authorization/roleAssignments:"
         parts.append(
-            f"((!(ActionMatches{{'{action}'}})) OR ({asked}RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {{{of}}} AND "
-            f"{asked}PrincipalType] ForAnyOfAnyValues:StringEqualsIgnoreCase {{'ServicePrincipal'}}))"
+            f"((!(ActionMatches{{'{action}'}})) OR ({attribute}RoleDefinitionId] ForAnyOfAnyValues:"
+            f"GuidEquals {{{guid}}} AND {attribute}PrincipalType] ForAnyOfAnyValues:"
+            f"StringEqualsIgnoreCase {{'ServicePrincipal'}}))"
         )
     return " AND ".join(parts)
 
@@ -121,9 +122,9 @@ def scope(azure: Azure) -> str:
 
 def _named(azure: Azure) -> list[Any]:
     """Return the roles of this name, ours or not. One call, and its pages: Azure's filter knows no names."""
-    asked = "type eq 'CustomRole'"
+    custom = "type eq 'CustomRole'"
     roles = azure.client("authorization").role_definitions
-    found = invoke(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=asked)), value=name(azure))
+    found = invoke(azure, f"{_ROLES}/read", lambda: list(roles.list(scope(azure), filter=custom)), value=name(azure))
     return [one for one in found if one.role_name == name(azure)]
 
 

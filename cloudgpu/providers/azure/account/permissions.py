@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.core.model.account import Permission
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure.client import Azure
-from cloudgpu.providers.azure.market import availability as places
+from cloudgpu.providers.azure.client import Azure, get_values
+from cloudgpu.providers.azure.market.availability import check_region
 
 _COMPUTE, _NETWORK, _RESOURCES = "Microsoft.Compute", "Microsoft.Network", "Microsoft.Resources"
 _RIGHTS, _SCHEDULE = "Microsoft.Authorization", "Microsoft.ComputeSchedule/locations"
@@ -110,15 +109,15 @@ def permissions(azure: Azure, region: str | None = None) -> Sequence[Permission]
     under a condition is not known: only Azure reads those. Raises AuthFailed for credentials that do not work.
     """
     if region is not None:
-        places.check_region(azure, region)
+        check_region(azure, region)
     found = rights(azure)
-    return [_judged(probe, found) for probe in PROBES]
+    return [_permission(probe, found) for probe in PROBES]
 
 
 def rights(azure: Azure) -> list[Rights]:
     """Return what the caller's roles allow at the scope of the subscription, one entry for each. One call per page."""
     path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Authorization/permissions"
-    return list(plainly.pages(azure, "Microsoft.Authorization/permissions/read", path, VERSION))
+    return list(get_values(azure, "Microsoft.Authorization/permissions/read", path, VERSION))
 
 
 def allows(rights: Iterable[Rights], action: str) -> bool | None:
@@ -142,7 +141,7 @@ def _matches(pattern: str, action: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), action, re.IGNORECASE) is not None
 
 
-def _judged(probe: Probe, rights: Sequence[Rights]) -> Permission:
+def _permission(probe: Probe, rights: Sequence[Rights]) -> Permission:
     allowed = allows(rights, probe.action)
     message = "it is allowed under a condition that only Azure can evaluate" if allowed is None else ""
     return Permission(probe.action, allowed, probe.used_for, message, needed=probe.needed)

@@ -28,7 +28,7 @@ from cloudgpu.errors import (
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import complete, find, invoke
+from cloudgpu.providers.azure.calls import complete, find, invoke, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import listing, request, translate
 from cloudgpu.providers.azure.compute.listing import Raw
@@ -41,15 +41,14 @@ from cloudgpu.providers.azure.network.shared import make_shared
 from cloudgpu.providers.machine.user_data import too_large, user_data
 from cloudgpu.providers.shared.calls import Waiting, retry
 
-LIMIT = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
-SETTLES_S = 3.0
-SHOWN_LOOKS = 10  # for a machine whose making was taken: that one look does not find it proves nothing
+MAX_CUSTOM_DATA = 65_535  # bytes of custom data, before they are encoded (REST reference, OSProfile)
+POLL_PAUSE_S = 3.0
+MAX_POLLS_OF_NEW = 10  # for a machine whose making was taken: that one poll does not find it proves nothing
 GONE_WITHIN = timedelta(minutes=10)  # beyond a launch's deadline: half a launch costs more than these minutes
 ROLE_TRIES = 5  # a new identity is not known everywhere at once
 _REFUSED = (AuthFailed, InvalidRequest, NoCapacity, QuotaExceeded)
 # What a sending finds where the machine is being made, or is there, already.
-_THERE = BUSY | {"PropertyChangeNotAllowed"}
-_UNSURE = ("ResourceGroupBeingDeleted",)
+_ALREADY_SENT = BUSY | {"PropertyChangeNotAllowed"}
 
 
 def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
@@ -58,7 +57,7 @@ def launch(azure: Azure, attempt: Attempt, *, deadline: datetime) -> Instance:
     Raises NoCapacity, QuotaExceeded, AuthFailed, InvalidRequest when it was surely not made and nothing of it is left;
     LaunchUncertain or another ProviderUnavailable when that is not known.
     """
-    return _Launch(azure, attempt, deadline).launched()
+    return _Launch(azure, attempt, deadline).run()
 
 
 class _Launch:
@@ -73,17 +72,17 @@ class _Launch:
         boot = boot_data(attempt, self._call)  # a fault in it is said before anything is made
         self._body = request.machine(attempt, self._call, azure.subscription, boot)
 
-    def launched(self) -> Instance:
+    def run(self) -> Instance:
         """Return the machine, made now or before."""
         self._check_subscription()
         found = self._wait_until_made()
-        if found is None or translate.is_unmade(found, translate.statuses_of(found)):
+        if found is None or translate.creation_failed(found, translate.statuses_of(found)):
             self._make()
-            found = self._shown()
+            found = self._poll_machine()
         if found is None:
             raise self._uncertain("it was accepted, and is not there")
         self._finish(found)
-        return listing.described(self._azure, found)
+        return listing.instance(self._azure, found)
 
     def _check_subscription(self) -> None:
         """Raise LaunchUncertain where the attempt was sent before in another subscription; else write down in which."""
@@ -96,20 +95,20 @@ class _Launch:
 
     def _wait_until_made(self) -> Raw | None:
         """Return the machine once its making has ended: another sending of the same attempt may still be at it."""
-        while (found := self._read_machine()) is not None and _is_begun(found):
+        while (found := self._read_machine()) is not None and _is_being_made(found):
             self._wait(ProviderUnavailable("Azure is still making it."))
         return found
 
     def _read_machine(self) -> Raw | None:
-        return listing.raw(self._azure, self._call.region, self._group)
+        return listing.read_with_view(self._azure, self._call.region, self._group)
 
-    def _shown(self) -> Raw | None:
+    def _poll_machine(self) -> Raw | None:
         """Return a machine that Azure has taken the call for, looked for again while it is not shown; None for none."""
-        for _ in range(SHOWN_LOOKS):
+        for _ in range(MAX_POLLS_OF_NEW):
             found = self._read_machine()
             if found is not None or self._azure.clock() >= self._deadline:
                 return found
-            self._azure.pause(SETTLES_S)
+            self._azure.pause(POLL_PAUSE_S)
         return self._read_machine()
 
     def _make(self) -> None:
@@ -136,12 +135,12 @@ class _Launch:
 
     def _make_group(self) -> None:
         """Make the group; one that is just being deleted is not used: it is waited for."""
-        named, body = self._azure.resources.resource_groups, request.group(self._attempt, self._call)
+        operations, body = self._azure.resources.resource_groups, request.group(self._attempt, self._call)
         while True:
             try:
-                self._ask(groups.WRITE, lambda: named.create_or_update(self._group, body))
+                self._invoke(groups.WRITE, lambda: operations.create_or_update(self._group, body))
             except ProviderUnavailable as error:
-                if code_of(error) not in _UNSURE:
+                if code_of(error) != "ResourceGroupBeingDeleted":
                     raise
                 self._wait(error)
             else:
@@ -151,17 +150,17 @@ class _Launch:
         """Make the security group and the network side by side; what is somebody else's is not made."""
         call, tags, network = self._call, self._attempt.tags, self._azure.network
         with Pool(2) as pool:
-            made = []
+            parts = []
             if call.group is None:
                 body = rules.security_group(call.region, tags, call.callers, call.ssh_port)
-                made.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
+                parts.append(pool.submit(self._put, network.network_security_groups, "networkSecurityGroups", body))
             if call.subnet is None and request.network_group(self._attempt, call) != self._group:
-                made.append(pool.submit(make_shared, self._azure, self._attempt, call, deadline=self._deadline))
+                parts.append(pool.submit(make_shared, self._azure, self._attempt, call, deadline=self._deadline))
             elif call.subnet is None:
                 body = request.network(self._attempt, call, self._group)
-                made.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
-            for one in made:
-                one.result()
+                parts.append(pool.submit(self._put, network.virtual_networks, "virtualNetworks", body))
+            for part in parts:
+                part.result()
 
     def _put(self, operations: Any, kind: str, body: request.Body) -> None:
         complete(
@@ -188,20 +187,20 @@ class _Launch:
         except RateLimited:
             raise
         except CloudgpuError as error:
-            self._judge(error)
+            self._resolve_error(error)
 
-    def _judge(self, error: CloudgpuError) -> None:
+    def _resolve_error(self, error: CloudgpuError) -> None:
         """Return where the machine is there all the same; raise what the fault comes to where it is not."""
         code = code_of(error)
-        if isinstance(error, _REFUSED) and code not in _THERE:
+        if isinstance(error, _REFUSED) and code not in _ALREADY_SENT:
             raise error
-        while (found := self._seen(error)) is not None:
+        while (found := self._poll_or_uncertain(error)) is not None:
             if _has_power(found):
                 return
             statuses = translate.statuses_of(found)
-            if translate.is_unmade(found, statuses):
+            if translate.creation_failed(found, statuses):
                 self._refuse_unmade(statuses)
-            if translate.provisioning(found) in ("deleting", "failed") or code in ONLY_INSIDE:
+            if provisioning_state(found) in ("deleting", "failed") or code in ONLY_INSIDE:
                 if isinstance(error, _REFUSED):
                     raise error
                 break
@@ -210,47 +209,47 @@ class _Launch:
 
     def _refuse_unmade(self, statuses: Sequence[Raw]) -> None:
         """Raise why a machine could not be made, where its own view tells that and the operation did not."""
-        code = translate.failure(statuses)
+        code = translate.failure_code(statuses)
         meaning = MEANINGS.get(code)
         if meaning is not None and meaning.kind in _REFUSED:
             item = self._attempt.offer.available
             message = f"Azure {self._call.region} could not make {item.instance_type} ({code})."
             raise meaning.kind(message, field=meaning.field, value=item.instance_type, next=meaning.remedy or None)
 
-    def _seen(self, error: CloudgpuError) -> Raw | None:
+    def _poll_or_uncertain(self, error: CloudgpuError) -> Raw | None:
         try:
-            return self._shown()
+            return self._poll_machine()
         except CloudgpuError:
             raise self._uncertain(error.message) from error
 
     def _undo(self, refusal: CloudgpuError) -> None:
         """Delete all that the attempt has made, and wait until it is gone; raise LaunchUncertain where it is not."""
-        named = self._azure.resources.resource_groups
+        operations = self._azure.resources.resource_groups
         until = max(self._deadline, self._azure.clock() + GONE_WITHIN)
         try:
             complete(
                 self._azure,
                 groups.DELETE,
-                lambda polling: named.begin_delete(self._group, polling=polling),
+                lambda polling: operations.begin_delete(self._group, polling=polling),
                 deadline=until,
                 region=self._call.region,
             )
         except CloudgpuError as error:
-            if self._leaves_group():
+            if self._may_have_group():
                 raise self._uncertain(
                     f"{refusal.message} What it had made could not be removed yet: {error.message}"
                 ) from error
             return
-        while self._leaves_group():  # an answer that names no operation says nothing of its end
+        while self._may_have_group():  # an answer that names no operation says nothing of its end
             if self._azure.clock() >= until:
                 raise self._uncertain(f"{refusal.message} What it had made is not gone yet.") from refusal
-            self._azure.pause(SETTLES_S)
+            self._azure.pause(POLL_PAUSE_S)
 
-    def _leaves_group(self) -> bool:
+    def _may_have_group(self) -> bool:
         """Say whether the group is there, or may be: who may not make one, may not delete it either."""
-        named = self._azure.resources.resource_groups
+        get = self._azure.resources.resource_groups.get
         try:
-            return find(self._azure, groups.READ, lambda: named.get(self._group), region=self._call.region) is not None
+            return find(self._azure, groups.READ, lambda: get(self._group), region=self._call.region) is not None
         except CloudgpuError:
             return True
 
@@ -259,19 +258,18 @@ class _Launch:
         try:
             self._give_role(raw)
         except CloudgpuError as error:
-            self._tell(
+            self._notify(
                 "has no role, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not end "
                 "what it costs until cloudgpu reap or stop does",
                 error,
             )
         try:
-            self._extend()
+            self._install_extension()
         except CloudgpuError as error:
-            self._tell("has no GPU driver: the extension that installs it was not taken", error)
+            self._notify("has no GPU driver: the extension that installs it was not taken", error)
 
-    def _tell(self, what: str, error: CloudgpuError) -> None:
-        name = self._attempt.request.name
-        self._azure.notify(f"{name} {what}. {error.message}")
+    def _notify(self, what: str, error: CloudgpuError) -> None:
+        self._azure.notify(f"{self._attempt.request.name} {what}. {error.message}")
 
     def _give_role(self, raw: Raw) -> None:
         principal = str((raw.get("identity") or {}).get("principalId") or "")
@@ -282,25 +280,25 @@ class _Launch:
             lambda: identity.assign(self._azure, machine, principal),
             ROLE_TRIES,
             after=lambda error: not isinstance(error, AuthFailed | Silent),
-            pause=lambda _tries: self._azure.pause(SETTLES_S),
+            pause=lambda _tries: self._azure.pause(POLL_PAUSE_S),
         )
 
-    def _extend(self) -> None:
+    def _install_extension(self) -> None:
         """Put the extension on the machine that the size needs; it works on by itself."""
-        wanted = self._call.extension
-        if wanted is None:
+        extension = self._call.extension
+        if extension is None:
             return
-        of = {key: wanted[key] for key in ("publisher", "type", "typeHandlerVersion")}
-        body = {"location": self._call.region, "properties": {**of, "autoUpgradeMinorVersion": True}}
+        properties = {key: extension[key] for key in ("publisher", "type", "typeHandlerVersion")}
+        body = {"location": self._call.region, "properties": {**properties, "autoUpgradeMinorVersion": True}}
         extensions = self._azure.compute.virtual_machine_extensions
-        self._ask(
+        self._invoke(
             "Microsoft.Compute/virtualMachines/extensions/write",
             lambda: extensions.begin_create_or_update(
-                self._group, self._group, str(wanted["name"]), body, polling=False
+                self._group, self._group, str(extension["name"]), body, polling=False
             ),
         )
 
-    def _ask(self, action: str, call: Any) -> Any:
+    def _invoke(self, action: str, call: Any) -> Any:
         return invoke(self._azure, action, call, region=self._call.region, value=self._group)
 
     def _wait(self, error: CloudgpuError) -> None:
@@ -308,7 +306,7 @@ class _Launch:
         if self._azure.clock() >= self._deadline:
             raise self._uncertain(error.message) from error
         self._waiting.report_progress(error.message)
-        self._azure.pause(SETTLES_S)
+        self._azure.pause(POLL_PAUSE_S)
 
     def _uncertain(self, why: str) -> LaunchUncertain:
         return LaunchUncertain(
@@ -319,10 +317,10 @@ class _Launch:
         )
 
 
-def _is_begun(raw: Raw) -> bool:
+def _is_being_made(raw: Raw) -> bool:
     """Say whether Azure is at making a machine that has no hardware yet: it may still come to no capacity."""
     power = translate.power_of(translate.statuses_of(raw))
-    return translate.provisioning(raw) == "creating" and power in ("", "creating")
+    return provisioning_state(raw) == "creating" and power in ("", "creating")
 
 
 def _has_power(raw: Raw) -> bool:
@@ -335,8 +333,8 @@ def boot_data(attempt: Attempt, call: Call) -> bytes:
 
     Raises InvalidRequest when they are too large all the same.
     """
-    plain = user_data(attempt, request.given(attempt, call)).encode("ascii")
-    packed = plain if len(plain) <= LIMIT else gzip.compress(plain, compresslevel=9, mtime=0)
-    if len(packed) > LIMIT:
-        raise too_large(attempt, len(packed), LIMIT, "Azure")
+    plain = user_data(attempt, request.boot_options(attempt, call)).encode("ascii")
+    packed = plain if len(plain) <= MAX_CUSTOM_DATA else gzip.compress(plain, compresslevel=9, mtime=0)
+    if len(packed) > MAX_CUSTOM_DATA:
+        raise too_large(attempt, len(packed), MAX_CUSTOM_DATA, "Azure")
     return packed

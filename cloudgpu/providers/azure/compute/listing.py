@@ -10,9 +10,9 @@ from cloudgpu.core.model.instances import TAG_ID, Address, Instance, Listing, St
 from cloudgpu.errors import AuthFailed, InstanceNotFound
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import find, invoke, properties_of
 from cloudgpu.providers.azure.client import AT_ONCE, Azure
-from cloudgpu.providers.azure.compute import interruption as evicted, translate
+from cloudgpu.providers.azure.compute import interruption, translate
 from cloudgpu.providers.azure.compute.machine import READ
 from cloudgpu.providers.machine.files import USER
 
@@ -30,37 +30,32 @@ def get(azure: Azure, id: str) -> Instance:  # noqa: A002
     deleted is `stopping`: its disk may be there. A group that stays without its machine is for `orphans`.
     """
     region, group = ids.machine(id)
-    found = raw(azure, region, group)
-    if found is None:
-        return _going(azure, region, group)
-    return described(azure, found)
+    found = read_with_view(azure, region, group)
+    return _being_deleted(azure, region, group) if found is None else instance(azure, found)
 
 
-def raw(azure: Azure, region: str, group: str) -> Raw | None:
+def read_with_view(azure: Azure, region: str, group: str) -> Raw | None:
     """Return what Azure says of a machine, its instance view in it; None for none. One call."""
-    machines = azure.compute.virtual_machines
-    found: Raw | None = find(
-        azure,
-        READ,
-        lambda: machines.get(group, group, expand="instanceView").as_dict(),
-        region=region,
-        value=ids.joined(region, group),
+    machines, id_ = azure.compute.virtual_machines, ids.joined(region, group)
+    return find(
+        azure, READ, lambda: machines.get(group, group, expand="instanceView").as_dict(), region=region, value=id_
     )
-    return found
 
 
-def described(azure: Azure, raw: Raw) -> Instance:
+def instance(azure: Azure, raw: Raw) -> Instance:
     """Return a machine as ours; one call where it runs, for its address."""
     statuses = translate.statuses_of(raw)
     runs = translate.state_of(raw, statuses) in (State.PENDING, State.RUNNING)
     address = _address(azure, raw) if runs else None
-    return evicted.with_causes(azure, [translate.instance(raw, statuses, account=azure.account, address=address)])[0]
+    found = translate.instance(raw, statuses, account=azure.account, address=address)
+    return interruption.with_causes(azure, [found])[0]
 
 
-def _going(azure: Azure, region: str, group: str) -> Instance:
-    named = azure.resources.resource_groups
-    found = find(azure, groups.READ, lambda: named.get(group).as_dict(), region=region, value=group)
-    if found is not None and groups.is_going(found):
+def _being_deleted(azure: Azure, region: str, group: str) -> Instance:
+    """Return a machine that is gone while its group is still being deleted; raise InstanceNotFound for none."""
+    operations = azure.resources.resource_groups
+    found = find(azure, groups.READ, lambda: operations.get(group).as_dict(), region=region, value=group)
+    if found is not None and groups.is_being_deleted(found):
         return translate.of_group(found, account=azure.account)
     azure.launched_in.check(group, lambda: azure.subscription)
     azure.launched_in.forget(group)
@@ -80,30 +75,26 @@ def _address(azure: Azure, raw: Raw) -> Address | None:
 def _by_interface(azure: Azure, raw: Raw) -> str | None:
     """Return the public address that the machine's interface names, else the one in its own network."""
     network, region = azure.network, str(raw["location"])
-    named = ((raw.get("properties") or {}).get("networkProfile") or {}).get("networkInterfaces") or ()
-    of = next((of for one in named if (of := ids.resource(str(one.get("id") or "")))), None)
-    if of is None:
+    interfaces = (properties_of(raw).get("networkProfile") or {}).get("networkInterfaces") or ()
+    ref = next((ref for one in interfaces if (ref := ids.resource(str(one.get("id") or "")))), None)
+    if ref is None:
         return None
-    face = find(azure, _INTERFACES, lambda: network.network_interfaces.get(of.group, of.name).as_dict(), region=region)
-    inside = _configurations(face or {})
-    public = next((at for one in inside if (at := ids.resource(_public(one)))), None)
+    read = network.network_interfaces.get
+    interface = find(azure, _INTERFACES, lambda: read(ref.group, ref.name).as_dict(), region=region)
+    configurations = [properties_of(one) for one in properties_of(interface or {}).get("ipConfigurations") or ()]
+    public = next((ref for one in configurations if (ref := ids.resource(_public_address_id(one)))), None)
     if public is None:
-        return next((str(one["privateIPAddress"]) for one in inside if one.get("privateIPAddress")), None)
-    get_ = network.public_ip_addresses.get
-    return _ip(find(azure, _ADDRESSES, lambda: get_(public.group, public.name).as_dict(), region=region) or {})
+        return next((str(one["privateIPAddress"]) for one in configurations if one.get("privateIPAddress")), None)
+    read = network.public_ip_addresses.get
+    return _ip(find(azure, _ADDRESSES, lambda: read(public.group, public.name).as_dict(), region=region) or {})
 
 
-def _public(inside: Raw) -> str:
-    return str((inside.get("publicIPAddress") or {}).get("id") or "")
+def _public_address_id(configuration: Raw) -> str:
+    return str((configuration.get("publicIPAddress") or {}).get("id") or "")
 
 
 def _ip(raw: Raw) -> str | None:
-    return (raw.get("properties") or {}).get("ipAddress")
-
-
-def _configurations(interface: Raw) -> list[Raw]:
-    listed = (interface.get("properties") or {}).get("ipConfigurations") or ()
-    return [one.get("properties") or {} for one in listed]
+    return properties_of(raw).get("ipAddress")
 
 
 def listed(azure: Azure) -> Listing:
@@ -113,63 +104,60 @@ def listed(azure: Azure) -> Listing:
     asked for. A machine with our tag that is not where it was made is named: it cannot be managed there. One call
     more for each spot machine that is deallocated: the log tells whether Azure took it.
     """
-    found, silent = both(azure)
-    silent += _elsewhere(azure)
-    return Listing(tuple(evicted.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(silent))
+    found, silent = list_ours(azure)
+    silent += _in_other_subscriptions(azure)
+    return Listing(tuple(interruption.with_causes(azure, [one for _, one in sorted(found.items())])), tuple(silent))
 
 
-def both(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
+def list_ours(azure: Azure) -> tuple[dict[str, Instance], list[Unanswered]]:
     """Return the machines of ours by their ids, and those that have been moved away.
 
     One whose power the listing of power does not tell (it was made in between, say, or is not made) is asked for by
     itself.
     """
     with Pool(2) as pool:
-        with_causes, power = pool.submit(_all, azure), pool.submit(_all, azure, status_only="true")
-        views = {_key(one): translate.statuses_of(one) for one in power.result()}
-        ours = [one for one in with_causes.result() if TAG_ID in (one.get("tags") or {})]
-    home = [one for one in ours if _is_at_home(one)]
-    untold = [one for one in home if _is_untold(one, views.get(_key(one), ()))]
+        with_tags, with_power = pool.submit(_list_all, azure), pool.submit(_list_all, azure, status_only="true")
+        statuses = {_key(one): translate.statuses_of(one) for one in with_power.result()}
+        ours = [one for one in with_tags.result() if TAG_ID in (one.get("tags") or {})]
+    in_place = [one for one in ours if _is_in_place(one)]
+    unknown = [one for one in in_place if _is_power_unknown(one, statuses.get(_key(one), ()))]
     with Pool(AT_ONCE) as pool:
-        views |= {
-            _key(one): view for one, view in zip(untold, pool.map(lambda one: _view(azure, one), untold), strict=True)
-        }
-    seen = [translate.instance(one, views.get(_key(one), ()), account=azure.account) for one in home]
-    return {one.id: one for one in seen}, [_moved(one) for one in ours if not _is_at_home(one)]
+        statuses |= zip(map(_key, unknown), pool.map(lambda one: _read_statuses(azure, one), unknown), strict=True)
+    found = [translate.instance(one, statuses.get(_key(one), ()), account=azure.account) for one in in_place]
+    return {one.id: one for one in found}, [_moved_away(one) for one in ours if not _is_in_place(one)]
 
 
-def _is_untold(raw: Raw, statuses: Sequence[Raw]) -> bool:
+def _is_power_unknown(raw: Raw, statuses: Sequence[Raw]) -> bool:
     """Say whether the listing of power tells nothing to go by of a machine; that it was never made, is no such word."""
-    return translate.state_of(raw, statuses) is State.UNKNOWN or translate.is_unmade(raw, statuses)
+    return translate.state_of(raw, statuses) is State.UNKNOWN or translate.creation_failed(raw, statuses)
 
 
-def _view(azure: Azure, found: Raw) -> Sequence[Raw]:
-    read = raw(azure, str(found["location"]).lower(), str(found["name"]).lower())
-    return () if read is None else translate.statuses_of(read)
+def _read_statuses(azure: Azure, raw: Raw) -> Sequence[Raw]:
+    found = read_with_view(azure, str(raw["location"]).lower(), str(raw["name"]).lower())
+    return () if found is None else translate.statuses_of(found)
 
 
-def _all(azure: Azure, **which: str) -> list[Raw]:
-    machines = azure.compute.virtual_machines
-    return invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all(**which)])
+def _list_all(azure: Azure, **which: str) -> list[Raw]:
+    return invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all(**which)])
 
 
 def _key(raw: Raw) -> str:
     return str(raw.get("id") or "").lower()
 
 
-def _is_at_home(raw: Raw) -> bool:
+def _is_in_place(raw: Raw) -> bool:
     of, name = ids.resource(str(raw.get("id") or "")), str(raw.get("name") or "").lower()
     return of is not None and of.group == name and ids.GROUP.fullmatch(name) is not None
 
 
-def _moved(raw: Raw) -> Unanswered:
+def _moved_away(raw: Raw) -> Unanswered:
     of = ids.resource(str(raw.get("id") or ""))
     where = of.group if of else "?"
     why = f"the machine {raw.get('name')} has our tags and is in the group {where}, where cloudgpu did not make it"
     return Unanswered(f"{raw.get('location')}/{where}", f"{why}: move it back, or end it at Azure.")
 
 
-def _elsewhere(azure: Azure) -> list[Unanswered]:
+def _in_other_subscriptions(azure: Azure) -> list[Unanswered]:
     """Return the machines that were launched in another subscription than the account's of now: nobody asks there."""
     found = []
     for group in sorted(one.name for one in azure.launched_in.file("").glob("cloudgpu-*")):

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.errors import InstanceNotFound
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
@@ -15,7 +15,7 @@ READ, WRITE = "Microsoft.Compute/virtualMachines/read", "Microsoft.Compute/virtu
 SPOT = ("spot", "low")
 
 
-def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
+def read(azure: Azure, id: str) -> Raw:  # noqa: A002
     """Return what Azure says of a machine; raise InstanceNotFound when it has none. One call."""
     region, group = ids.machine(id)
     machines = azure.compute.virtual_machines
@@ -28,8 +28,7 @@ def raw(azure: Azure, id: str) -> Raw:  # noqa: A002
 
 def listed(azure: Azure) -> list[Raw]:
     """Return the machines of launches in the whole subscription, of any ledger. A call per page."""
-    machines = azure.compute.virtual_machines
-    found: list[Raw] = invoke(azure, READ, lambda: [one.as_dict() for one in machines.list_all()])
+    found = invoke(azure, READ, lambda: [one.as_dict() for one in azure.compute.virtual_machines.list_all()])
     return [one for one in found if ids.GROUP.fullmatch(str(one.get("name", "")).lower())]
 
 
@@ -47,7 +46,7 @@ def change(azure: Azure, id: str, properties: Raw) -> None:  # noqa: A002
 
 def system_disk(raw: Raw) -> str:
     """Return Azure's id of a machine's system disk; empty while it has none."""
-    disk = ((raw.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    disk = (properties_of(raw).get("storageProfile") or {}).get("osDisk") or {}
     return str((disk.get("managedDisk") or {}).get("id") or "")
 
 
@@ -59,4 +58,4 @@ def zone_of(raw: Raw) -> str:
 
 def is_spot(raw: Raw) -> bool:
     """Say whether a machine is one on the spot market."""
-    return str((raw.get("properties") or {}).get("priority") or "").lower() in SPOT
+    return str(properties_of(raw).get("priority") or "").lower() in SPOT

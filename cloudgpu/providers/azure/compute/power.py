@@ -15,7 +15,7 @@ from cloudgpu.core.model.instances import TAG_ID, Instance
 from cloudgpu.errors import CloudgpuError, InstanceNotFound, InvalidRequest, ProviderUnavailable, Silent
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke
+from cloudgpu.providers.azure.calls import OperationPending, complete, find, invoke, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import AT_ONCE, Azure
 from cloudgpu.providers.azure.compute import listing, machine, translate
 from cloudgpu.providers.azure.compute.request import is_system_disk
@@ -25,11 +25,11 @@ from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
 
 START_WITHIN = timedelta(minutes=10)
 Raw = Mapping[str, Any]
-_NOT_TOLD = (405, 501)  # a question that a server of one's own does not know
-SETTLES_S, LOOKS = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
-STAYS_SETTLES_S, STAYS_LOOKS = 2.0, 60  # until Azure has let go of a system disk that is to stay
+_UNSUPPORTED_STATUSES = (405, 501)  # a question that a server of one's own does not know
+RETRY_PAUSE_S, MAX_RETRIES = 3.0, 20  # while another operation on the machine goes on, Azure refuses the next
+POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until Azure has let go of a system disk that is to stay
 _MACHINE = "Microsoft.Compute/virtualMachines"
-_OURS = {  # the kinds of what a launch makes in its group
+_KINDS = {  # of what a launch makes in its group
     "microsoft.compute/virtualmachines",
     "microsoft.compute/virtualmachines/extensions",
     "microsoft.compute/disks",
@@ -48,34 +48,33 @@ def terminate(azure: Azure, id: str) -> None:  # noqa: A002
     Where somebody has put a thing of their own into the group, the machine alone is deleted, and what it made with it;
     the group stays, and `orphans` tells of it. Raises EndRefused where a lock forbids it.
     """
-    given = identity.assignment_of(azure, id)
+    assignment = identity.assignment_of(azure, id)
     _delete(azure, id)
-    identity.remove_machine_assignment(azure, given)  # not before: one that is not ended needs it to deallocate itself
+    # not before: a machine that is not ended needs its role to deallocate itself
+    identity.remove_machine_assignment(azure, assignment)
 
 
 def _delete(azure: Azure, id: str) -> None:  # noqa: A002
     region, group = ids.machine(id)
-    if all(is_ours(one, group) for one in _inside(azure, id)):
+    if all(is_ours(one, group) for one in _resources_in_group(azure, id)):
         groups.delete(azure, region, group)
         return
     machines = azure.compute.virtual_machines
     find(azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region)
 
 
-def _inside(azure: Azure, id: str) -> list[Mapping[str, Any]]:  # noqa: A002
+def _resources_in_group(azure: Azure, id: str) -> list[Raw]:  # noqa: A002
     """Return what lies in a machine's group; nothing where the group is not there, or does not tell."""
     region, group = ids.machine(id)
-    listed = azure.resources.resources.list_by_resource_group
     try:
-        found = find(azure, groups.LIST, lambda: [one.as_dict() for one in listed(group)], region=region, value=id)
+        return groups.resources_in(azure, region, group, value=id) or []
     except CloudgpuError as error:
-        if getattr(error.__cause__, "status_code", None) not in _NOT_TOLD:
+        if getattr(error.__cause__, "status_code", None) not in _UNSUPPORTED_STATUSES:
             raise
         return []
-    return found or []
 
 
-def is_ours(resource: Mapping[str, Any], group: str) -> bool:
+def is_ours(resource: Raw, group: str) -> bool:
     """Say whether something in a launch's group was made by that launch: of its kinds, with its name or our tags.
 
     Of disks that is the machine's system disk alone.
@@ -83,7 +82,7 @@ def is_ours(resource: Mapping[str, Any], group: str) -> bool:
     kind, name = str(resource.get("type") or "").lower(), str(resource.get("name") or "").lower()
     if kind == "microsoft.compute/disks":
         return is_system_disk(name, group)
-    return kind in _OURS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
+    return kind in _KINDS and (name.startswith(group) or TAG_ID in (resource.get("tags") or {}))
 
 
 def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
@@ -94,9 +93,9 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     """
     region, group = ids.machine(id)
     try:
-        found = machine.raw(azure, id)
-        groups.tag(azure, group, {groups.KEPT: "yes"})
-        _let_stay(azure, id, found)
+        found = machine.read(azure, id)
+        groups.tag(azure, group, {groups.TAG_KEPT: "yes"})
+        _keep_disk(azure, id, found)
     except InstanceNotFound:
         return
     machines = azure.compute.virtual_machines
@@ -105,24 +104,25 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
     )
 
 
-def _let_stay(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
+def _keep_disk(azure: Azure, id: str, raw: Raw) -> None:  # noqa: A002
     if _stays(raw):
         return
     disk = raw["properties"]["storageProfile"]["osDisk"]
-    kept = {key: disk[key] for key in ("createOption", "managedDisk") if key in disk}
-    of = {"id": machine.system_disk(raw)}
-    machine.change(azure, id, {"storageProfile": {"osDisk": {**kept, "managedDisk": of, "deleteOption": "Detach"}}})
-    for _ in range(STAYS_LOOKS):
-        if _stays(machine.raw(azure, id)):
+    wanted = {"managedDisk": {"id": machine.system_disk(raw)}, "deleteOption": "Detach"}
+    if "createOption" in disk:
+        wanted["createOption"] = disk["createOption"]
+    machine.change(azure, id, {"storageProfile": {"osDisk": wanted}})
+    for _ in range(MAX_POLLS):
+        if _stays(machine.read(azure, id)):
             return
-        azure.pause(STAYS_SETTLES_S)
+        azure.pause(POLL_PAUSE_S)
     message = f"Azure has not let go of the disk of {id}, so the machine was not ended."
     raise ProviderUnavailable(message, field="instance", value=id, next="Run it again.")
 
 
 def _stays(raw: Raw) -> bool:
     """Say whether the system disk stays when the machine goes: it does where nobody said otherwise."""
-    disk = ((raw.get("properties") or {}).get("storageProfile") or {}).get("osDisk") or {}
+    disk = (properties_of(raw).get("storageProfile") or {}).get("osDisk") or {}
     return str(disk.get("deleteOption") or "Detach").lower() == "detach"
 
 
@@ -141,9 +141,9 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
             region=region,
             value=id,
         ),
-        LOOKS + 1,
+        MAX_RETRIES + 1,
         after=lambda error: code_of(error) in BUSY,
-        pause=lambda _tries: azure.pause(SETTLES_S),
+        pause=lambda _tries: azure.pause(RETRY_PAUSE_S),
     )
 
 
@@ -153,8 +153,8 @@ def start(azure: Azure, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound, NoCapacity, QuotaExceeded, and InvalidRequest while it is just stopping.
     """
     region, group = ids.machine(id)
-    found = listing.raw(azure, region, group)
-    if found is None or translate.provisioning(found) == "deleting":
+    found = listing.read_with_view(azure, region, group)
+    if found is None or provisioning_state(found) == "deleting":
         message = f"Azure {region} has no machine {group}."
         raise InstanceNotFound(message, field="instance", value=id)
     power = translate.power_of(translate.statuses_of(found))
@@ -186,48 +186,39 @@ def tag(azure: Azure, id: str, tags: Mapping[str, str]) -> None:  # noqa: A002
     A change of the machine itself would replace its tags, and erase a hold. Raises InstanceNotFound.
     """
     region, group = ids.machine(id)
-    if not tags:
-        return
-    scope, body = ids.machine_id(azure.subscription, group), {"operation": "Merge", "properties": {"tags": dict(tags)}}
-    resources = azure.resources.tags
-    invoke(
-        azure,
-        "Microsoft.Resources/tags/write",
-        lambda: resources.begin_update_at_scope(scope, body, polling=False),
-        region=region,
-        value=id,
-    )
+    if tags:
+        groups.merge_tags(azure, ids.machine_id(azure.subscription, group), tags, region=region, value=id)
 
 
-FEW = 2  # so many are looked at one by one: two listings cost as many calls, and more of Azure's time
-Found = dict[str, Instance | CloudgpuError]
+MAX_READ_SINGLY = 2  # machines: two listings cost as many calls, and more of Azure's time
+MachinesById = dict[str, Instance | CloudgpuError]
 
 
-def stop_many(azure: Azure, many: Sequence[str]) -> dict[str, CloudgpuError]:
+def stop_many(azure: Azure, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     """Ask to deallocate these machines; return why not, by id, for those that were not asked.
 
     One call each: Azure Resource Manager has none for many, so that one that is refused keeps no other one running.
     """
-    asked = by_item(many, partial(result_or_error, stop, azure), AT_ONCE)
-    return {id_: fault for id_, fault in asked.items() if isinstance(fault, CloudgpuError)}
+    outcomes = by_item(machine_ids, partial(result_or_error, stop, azure), AT_ONCE)
+    return {id_: fault for id_, fault in outcomes.items() if isinstance(fault, CloudgpuError)}
 
 
-def get_many(azure: Azure, many: Sequence[str]) -> Found:
+def get_many(azure: Azure, machine_ids: Sequence[str]) -> MachinesById:
     """Return each machine now, or why not, by id: two calls and their pages, and one for each that is not listed.
 
     That one is missing in a listing is no proof that it is gone: it is asked by itself.
     """
-    wanted = list(dict.fromkeys(many))
-    if len(wanted) <= FEW:
+    wanted = list(dict.fromkeys(machine_ids))
+    if len(wanted) <= MAX_READ_SINGLY:
         return by_item(wanted, partial(result_or_error, listing.get, azure), AT_ONCE)
     try:
-        seen, _ = listing.both(azure)
+        listed, _ = listing.list_ours(azure)
     except Silent:  # each may answer by itself
-        seen = {}
+        listed = {}
     except CloudgpuError as error:
         return {id_: _fault_of(id_, error) for id_ in wanted}
-    found: Found = {id_: seen[id_] for id_ in wanted if id_ in seen}
-    others = [id_ for id_ in wanted if id_ not in seen]
+    found: MachinesById = {id_: listed[id_] for id_ in wanted if id_ in listed}
+    others = [id_ for id_ in wanted if id_ not in listed]
     return {**found, **by_item(others, partial(result_or_error, listing.get, azure), AT_ONCE)}
 
 
@@ -241,7 +232,6 @@ def _fault_of(id_: str, error: CloudgpuError) -> CloudgpuError:
 
 
 NOTICE = timedelta(seconds=30)  # "Azure will try to provide up to 30 seconds' notice" (Use Azure Spot VMs)
-_ACTION = "Microsoft.Compute/virtualMachines/simulateEviction/action"
 
 
 def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
@@ -251,9 +241,10 @@ def interrupt(azure: Azure, id: str) -> datetime:  # noqa: A002
     InvalidRequest for a machine on demand.
     """
     region, group = ids.machine(id)
-    if not machine.is_spot(machine.raw(azure, id)):
+    if not machine.is_spot(machine.read(azure, id)):
         message = f"{id} cannot be interrupted: it is not a spot machine."
         raise InvalidRequest(message, field="instance", value=id, next="Launch one with --spot.")
     machines = azure.compute.virtual_machines
-    invoke(azure, _ACTION, lambda: machines.simulate_eviction(group, group), region=region, value=id)
+    action = f"{_MACHINE}/simulateEviction/action"
+    invoke(azure, action, lambda: machines.simulate_eviction(group, group), region=region, value=id)
     return azure.clock() + NOTICE

@@ -53,7 +53,7 @@ class Call:
     extension: Mapping[str, Any] | None = None
 
 
-def given(attempt: Attempt, call: Call) -> BootOptions:
+def boot_options(attempt: Attempt, call: Call) -> BootOptions:
     """Return what the machine's boot data have to know. A data volume hangs at the LUN that `volumes` gives it."""
     volume = "0" if attempt.request.setup.volume is not None else ""
     return BootOptions("azure", ssh_port=call.ssh_port, reports=call.role, volume=volume, can_deallocate=call.role)
@@ -93,13 +93,13 @@ def machine(attempt: Attempt, call: Call, subscription: str, boot: bytes) -> Bod
     properties: Body = {
         "hardwareProfile": {"vmSize": item.instance_type},
         "storageProfile": {"imageReference": dict(call.image), "osDisk": _disk(call, name)},
-        "osProfile": _system(attempt, name, boot),
+        "osProfile": _os_profile(attempt, name, boot),
         "networkProfile": {
             "networkApiVersion": NETWORK_VERSION,
             "networkInterfaceConfigurations": [_interface(attempt, call, subscription, name)],
         },
     }
-    properties |= _security(call) | (_spot(attempt) if item.market is Market.SPOT else {})
+    properties |= _security_profile(call) | (_spot(attempt) if item.market is Market.SPOT else {})
     body: Body = {"location": call.region, "tags": dict(attempt.tags), "properties": properties}
     if call.number is not None:
         body["zones"] = [call.number]
@@ -135,7 +135,7 @@ def _disk(call: Call, name: str) -> Body:
     }
 
 
-def _system(attempt: Attempt, name: str, boot: bytes) -> Body:
+def _os_profile(attempt: Attempt, name: str, boot: bytes) -> Body:
     path = f"/home/{USER}/.ssh/authorized_keys"
     keys = [{"path": path, "keyData": line.strip()} for line in attempt.boot.client_public_keys]
     return {
@@ -172,7 +172,7 @@ def _address(attempt: Attempt, name: str) -> Body:
     }
 
 
-def _security(call: Call) -> Body:
+def _security_profile(call: Call) -> Body:
     profile: Body = {"encryptionAtHost": True} if call.host_at else {}
     if call.trusted:
         profile["securityType"] = TRUSTED

@@ -17,7 +17,7 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.account import permissions
-from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.calls import find, properties_of
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import Call
@@ -27,10 +27,9 @@ from cloudgpu.providers.azure.market import quotas
 from cloudgpu.providers.azure.market.availability import named_region
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.azure.network import network
-from cloudgpu.providers.azure.storage import disks, disks as storage, images, resources as refs
+from cloudgpu.providers.azure.storage import disks, images, resources
 from cloudgpu.providers.azure.storage.disks import LARGEST_GB, SKU as VOLUME_SKU
-from cloudgpu.providers.azure.storage.images import Choice, Image
-from cloudgpu.providers.shared import rules as layers
+from cloudgpu.providers.azure.storage.images import Image, ImageChoice
 from cloudgpu.providers.shared.named_volumes import (
     Data,
     attached,
@@ -40,27 +39,27 @@ from cloudgpu.providers.shared.named_volumes import (
     volume_in_use_error,
     volume_named,
 )
-from cloudgpu.providers.shared.rules import disk_gb
+from cloudgpu.providers.shared.rules import AGENT, TIMER, by_their_rules, disk_gb, in_the_cloud
 
 DEFAULT_GB = 128
-PREMIUM, PLAIN = "Premium_LRS", "StandardSSD_LRS"
+PREMIUM, STANDARD = "Premium_LRS", "StandardSSD_LRS"
 PUBLIC_ADDRESS = "public_ip_standard_static_regional"  # as the price list calls it
-OWN = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
+DEALLOCATES_ITSELF = "its own identity deallocates it, so that a shutdown from inside ends what it costs"
 NO_IDENTITY = (
     "the machine has no identity, so it cannot deallocate itself: a shutdown from inside (idle time, lease) does not "
     "end what it costs; only cloudgpu reap or watch does. It cannot report when it was last used, so idle cannot be "
     "evaluated from outside"
 )
-ABSENT = "none on the machine: its agent can only shut it down, which does not end what Azure bills"
-GIVES = "Microsoft.Authorization/roleAssignments/write"
+NO_AGENT = "none on the machine: its agent can only shut it down, which does not end what Azure bills"
+ASSIGN_ROLE = "Microsoft.Authorization/roleAssignments/write"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Lookups:
     """What the look-ups found."""
 
     sku: Sku
-    choice: Choice
+    choice: ImageChoice
     network_placement: network.NetworkPlacement
     limits: str | None
     volume: Data | None
@@ -73,7 +72,7 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     Raises NoCapacity (withheld there), QuotaExceeded, AuthFailed, and InvalidRequest for an image, a disk, a network or
     a volume that cannot be.
     """
-    notes = layers.by_their_rules(request, "security group has")
+    notes = by_their_rules(request, "security group has")
     found = _look_up(azure, request, item)
     call = _call(azure, request, item, found)
     return Resolved(
@@ -87,19 +86,19 @@ def resolve(azure: Azure, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _look_up(azure: Azure, request: LaunchRequest, item: Available) -> _Found:
+def _look_up(azure: Azure, request: LaunchRequest, item: Available) -> _Lookups:
     setup, sku, nodes = request.setup, _sku(azure, item), request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
         choice = pool.submit(images.choose_image, azure, item, sku, setup.image, request.template)
         placement = pool.submit(network.placement, azure, item.region, setup.network)
         limits = pool.submit(quotas.check, azure, item.region, sku, item.market, nodes)
         volume = pool.submit(data_volume, azure, item, setup.volume)
-        role = pool.submit(_gives_roles, azure)
+        role = pool.submit(_may_assign_role, azure)
         # the first fault in this order is said, whichever came first
-        return _Found(sku, choice.result(), placement.result(), limits.result(), volume.result(), role.result())
+        return _Lookups(sku, choice.result(), placement.result(), limits.result(), volume.result(), role.result())
 
 
-def _gives_roles(azure: Azure) -> bool:
+def _may_assign_role(azure: Azure) -> bool:
     """Say whether the machine gets an identity with a role: the settings name one, and this login may give it.
 
     One call, none where they name none. What Azure does not tell is tried: only a clear no is one.
@@ -107,7 +106,7 @@ def _gives_roles(azure: Azure) -> bool:
     if not azure.options.machine_role:
         return False
     try:
-        return permissions.allows(permissions.rights(azure), GIVES) is not False
+        return permissions.allows(permissions.rights(azure), ASSIGN_ROLE) is not False
     except CloudgpuError:
         return True
 
@@ -122,7 +121,7 @@ def _sku(azure: Azure, item: Available) -> Sku:
     return sku
 
 
-def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) -> Call:
+def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Lookups) -> Call:
     image, sku = found.choice.image, found.sku
     return Call(
         region=item.region,
@@ -130,7 +129,7 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
         image=dict(image.reference),
         plan=image.plan,
         disk_gb=_disk_gb(request, image),
-        disk_sku=PREMIUM if sku.premium else PLAIN,
+        disk_sku=PREMIUM if sku.premium else STANDARD,
         subnet=found.network_placement.subnet,
         group=found.network_placement.group,
         callers=dict(found.network_placement.callers),
@@ -144,8 +143,8 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Found) 
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure")
+    requested = request.setup.disk_gb
+    return disk_gb(requested, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure")
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:
@@ -156,13 +155,12 @@ def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterat
 
 
 def _guards(azure: Azure, call: Call) -> tuple[str, ...]:
-    own = f"{layers.TIMER}, which stops it; its disk stays"
-    inside = (layers.AGENT, own, OWN) if call.role else (ABSENT,)
-    cloud = () if why_no_timer(azure) else (layers.in_the_cloud("Azure's own scheduled actions", "deallocates"),)
-    return *inside, *cloud
+    on_machine = (AGENT, f"{TIMER}, which stops it; its disk stays", DEALLOCATES_ITSELF) if call.role else (NO_AGENT,)
+    in_cloud = () if why_no_timer(azure) else (in_the_cloud("Azure's own scheduled actions", "deallocates"),)
+    return *on_machine, *in_cloud
 
 
-def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Found) -> Iterator[str]:
+def _remarks(azure: Azure, request: LaunchRequest, item: Available, found: _Lookups) -> Iterator[str]:
     yield from found.choice.remarks
     yield from found.network_placement.remarks
     if found.sku.temp_gb:
@@ -205,21 +203,21 @@ def constraint(azure: Azure, setup: Setup, requirements: Requirements) -> Placem
     One call each. Raises InvalidRequest for one that does not exist, or that lies elsewhere than the requirements or
     another of them says.
     """
-    wished = named_region(azure, requirements)
-    volume = _volume(azure, setup.volume, requirements, wished) if setup.volume is not None else None
-    tied = [_Tie("volume", volume.name, volume.zone)] if volume is not None else []
+    wanted_region = named_region(azure, requirements)
+    volume = _volume(azure, setup.volume, requirements, wanted_region) if setup.volume is not None else None
+    constraints = [_Constraint("volume", volume.name, volume.zone)] if volume is not None else []
     image, subnet = setup.image or "", setup.network.subnet or ""
-    tied += [_Tie("image", image, region) for region in _image_region(azure, image)]
-    tied += [_Tie("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
-    for one in tied:
-        check_location(one.what, one.name, one.region, wished, "--region")
-        if one.region != tied[0].region:
-            raise _different_places(tied[0], one)
-    if not tied:
+    constraints += [_Constraint("image", image, region) for region in _image_region(azure, image)]
+    constraints += [_Constraint("subnet", subnet, region) for region in _subnet_region(azure, subnet)]
+    for one in constraints:
+        check_location(one.what, one.name, one.region, wanted_region, "--region")
+        if one.region != constraints[0].region:
+            raise _different_places_error(constraints[0], one)
+    if not constraints:
         return PlacementConstraint()
-    first = tied[0]
-    zone = first.lies if volume is not None else None
-    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.lies}")
+    first = constraints[0]
+    zone = first.location if volume is not None else None
+    return PlacementConstraint(first.region, zone, why=f"the {first.what} {first.name} is in {first.location}")
 
 
 def data_volume(azure: Azure, item: Available, volume: Volume | None) -> Data | None:
@@ -237,20 +235,22 @@ def data_volume(azure: Azure, item: Available, volume: Volume | None) -> Data | 
 
 
 @dataclass(frozen=True, slots=True)
-class _Tie:
+class _Constraint:
     """Something that ties a launch: what it is, its name, and the zone or region in which it lies."""
 
     what: str
     name: str
-    lies: str
+    location: str
 
     @property
     def region(self) -> str:
-        return ids.region_of(self.lies) or self.lies
+        return ids.region_of(self.location) or self.location
 
 
-def _different_places(tie: _Tie, other: _Tie) -> InvalidRequest:
-    message = f"The {tie.what} {tie.name} is in {tie.lies}, and the {other.what} {other.name} in {other.lies}."
+def _different_places_error(first: _Constraint, other: _Constraint) -> InvalidRequest:
+    message = (
+        f"The {first.what} {first.name} is in {first.location}, and the {other.what} {other.name} in {other.location}."
+    )
     return InvalidRequest(message, field=f"--{other.what}", value=other.name, next="Leave one of them out.")
 
 
@@ -261,9 +261,9 @@ def _image_region(azure: Azure, named: str) -> Iterator[str]:
     """Yield where an own image lies; nothing for one that lies everywhere: a public one, or one of a gallery."""
     if not named or named.count(":") in (2, 3) or "galleries/" in named.lower():
         return
-    own = refs.split(named)
-    if own is not None:
-        yield own.region
+    ref = resources.parse(named)
+    if ref is not None:
+        yield ref.region
         return
     found = images.own_image(azure, named)
     if found is not None:
@@ -279,18 +279,16 @@ def _volumes(azure: Azure) -> list[Data]:
 
 
 def _data(raw: Raw) -> Data:
-    size = int((raw.get("properties") or {}).get("diskSizeGB") or 0)
-    return Data(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, holder=storage.holder(raw))
+    size = int(properties_of(raw).get("diskSizeGB") or 0)
+    return Data(raw["tags"][TAG_VOLUME], str(raw["id"]), machine.zone_of(raw), size, holder=disks.holder(raw))
 
 
 def _volume(azure: Azure, volume: Volume, requirements: Requirements, region: str | None) -> Data | None:
-    there = _volumes(azure)
-    return volume_named(volume, there, requirements, region, region_of=ids.region_of, check_size=_check_size)
+    return volume_named(volume, _volumes(azure), requirements, region, region_of=ids.region_of, check_size=_check_size)
 
 
 def _check_size(volume: Volume) -> None:
-    most = storage.LARGEST_GB
-    check_volume_size(volume, 1, most, f"a managed disk has {most:,} GB at most")
+    check_volume_size(volume, 1, LARGEST_GB, f"a managed disk has {LARGEST_GB:,} GB at most")
 
 
 # Subnets
@@ -300,12 +298,7 @@ def _subnet_region(azure: Azure, named: str) -> Iterator[str]:
     """Yield the region of a subnet (Azure's id of it): that of its network. One call; none where none is named."""
     if not named:
         return
-    of = ids.resource(named)
-    if of is None or of.kind != "microsoft.network/virtualnetworks" or not of.rest.lower().startswith("/subnets/"):
-        message = f"{named!r} is not an id of a subnet on Azure."
-        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(message, field="--subnet", value=named, next=remedy)
-    networks = azure.network.virtual_networks
+    of, networks = network.network_of_subnet(named), azure.network.virtual_networks
     found = find(azure, _SUBNETS, lambda: networks.get(of.group, of.name), value=named)
     if found is None:
         raise not_found_error("subnet", "--subnet", named, set(), (), "See what there is: az network vnet list")

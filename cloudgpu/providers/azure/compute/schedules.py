@@ -11,7 +11,7 @@ is unverified; what it refuses is said.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -25,10 +25,10 @@ from cloudgpu.providers.azure.compute import machine, power
 
 Raw = Mapping[str, Any]
 TAG = "cloudgpu-timer"
-NONE = "none"
-SOONEST = timedelta(minutes=2)
-AT_ONCE = 100  # ids in a question
-OVER = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
+NO_TIMER = "none"
+MIN_DELAY = timedelta(minutes=2)
+MAX_IDS = 100  # ids in a question
+ENDED_STATES = ("succeeded", "failed", "cancelled", "blocked")  # a blocked one ends nothing
 # A call that failed is made again.
 RETRY = {"retryCount": 5, "retryWindowInMinutes": 60}
 _ACTIONS = "Microsoft.ComputeSchedule/locations"
@@ -39,9 +39,8 @@ def why_no_timer(azure: Azure) -> str:
     """Return why this account has no timers; empty where its settings say that it has."""
     if azure.options.timers:
         return ""
-    where = f"accounts.{azure.account}.timers"
     absent = "no timer in the cloud ends it if its agent and the reaper both fail"
-    return f"{absent}. cloudgpu init azure prepares them ({where})"
+    return f"{absent}. cloudgpu init azure prepares them (accounts.{azure.account}.timers)"
 
 
 def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
@@ -52,13 +51,13 @@ def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002
     if why_no_timer(azure):
         field = f"accounts.{azure.account}.timers"
         raise InvalidRequest(f"{id} gets none: {why_no_timer(azure)}.", field=field, next="Run: cloudgpu init azure")
-    before = _tagged_timer(machine.raw(azure, id))
-    moment = max(at, azure.clock() + SOONEST).astimezone(UTC).replace(microsecond=0)
+    before = _tagged_timer(machine.read(azure, id))
+    moment = max(at, azure.clock() + MIN_DELAY).astimezone(UTC).replace(microsecond=0)
     region, _ = ids.machine(id)
-    if before is not None and before[0] == moment and before[1] in _alive(azure, region, [before[1]]):
+    if before is not None and before[0] == moment and before[1] in _pending(azure, region, [before[1]]):
         return False
-    made = _submit(azure, id, moment)
-    power.tag(azure, id, {TAG: f"{int(moment.timestamp())}_{made}"})
+    operation = _submit(azure, id, moment)
+    power.tag(azure, id, {TAG: f"{int(moment.timestamp())}_{operation}"})
     if before is not None:
         _cancel(azure, region, before[1])
     return True
@@ -69,20 +68,20 @@ def drop_timer(azure: Azure, id: str) -> None:  # noqa: A002
     if why_no_timer(azure):
         return
     try:
-        before = _tagged_timer(machine.raw(azure, id))
+        before = _tagged_timer(machine.read(azure, id))
     except InstanceNotFound:
         return
     if before is not None:
         _cancel(azure, ids.machine(id)[0], before[1])
-        power.tag(azure, id, {TAG: NONE})
+        power.tag(azure, id, {TAG: NO_TIMER})
 
 
 def timer(azure: Azure, id: str) -> datetime | None:  # noqa: A002
     """Return when the machine is deallocated; None for never. Two calls, one where it bears none."""
-    scheduled = _tagged_timer(machine.raw(azure, id))
+    scheduled = _tagged_timer(machine.read(azure, id))
     if scheduled is None or why_no_timer(azure):
         return None
-    return scheduled[0] if scheduled[1] in _alive(azure, ids.machine(id)[0], [scheduled[1]]) else None
+    return scheduled[0] if scheduled[1] in _pending(azure, ids.machine(id)[0], [scheduled[1]]) else None
 
 
 def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
@@ -92,18 +91,16 @@ def timers(azure: Azure, region: str | None = None) -> dict[str, datetime]:
     """
     if why_no_timer(azure):
         return {}
-    mine = [one for one in machine.listed(azure) if _is_mine(azure, one) and region in (None, one["location"])]
-    scheduled = {machine.id_of(one): found for one in mine if (found := _tagged_timer(one)) is not None}
-    regions = {ids.machine(one)[0] for one in scheduled}
-    of = {
-        own_region: [scheduled[one][1] for one in scheduled if ids.machine(one)[0] == own_region]
-        for own_region in regions
-    }
-    alive = {operation for own_region in sorted(of) for operation in _alive(azure, own_region, of[own_region])}
-    return {one: at for one, (at, operation) in scheduled.items() if operation in alive}
+    ours = [one for one in machine.listed(azure) if _is_of_ledger(azure, one) and region in (None, one["location"])]
+    scheduled = {machine.id_of(one): found for one in ours if (found := _tagged_timer(one)) is not None}
+    by_region: dict[str, list[str]] = {}
+    for one, (_, operation) in sorted(scheduled.items()):
+        by_region.setdefault(ids.machine(one)[0], []).append(operation)
+    pending = {operation for where, listed in by_region.items() for operation in _pending(azure, where, listed)}
+    return {one: at for one, (at, operation) in scheduled.items() if operation in pending}
 
 
-def _is_mine(azure: Azure, raw: Raw) -> bool:
+def _is_of_ledger(azure: Azure, raw: Raw) -> bool:
     return azure.ledger in ("", (raw.get("tags") or {}).get(TAG_LEDGER))
 
 
@@ -122,30 +119,30 @@ def _submit(azure: Azure, id: str, at: datetime) -> str:  # noqa: A002
         "resources": {"ids": [ids.machine_id(azure.subscription, group)]},
         "correlationid": str(uuid4()),
     }
-    found = _do(azure, region, "SubmitDeallocate", body)
-    made = next((one.get("operation") or {} for one in found if one.get("operation")), {})
-    if made.get("operationId"):
-        return str(made["operationId"])
-    why = next((f"{one.get('errorCode')}: {one.get('errorDetails')}" for one in found), "it gave no id")
+    results = _call(azure, region, "SubmitDeallocate", body)
+    operation: Raw = next((one["operation"] for one in results if one.get("operation")), {})
+    if operation.get("operationId"):
+        return str(operation["operationId"])
+    why = next((f"{one.get('errorCode')}: {one.get('errorDetails')}" for one in results), "it gave no id")
     message = f"Azure takes no timer of {id} at {at:%Y-%m-%d %H:%M} UTC ({why})."
     raise InvalidRequest(message, field="renew_until", value=f"{at:%Y-%m-%dT%H:%M:%SZ}", next="Choose an earlier time.")
 
 
 def _cancel(azure: Azure, region: str, operation: str) -> None:
-    _do(azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())})
+    _call(azure, region, "CancelOperations", {"operationIds": [operation], "correlationid": str(uuid4())})
 
 
-def _alive(azure: Azure, region: str, operations: Iterable[str]) -> set[str]:
+def _pending(azure: Azure, region: str, operations: list[str]) -> set[str]:
     """Return those of these operations that are still to be carried out, or just are."""
-    asked, alive = list(operations), set[str]()
-    for begin in range(0, len(asked), AT_ONCE):
-        body = {"operationIds": asked[begin : begin + AT_ONCE], "correlationid": str(uuid4())}
-        answers = [one.get("operation") or {} for one in _do(azure, region, "GetOperationStatus", body)]
-        alive |= {str(one["operationId"]) for one in answers if str(one.get("state", "")).lower() not in OVER and one}
-    return alive
+    pending = set[str]()
+    for begin in range(0, len(operations), MAX_IDS):
+        body = {"operationIds": operations[begin : begin + MAX_IDS], "correlationid": str(uuid4())}
+        answers = [one["operation"] for one in _call(azure, region, "GetOperationStatus", body) if one.get("operation")]
+        pending |= {str(one["operationId"]) for one in answers if str(one.get("state", "")).lower() not in ENDED_STATES}
+    return pending
 
 
-def _do(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
+def _call(azure: Azure, region: str, name: str, body: Raw) -> list[Raw]:
     """Call Azure's scheduled actions; return the results, none where it knows nothing of what was asked."""
     plain = "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
     call = getattr(azure.client("computeschedule").scheduled_actions, f"virtual_machines{plain}")

@@ -15,6 +15,7 @@ from typing import Any
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
+from cloudgpu.providers.azure.calls import properties_of, provisioning_state
 from cloudgpu.providers.azure.compute.machine import is_spot, zone_of
 from cloudgpu.providers.shared.rules import gpus_of
 
@@ -22,7 +23,7 @@ Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
 # A group bears what its machine was, for the minutes in which the group is deleted and the machine is gone already.
 GROUP_SIZE, GROUP_MARKET = "cloudgpu-group-size", "cloudgpu-group-market"
-INSIDE = "shut down from inside"
+SHUT_DOWN_INSIDE = "shut down from inside"
 _STATES = {
     "creating": State.PENDING,
     "starting": State.PENDING,
@@ -32,26 +33,26 @@ _STATES = {
     "deallocating": State.STOPPING,
     "deallocated": State.DEALLOCATED,
 }
-_FREE = (State.DEALLOCATED, State.TERMINATED)
-_OWN = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
+_UNBILLED = (State.DEALLOCATED, State.TERMINATED)
+_OWN_TAGS = (GROUP_SIZE, GROUP_MARKET, "cloudgpu-timer")
 
 
 def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Address | None = None) -> Instance:
     """Return a machine as Azure describes it (as JSON) with the statuses of its instance view; its tags are ours."""
     state = state_of(raw, statuses)
-    size = str((_properties(raw).get("hardwareProfile") or {}).get("vmSize") or "")
+    size = str((properties_of(raw).get("hardwareProfile") or {}).get("vmSize") or "")
     return Instance(
         provider="azure",
         account=account,
         id=ids.joined(str(raw["location"]).lower(), str(raw["name"]).lower()),
         state=state,
-        billed=state not in _FREE,
+        billed=state not in _UNBILLED,
         tags=tags_of(raw),
         region=str(raw["location"]).lower(),
         zone=zone_of(raw).lower(),
         instance_type=size,
         market=Market.SPOT if is_spot(raw) else Market.ON_DEMAND,
-        launched_at=_time(_properties(raw).get("timeCreated")),
+        launched_at=_time(properties_of(raw).get("timeCreated")),
         since=_since(statuses),
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("azure", size),
@@ -85,29 +86,31 @@ def of_group(group: Raw, *, account: str) -> Instance:
 def tags_of(raw: Raw) -> dict[str, str]:
     """Return the tags that cloudgpu gives every machine on every cloud, without those of this provider's own."""
     return {
-        key: value for key, value in (raw.get("tags") or {}).items() if key.startswith(TAG_PREFIX) and key not in _OWN
+        key: value
+        for key, value in (raw.get("tags") or {}).items()
+        if key.startswith(TAG_PREFIX) and key not in _OWN_TAGS
     }
 
 
 def state_of(raw: Raw, statuses: Sequence[Raw]) -> State:
     """Return the state by the power state, and where Azure tells none by how far it is with making the machine."""
-    power, made = power_of(statuses), provisioning(raw)
-    if made == "deleting":
+    power, provisioning = power_of(statuses), provisioning_state(raw)
+    if provisioning == "deleting":
         return State.STOPPING
     if power in _STATES:
         return _STATES[power]
-    if made == "creating":
+    if provisioning == "creating":
         return State.PENDING
-    return State.DEALLOCATED if is_unmade(raw, statuses) else State.UNKNOWN
+    return State.DEALLOCATED if creation_failed(raw, statuses) else State.UNKNOWN
 
 
-def is_unmade(raw: Raw, statuses: Sequence[Raw]) -> bool:
+def creation_failed(raw: Raw, statuses: Sequence[Raw]) -> bool:
     """Say whether a machine's creation failed: it has no power state, so no hardware, and a disk of it may be there.
 
     The view has to say so: one that runs is `failed`, too, when an extension or a later change of it has failed. A view
     without a word, or with the power state `unknown`, is no proof.
     """
-    return provisioning(raw) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
+    return provisioning_state(raw) == "failed" and bool(statuses) and power_of(statuses) in ("", "creating")
 
 
 def power_of(statuses: Sequence[Raw]) -> str:
@@ -115,12 +118,7 @@ def power_of(statuses: Sequence[Raw]) -> str:
     return next((code for kind, code in _codes(statuses) if kind == "powerstate"), "")
 
 
-def provisioning(raw: Raw) -> str:
-    """Return how far Azure is with making the machine: `creating`, `succeeded`, `failed`, `deleting`, ..."""
-    return str(_properties(raw).get("provisioningState") or "").lower()
-
-
-def failure(statuses: Sequence[Raw]) -> str:
+def failure_code(statuses: Sequence[Raw]) -> str:
     """Return the code for which the last operation on a machine failed, as its view tells it; empty for none."""
     for one in statuses:
         parts = str(one.get("code") or "").split("/")
@@ -131,18 +129,12 @@ def failure(statuses: Sequence[Raw]) -> str:
 
 def statuses_of(raw: Raw) -> Sequence[Raw]:
     """Return the statuses of the instance view that stands in an answer; none where it has none."""
-    view = _properties(raw).get("instanceView") or {}
-    return list(view.get("statuses") or ())
+    return list((properties_of(raw).get("instanceView") or {}).get("statuses") or ())
 
 
 def _codes(statuses: Sequence[Raw]) -> list[tuple[str, str]]:
     pairs = (str(one.get("code") or "").lower().partition("/") for one in statuses)
     return [(kind, code) for kind, _, code in pairs]
-
-
-def _properties(raw: Raw) -> Raw:
-    properties: Raw = raw.get("properties") or {}
-    return properties
 
 
 def _since(statuses: Sequence[Raw]) -> datetime | None:
@@ -174,7 +166,7 @@ def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:
     Who deallocated a machine (its user, its own identity, an eviction) Azure's answers do not tell.
     """
     if state is State.STOPPED:
-        return INSIDE
-    if is_unmade(raw, statuses):
-        return f"could not be made ({failure(statuses) or 'Azure does not say why'})"
+        return SHUT_DOWN_INSIDE
+    if creation_failed(raw, statuses):
+        return f"could not be made ({failure_code(statuses) or 'Azure does not say why'})"
     return None

@@ -18,13 +18,13 @@ from cloudgpu.core.model.account import Region
 from cloudgpu.core.model.offers import Accelerator, Availability, Available, Market, Requirements
 from cloudgpu.core.values.naming import closest_match, did_you_mean, unknown_word
 from cloudgpu.errors import InvalidRequest, NoCapacity
-from cloudgpu.providers.azure import client as plainly, ids
+from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
-from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure
+from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
-from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as wished_region
+from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as requested_region
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
@@ -57,7 +57,7 @@ def wanted_regions(azure: Azure, requirements: Requirements, names: Sequence[str
 
 def named_region(azure: Azure, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(azure, region)
     return region
@@ -100,13 +100,13 @@ def endpoints(azure: Azure) -> list[Region]:
 def _locations(azure: Azure) -> list[Mapping[str, Any]]:
     """Return the subscription's physical regions as Azure tells them; none where it does not know the question."""
     action, path = "Microsoft.Resources/subscriptions/locations/read", f"/subscriptions/{azure.subscription}/locations"
-    found = find(azure, action, lambda: list(plainly.pages(azure, action, path, VERSION))) or []
+    found = find(azure, action, lambda: list(get_values(azure, action, path, VERSION))) or []
     return [one for one in found if (one.get("metadata") or {}).get("regionType", "Physical") == "Physical"]
 
 
 STOPS = "deallocates it: keeps its disk and its address, and costs those alone"
 PREFIX = "Standard_"
-Here = Mapping[str, Sku]
+SkusByName = Mapping[str, Sku]
 
 
 def available(azure: Azure, requirements: Requirements) -> Availability:
@@ -116,9 +116,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
     that does not exist, NoCapacity where what fits is withheld from this subscription everywhere.
     """
     names = _names(requirements)
-    if not names:
-        return Availability(())
-    regions = wanted_regions(azure, requirements, names)
+    regions = wanted_regions(azure, requirements, names) if names else ()
     if not regions:
         return Availability(())
     answers, silent = ask_each(regions, lambda region: skus(azure, region), AT_ONCE, patience=azure.patience.change_s)
@@ -130,7 +128,7 @@ def available(azure: Azure, requirements: Requirements) -> Availability:
         for item in _items(azure, name, sku, region, requirements)
     )
     if not items and not silent:
-        _explain(requirements, names, answers)
+        _explain_none(requirements, names, answers)
     return Availability(items, silent)
 
 
@@ -159,7 +157,7 @@ def _items(azure: Azure, name: str, sku: Sku, region: str, requirements: Require
                 accelerators=_accelerators(name, sku),
                 vcpus=sku.vcpus,
                 memory_gib=sku.memory_gib,
-                stop_effect=_erases(sku) + STOPS,
+                stop_effect=_erased_by_stop(sku) + STOPS,
             )
 
 
@@ -169,12 +167,12 @@ def _accelerators(name: str, sku: Sku) -> tuple[Accelerator, ...]:
     return known or ((Accelerator("GPU", sku.gpus),) if sku.gpus else ())
 
 
-def _erases(sku: Sku) -> str:
+def _erased_by_stop(sku: Sku) -> str:
     """Return what stopping a machine of this size erases, as the beginning of what it means; empty for nothing."""
     return f"erases its temporary disk of {sku.temp_gb:,.0f} GB (/mnt) and " if sku.temp_gb else ""
 
 
-def _explain(requirements: Requirements, names: list[str], answers: Mapping[str, Here]) -> None:
+def _explain_none(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
     """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
     number = ids.number_of(requirements.zone) if requirements.zone else None
     there = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
@@ -197,7 +195,7 @@ def _explain(requirements: Requirements, names: list[str], answers: Mapping[str,
         _refuse_withheld(requirements, found, len(answers) - len(found))
 
 
-def _refuse_unknown(name: str, answers: Mapping[str, Here]) -> None:
+def _refuse_unknown(name: str, answers: Mapping[str, SkusByName]) -> None:
     """Raise InvalidRequest, with the near one, for a size that nobody has; one of the catalogue is sold elsewhere."""
     if name in {one.name for one in instance_types(KIND)}:
         return

@@ -14,14 +14,12 @@ from typing import Any
 from cloudgpu.catalog import listed_price, regions
 from cloudgpu.catalog.disktypes import TIER_SIZES_GIB
 from cloudgpu.core.catalog.pricelist import PER_HOUR, PartBuilder, PriceList, PricePart, RowKey
-from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.offers import Available, Market, Price
 from cloudgpu.errors import CloudgpuError, InvalidRequest
-from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure.client import KIND, Azure
 from cloudgpu.providers.azure.market.retail import Item, Retail
 from cloudgpu.providers.base import ProviderSettings
-from cloudgpu.providers.shared.calls import by_item
+from cloudgpu.providers.shared.calls import ask_each, by_item
 
 SOURCE = "Azure Retail Prices API"
 AT_ONCE = 6  # regions asked side by side
@@ -40,38 +38,26 @@ def price_list(settings: ProviderSettings) -> PriceList:
 
     Raises InvalidRequest for regions that are none, and what the first region raised when none answered.
     """
-    server, places = Retail(), _regions(settings)
-
-    def ask(region: str) -> PricePart | CloudgpuError:
-        try:
-            return part_from(_asked(server, region), region, settings.clock())
-        except CloudgpuError as error:
-            return error
-
-    with Pool(AT_ONCE, "regions") as pool:
-        answers = dict(zip(places, pool.map(ask, places), strict=True))
-    parts = tuple(one for one in answers.values() if isinstance(one, PricePart))
-    faults = {region: one for region, one in answers.items() if isinstance(one, CloudgpuError)}
-    if faults and not parts:
-        raise next(iter(faults.values()))
-    return PriceList("azure", parts, tuple(Unanswered(region, error.message) for region, error in faults.items()))
+    server = Retail()
+    answers, silent = ask_each(
+        _regions(settings), lambda region: part_from(_items_of(server, region), region, settings.clock()), AT_ONCE
+    )
+    return PriceList("azure", tuple(answers.values()), silent)
 
 
 def _regions(settings: ProviderSettings) -> list[str]:
     named = settings.options.get("regions")
     if not isinstance(named, list | None) or not all(isinstance(one, str) and one.isalnum() for one in named or ()):
-        message = f"config.toml: accounts.{settings.account}.regions has to be a list of regions."
         field = f"config.toml: accounts.{settings.account}.regions"
-        raise InvalidRequest(
-            message, field=field, value=None, next='Write it like regions = ["koreacentral", "eastus"].'
-        )
+        remedy = 'Write it like regions = ["koreacentral", "eastus"].'
+        raise InvalidRequest(f"{field} has to be a list of regions.", field=field, value=None, next=remedy)
     return sorted(named or regions("azure"))
 
 
-def _asked(server: Retail, region: str) -> Iterator[Item]:
+def _items_of(server: Retail, region: str) -> Iterator[Item]:
     for service, narrower in _FILTERS:
-        meant = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
-        yield from server.items(meant + narrower)
+        of_region = f"serviceName eq '{service}' and armRegionName eq '{region}' and priceType eq 'Consumption'"
+        yield from server.items(of_region + narrower)
 
 
 def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePart:
@@ -82,13 +68,15 @@ def part_from(items: Iterable[Item], region: str, read_at: datetime) -> PricePar
         lacking = [key for key in (*_NEEDED, "retailPrice") if key not in item]
         if lacking:
             rows.refuse(_name(item), f"has no {' and no '.join(lacking)}")
-        elif item["type"] == "Consumption" and (meant := _meant(item, region)) is not None:
-            found.setdefault(meant, []).append(item)
+        elif item["type"] == "Consumption" and (key_and_unit := _key_and_unit(item, region)) is not None:
+            found.setdefault(key_and_unit, []).append(item)
     for (key, unit), same in found.items():
         for item in _in_force(same):
             amount, currency = item["retailPrice"], item.get("currencyCode", "no currency")
             free = (
-                f"first {_step(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free" if _step(item) else ""
+                f"first {_tier_start(item):g} {item['unitOfMeasure'].removeprefix('1 ')} a month free"
+                if _tier_start(item)
+                else ""
             )
             rows.add(key, unit, amount, currency=currency, source=SOURCE, name=_name(item), note=free)
     return rows.part()
@@ -98,9 +86,10 @@ def _name(item: Item) -> str:
     return " ".join(str(item.get(key, "?")) for key in ("meterId", "productName", "meterName"))
 
 
-def _meant(item: Item, region: str) -> tuple[RowKey, str] | None:
+def _key_and_unit(item: Item, region: str) -> tuple[RowKey, str] | None:
     """Return what an item is the price of, and per what; None for what the catalogue does not carry."""
-    kind = _READ.get(item["serviceName"], _nothing)(item)
+    reader = _READERS.get(item["serviceName"])
+    kind = reader(item) if reader else None
     if kind is None:
         return None
     name, unit, market = kind
@@ -108,10 +97,6 @@ def _meant(item: Item, region: str) -> tuple[RowKey, str] | None:
 
 
 Kind = tuple[str, str, Market | None]
-
-
-def _nothing(_item: Item) -> Kind | None:
-    return None
 
 
 def _machine(item: Item) -> Kind | None:
@@ -146,7 +131,7 @@ def _traffic(item: Item) -> Kind | None:
     return ("egress_internet", "usd_per_gb", None) if item["unitOfMeasure"] == "1 GB" else None
 
 
-_READ: dict[str, Callable[[Item], Kind | None]] = {
+_READERS: dict[str, Callable[[Item], Kind | None]] = {
     "Virtual Machines": _machine,
     "Storage": _disk,
     "Virtual Network": _address,
@@ -158,39 +143,39 @@ def _in_force(same: list[Item]) -> list[Item]:
     """Return, of the items for one thing, those of the latest date and of the first step that is not free."""
     latest = max(str(item.get("effectiveStartDate", "")) for item in same)
     dated = [item for item in same if str(item.get("effectiveStartDate", "")) == latest]
-    steps = sorted({_step(item) for item in dated})
-    paid = (step for step in steps if any(_step(item) == step and item["retailPrice"] != 0 for item in dated))
+    steps = sorted({_tier_start(item) for item in dated})
+    paid = (step for step in steps if any(_tier_start(item) == step and item["retailPrice"] != 0 for item in dated))
     chosen = next(paid, steps[0])
-    return [item for item in dated if _step(item) == chosen]
+    return [item for item in dated if _tier_start(item) == chosen]
 
 
-def _step(item: Item) -> float:
+def _tier_start(item: Item) -> float:
     least: Any = item.get("tierMinimumUnits", 0)
     return float(least) if isinstance(least, int | float) else 0.0
 
 
-OLD = timedelta(days=90)  # of a spot price in the dated list
+SPOT_VALID_FOR = timedelta(days=90)  # of a spot price in the dated list
 PriceKey = tuple[str, str]  # size and region
 
 
 def prices(azure: Azure, offers: Sequence[Available]) -> list[Price | None]:
     """Return one price per offer, in order; None where nobody knows one: no estimate stands in for a spot price.
 
-    One call per size and region that the dated list lacks, or of which it has a spot price that is older than `OLD`:
+    One call per size and region that the dated list lacks, or of which it has an old spot price (`SPOT_VALID_FOR`):
     those move from month to month (Microsoft Learn, "Use Azure Spot Virtual Machines"). A price list that does not
     answer is no fault of an offer: the dated price stands, where there is one.
     """
     listed = [listed_price(KIND, one.instance_type, one.region, one.market) for one in offers]
-    since = azure.clock() - OLD
-    to_ask = sorted({_key(one) for one, price in zip(offers, listed, strict=True) if _is_to_ask(price, one, since)})
-    asked = _asked_now(azure, to_ask) if to_ask else {}
+    since = azure.clock() - SPOT_VALID_FOR
+    outdated = sorted({_key(one) for one, price in zip(offers, listed, strict=True) if _is_outdated(price, one, since)})
+    queried = _query_prices(azure, outdated) if outdated else {}
     return [
-        (asked.get(_key(one), {}).get(one.market) or price) if _is_to_ask(price, one, since) else price
+        (queried.get(_key(one), {}).get(one.market) or price) if _is_outdated(price, one, since) else price
         for one, price in zip(offers, listed, strict=True)
     ]
 
 
-def _is_to_ask(price: Price | None, item: Available, since: datetime) -> bool:
+def _is_outdated(price: Price | None, item: Available, since: datetime) -> bool:
     return price is None or (item.market is Market.SPOT and price.as_of < since)
 
 
@@ -198,23 +183,23 @@ def _key(item: Available) -> PriceKey:
     return item.instance_type, item.region
 
 
-def _asked_now(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
+def _query_prices(azure: Azure, type_regions: Sequence[PriceKey]) -> dict[PriceKey, Mapping[Market, Price]]:
     try:
         server = Retail(azure.patience.read_s)
     except CloudgpuError:
         return {}
-    return by_item(type_regions, lambda type_region: _of(azure, server, type_region), AT_ONCE)
+    return by_item(type_regions, lambda type_region: _prices_by_market(azure, server, type_region), AT_ONCE)
 
 
-def _of(azure: Azure, server: Retail, type_region: PriceKey) -> Mapping[Market, Price]:
+def _prices_by_market(azure: Azure, server: Retail, type_region: PriceKey) -> Mapping[Market, Price]:
     """Return what the price list tells of a size in a region, by market."""
     name, region = type_region
-    meant = (
+    of_type = (
         f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and armSkuName eq '{name}' "
         "and priceType eq 'Consumption'"
     )
     try:
-        part = part_from(server.items(meant), region, azure.clock())
+        part = part_from(server.items(of_type), region, azure.clock())
     except CloudgpuError:
         return {}
     return {

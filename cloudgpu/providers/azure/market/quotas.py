@@ -7,7 +7,7 @@ alone ("Check vCPU quotas", Azure Virtual Machines).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.core.model.account import Quota
@@ -30,7 +30,7 @@ def quotas(azure: Azure, region: str) -> list[Quota]:
     Raises InvalidRequest for a region that the account does not use.
     """
     check_region(azure, region)
-    return [_quota(azure, region, one) for one in usages(azure, region) if _counts(str(one["name"]["value"]))]
+    return [_quota(azure, region, one) for one in usages(azure, region) if _is_relevant(str(one["name"]["value"]))]
 
 
 def usages(azure: Azure, region: str) -> list[Raw]:
@@ -53,7 +53,7 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     found = {str(one["name"]["value"]): one for one in usages(azure, region)}
     if code not in found:
         message = f"{code!r} is not a limit of Azure in {region}" + did_you_mean(
-            closest_match(code, [name for name in found if _counts(name)]), "."
+            closest_match(code, [name for name in found if _is_relevant(name)]), "."
         )
         remedy = f"See them: cloudgpu quota --provider azure --region {region}"
         raise InvalidRequest(message, field="--request", value=code, next=remedy)
@@ -61,10 +61,10 @@ def request(azure: Azure, region: str, code: str, limit: float) -> str:
     if limit <= now:
         message = f"The limit {code} in {region} is {now:g} already."
         raise InvalidRequest(message, field="--request", value=f"{code}={limit:g}", next="Ask for more than that.")
-    return _asked(azure, region, code, limit)
+    return _request_limit(azure, region, code, limit)
 
 
-def _asked(azure: Azure, region: str, code: str, limit: float) -> str:
+def _request_limit(azure: Azure, region: str, code: str, limit: float) -> str:
     scope = f"subscriptions/{azure.subscription}/providers/Microsoft.Compute/locations/{region}"
     properties = {
         "limit": {"limitObjectType": "LimitValue", "value": round(limit)},
@@ -73,18 +73,18 @@ def _asked(azure: Azure, region: str, code: str, limit: float) -> str:
     }
     headers: dict[str, str] = {}
 
-    def seen(response: Any) -> None:
+    def keep_headers(response: Any) -> None:
         headers.update({key.lower(): value for key, value in response.http_response.headers.items()})
 
     with azure.calling("Microsoft.Quota/quotas/write", region, value=code):
         azure.client("quota").quota.begin_create_or_update(
-            code, scope, {"properties": properties}, polling=False, raw_response_hook=seen
+            code, scope, {"properties": properties}, polling=False, raw_response_hook=keep_headers
         )
     where = headers.get("location") or headers.get("azure-asyncoperation") or f"{scope}/{code}"
     return where.partition("?")[0].rstrip("/").rpartition("/")[2]
 
 
-def _counts(code: str) -> bool:
+def _is_relevant(code: str) -> bool:
     return code in (SPOT, TOTAL) or GPUS.match(code) is not None
 
 
@@ -109,24 +109,21 @@ def check(azure: Azure, region: str, sku: Sku, market: Market, machines: int = 1
         return f"the limits on vCPUs in {region} could not be read: {error.message}"
     codes = (SPOT,) if market is Market.SPOT else (sku.family, TOTAL)
     missing = [code for code in codes if code.lower() not in found]
-    for one in _of(found, codes):
-        _refuse_full(azure, region, one, sku, machines)
+    for code in codes:
+        if code.lower() in found:
+            _check_room(azure, region, found[code.lower()], sku, machines)
     return f"Azure tells no limit {' or '.join(missing)} in {region}, so that was not checked" if missing else None
 
 
-def _of(found: Mapping[str, Raw], codes: Iterable[str]) -> list[Raw]:
-    return [found[code.lower()] for code in codes if code.lower() in found]
-
-
-def _refuse_full(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
+def _check_room(azure: Azure, region: str, raw: Raw, sku: Sku, machines: int) -> None:
     used, needed = int(raw.get("currentValue") or 0), machines * (sku.vcpus or 0)
     what = f"{sku.name} needs" if machines == 1 else f"{machines} x {sku.name} need"
     limit = raw.get("limit")
     if limit is None or used + needed <= int(limit):
         return
-    name, words = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
+    name, title = _name(raw), (raw.get("name") or {}).get("localizedValue") or _name(raw)
     raise QuotaExceeded(
-        f"The limit {words!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {what} "
+        f"The limit {title!r} ({name}) in {region} allows {limit} vCPUs, of which {used} are used, and {what} "
         f"{needed}.",
         field="quota",
         value=name,

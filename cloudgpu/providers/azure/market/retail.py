@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from cloudgpu.errors import CloudgpuError, InvalidRequest, MissingExtra, ProviderUnavailable, RateLimited
 from cloudgpu.parallel import beat
 from cloudgpu.providers.patience import CONNECT_S, patience_s
+from cloudgpu.providers.shared.errors import retry_after
 
 DEFAULT, PATH = "https://prices.azure.com", "/api/retail/prices"
 ENDPOINT = "CLOUDGPU_AZURE_ENDPOINT"
@@ -33,12 +34,12 @@ class Retail:
         self._client = _client(self.endpoint, seconds or patience_s())
         self._is_silent = False
 
-    def items(self, meant: str) -> Iterator[Item]:
-        """Yield every item that an OData filter means.
+    def items(self, odata_filter: str) -> Iterator[Item]:
+        """Yield every item that fits an OData filter.
 
         Raises ProviderUnavailable for an answer that is none, a page that comes again, or one at another server.
         """
-        query = {"api-version": VERSION, "currencyCode": "USD", "$filter": meant}
+        query = {"api-version": VERSION, "currencyCode": "USD", "$filter": odata_filter}
         page = self._page(f"{self.endpoint}{PATH}", query)
         seen = set[str]()
         for _ in range(MAX_PAGES):
@@ -118,9 +119,7 @@ def _server(url: str) -> tuple[str, str | None, int | None]:
 
 def _refused(status: int, headers: Mapping[str, str]) -> CloudgpuError:
     if status == 429:  # noqa: PLR2004  (too many requests)
-        text = headers.get("Retry-After", "")
-        after = float(text) if text.isdigit() else None
-        return RateLimited("Azure's price list gets too many requests.", retry_after=after)
+        return RateLimited("Azure's price list gets too many requests.", retry_after=retry_after(headers))
     return _unavailable(f"answered with the status {status}")
 
 

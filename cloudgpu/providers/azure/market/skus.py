@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from cloudgpu.providers.azure import client as plainly
-from cloudgpu.providers.azure.client import Azure
+from cloudgpu.providers.azure.client import Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 
-KEPT_FOR = timedelta(minutes=10)
+VALID_FOR = timedelta(minutes=10)
 VERSION = "2021-07-01"  # of Microsoft.Compute/skus
 MACHINES = "virtualmachines"
 _READ = "Microsoft.Compute/skus/read"
@@ -25,14 +24,14 @@ Raw = Mapping[str, Any]
 
 def skus(azure: Azure, region: str) -> Mapping[str, Sku]:
     """Return the sizes of machines in a region by their names in small letters. One call per page, kept a while."""
-    at, known = azure.kept.get(region) or (None, {})
-    if at is not None and azure.clock() - at < KEPT_FOR:
+    at, known = azure.sku_cache.get(region) or (None, {})
+    if at is not None and azure.clock() - at < VALID_FOR:
         return known
-    path, text = f"/subscriptions/{azure.subscription}/providers/Microsoft.Compute/skus", f"location eq '{region}'"
-    found = plainly.pages(azure, _READ, path, VERSION, **{"$filter": text})
+    path = f"/subscriptions/{azure.subscription}/providers/Microsoft.Compute/skus"
+    found = get_values(azure, _READ, path, VERSION, **{"$filter": f"location eq '{region}'"})
     here = (_sku(one, region) for one in found if _is_machine(one) and _lies_in(one, region))
     read = {one.name.lower(): one for one in here}
-    azure.kept[region] = (azure.clock(), read)
+    azure.sku_cache[region] = (azure.clock(), read)
     return read
 
 
@@ -45,26 +44,25 @@ def _lies_in(raw: Raw, region: str) -> bool:
 
 
 def _sku(raw: Raw, region: str) -> Sku:
-    can = {str(one.get("name")): str(one.get("value")) for one in raw.get("capabilities") or ()}
+    capabilities = {str(one.get("name")): str(one.get("value")) for one in raw.get("capabilities") or ()}
     info = [one for one in raw.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
     restrictions = list(raw.get("restrictions") or ())
-    closed = _closed_zones(restrictions)
-    zones = sorted({str(zone) for one in info for zone in one.get("zones") or ()} - closed)
+    zones = {str(zone) for one in info for zone in one.get("zones") or ()} - _closed_zones(restrictions)
     return Sku(
         name=str(raw["name"]),
         family=str(raw.get("family") or ""),
-        vcpus=_whole(can.get("vCPUsAvailable") or can.get("vCPUs")),
-        memory_gib=_number(can.get("MemoryGB")),
-        gpus=_whole(can.get("GPUs")) or 0,
-        zones=tuple(zones),
+        vcpus=_whole(capabilities.get("vCPUsAvailable") or capabilities.get("vCPUs")),
+        memory_gib=_number(capabilities.get("MemoryGB")),
+        gpus=_whole(capabilities.get("GPUs")) or 0,
+        zones=tuple(sorted(zones)),
         withheld=_withheld(restrictions, region),
-        generations=frozenset(part.strip() for part in can.get("HyperVGenerations", "V1,V2").split(",")),
-        temp_gb=(_number(can.get("MaxResourceVolumeMB")) or 0.0) / 1024,
-        machine="arm64" if can.get("CpuArchitectureType", "x64").lower() == "arm64" else "x86_64",
-        premium=can.get("PremiumIO", "").lower() == _TRUE,
-        trusted=can.get("TrustedLaunchDisabled", "").lower() != _TRUE,
-        spot=can.get("LowPriorityCapable", _TRUE).lower() == _TRUE,
-        encrypts_at_host=can.get("EncryptionAtHostSupported", "").lower() == _TRUE,
+        generations=frozenset(part.strip() for part in capabilities.get("HyperVGenerations", "V1,V2").split(",")),
+        temp_gb=(_number(capabilities.get("MaxResourceVolumeMB")) or 0.0) / 1024,
+        machine="arm64" if capabilities.get("CpuArchitectureType", "x64").lower() == "arm64" else "x86_64",
+        premium=capabilities.get("PremiumIO", "").lower() == _TRUE,
+        trusted=capabilities.get("TrustedLaunchDisabled", "").lower() != _TRUE,
+        spot=capabilities.get("LowPriorityCapable", _TRUE).lower() == _TRUE,
+        encrypts_at_host=capabilities.get("EncryptionAtHostSupported", "").lower() == _TRUE,
     )
 
 

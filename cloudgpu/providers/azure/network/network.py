@@ -10,7 +10,7 @@ from cloudgpu.core.model.launch import Network
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.calls import find, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute.request import NETWORK
 from cloudgpu.providers.shared.rules import ssh_sources
@@ -50,13 +50,7 @@ def placement(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
     if subnet is None:
         return None
-    of = ids.resource(subnet)
-    if of is None or of.kind != _NETWORKS or not of.rest.lower().startswith("/subnets/"):
-        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
-        raise InvalidRequest(
-            f"{subnet!r} is not an id of a subnet on Azure.", field="--subnet", value=subnet, next=remedy
-        )
-    networks = azure.network.virtual_networks
+    of, networks = network_of_subnet(subnet), azure.network.virtual_networks
     action = "Microsoft.Network/virtualNetworks/read"
     found: Raw | None = find(
         azure, action, lambda: networks.get(of.group, of.name).as_dict(), region=region, value=subnet
@@ -68,22 +62,31 @@ def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:
     return found
 
 
+def network_of_subnet(subnet: str) -> ids.Resource:
+    """Return the network of a subnet, by Azure's id of that; raise InvalidRequest for what is no such id."""
+    found = ids.resource(subnet)
+    if found is None or found.kind != _NETWORKS or not found.rest.lower().startswith("/subnets/"):
+        message = f"{subnet!r} is not an id of a subnet on Azure."
+        remedy = "See yours: az network vnet subnet list --resource-group GROUP --vnet-name NETWORK --query [].id"
+        raise InvalidRequest(message, field="--subnet", value=subnet, next=remedy)
+    return found
+
+
 def _subnet(network: Raw, id_: str) -> Raw | None:
     name = id_.rpartition("/")[2].lower()
-    listed = (network.get("properties") or {}).get("subnets") or ()
-    return next((one for one in listed if str(one.get("name") or "").lower() == name), None)
+    subnets = properties_of(network).get("subnets") or ()
+    return next((one for one in subnets if str(one.get("name") or "").lower() == name), None)
 
 
 def _cidr(network: Raw) -> str:
-    spaces = ((network.get("properties") or {}).get("addressSpace") or {}).get("addressPrefixes") or ()
+    spaces = (properties_of(network).get("addressSpace") or {}).get("addressPrefixes") or ()
     return next((str(one) for one in spaces if ":" not in str(one)), NETWORK)
 
 
 def _about_subnet(network: Raw | None, subnet: str | None) -> tuple[str, ...]:
     """Return what has to be said of a subnet that has a security group itself: both have to let a caller in."""
     found = _subnet(network, subnet) if network and subnet else None
-    theirs = ((found or {}).get("properties") or {}).get("networkSecurityGroup")
-    if not theirs:
+    if not properties_of(found or {}).get("networkSecurityGroup"):
         return ()
     return (
         "the subnet has a security group of its own, which has to let the caller in, too: cloudgpu leaves it alone",
@@ -111,7 +114,7 @@ def _check_group(azure: Azure, region: str, id_: str | None) -> None:
 
 
 def _check_region(raw: Raw, region: str, option: str, value: str) -> None:
-    lies = str(raw.get("location") or region).lower()
-    if lies != region:
-        message = f"{value.rpartition('/')[2]} is in {lies}, not in {region}."
-        raise InvalidRequest(message, field=option, value=value, next=f"Launch there: --region {lies}")
+    location = str(raw.get("location") or region).lower()
+    if location != region:
+        message = f"{value.rpartition('/')[2]} is in {location}, not in {region}."
+        raise InvalidRequest(message, field=option, value=value, next=f"Launch there: --region {location}")

@@ -11,15 +11,15 @@ from typing import Any
 
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import complete, find
+from cloudgpu.providers.azure.calls import complete, find, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
-from cloudgpu.providers.azure.compute import listing, translate
+from cloudgpu.providers.azure.compute import listing
 from cloudgpu.providers.azure.errors import code_of
-from cloudgpu.providers.azure.network import security_rules as rules
+from cloudgpu.providers.azure.network import security_rules
 from cloudgpu.providers.shared.calls import retry
 
 WITHIN = timedelta(minutes=2)
-_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
+_PRIORITY_TAKEN, _TRIES = "SecurityRuleConflict", 5  # another process took the number in the same moment
 _GROUP = "Microsoft.Network/networkSecurityGroups"
 Raw = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ def allowed(azure: Azure, id: str) -> Mapping[str, str]:  # noqa: A002
     """Return the CIDR per label that may reach SSH; empty where somebody else's group decides. InstanceNotFound."""
     found = _rules_of(azure, id)
     port = str(azure.options.ssh_port)
-    return {one.label: one.cidr for one in rules.rules(found or ()) if one.port == port}
+    return {one.label: one.cidr for one in security_rules.rules(found or ()) if one.port == port}
 
 
 def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -36,7 +36,7 @@ def allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa:
 
     Raises InstanceNotFound, InvalidRequest where somebody else's security group decides.
     """
-    retry(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _TAKEN)
+    retry(lambda: _allow(azure, id, label, cidr), _TRIES, after=lambda error: code_of(error) == _PRIORITY_TAKEN)
 
 
 def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa: A002
@@ -49,13 +49,13 @@ def _allow(azure: Azure, id: str, label: str, cidr: str | None) -> None:  # noqa
             next="Ask whoever keeps that group to let the address in, or launch without --security-group.",
         )
     port = azure.options.ssh_port
-    before = next((one for one in rules.rules(found) if one.label == label and one.port == str(port)), None)
+    before = next((one for one in security_rules.rules(found) if one.label == label and one.port == str(port)), None)
     if cidr is None:
         if before is not None:
             _drop(azure, id, before.name)
     elif before is None or before.cidr != cidr:
-        priority = before.priority if before else rules.free_priority(found)
-        _put(azure, id, rules.rule(label, cidr, port, priority))
+        priority = before.priority if before else security_rules.free_priority(found)
+        _put(azure, id, security_rules.rule(label, cidr, port, priority))
 
 
 def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
@@ -64,20 +64,20 @@ def _rules_of(azure: Azure, id: str) -> list[Raw] | None:  # noqa: A002
     groups = azure.network.network_security_groups
     found = find(azure, f"{_GROUP}/read", lambda: groups.get(group, group).as_dict(), region=region, value=id)
     if found is None:
-        machine = listing.raw(azure, region, group)
-        if machine is None or translate.provisioning(machine) == "deleting":
+        machine = listing.read_with_view(azure, region, group)
+        if machine is None or provisioning_state(machine) == "deleting":
             raise InstanceNotFound(f"Azure {region} has no machine {group}.", field="instance", value=id)
         return None
-    return list((found.get("properties") or {}).get("securityRules") or ())
+    return list(properties_of(found).get("securityRules") or ())
 
 
-def _put(azure: Azure, id: str, rule: rules.Rule) -> None:  # noqa: A002
+def _put(azure: Azure, id: str, rule: security_rules.Rule) -> None:  # noqa: A002
     region, group = ids.machine(id)
-    of = azure.network.security_rules
+    operations = azure.network.security_rules
     complete(
         azure,
         f"{_GROUP}/securityRules/write",
-        lambda polling: of.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
+        lambda polling: operations.begin_create_or_update(group, group, rule.name, rule.body(), polling=polling),
         deadline=azure.clock() + WITHIN,
         region=region,
         value=rule.cidr,
@@ -86,14 +86,14 @@ def _put(azure: Azure, id: str, rule: rules.Rule) -> None:  # noqa: A002
 
 def _drop(azure: Azure, id: str, name: str) -> None:  # noqa: A002
     region, group = ids.machine(id)
-    of = azure.network.security_rules
+    operations = azure.network.security_rules
     find(
         azure,
         f"{_GROUP}/securityRules/delete",
         lambda: complete(
             azure,
             f"{_GROUP}/securityRules/delete",
-            lambda polling: of.begin_delete(group, group, name, polling=polling),
+            lambda polling: operations.begin_delete(group, group, name, polling=polling),
             deadline=azure.clock() + WITHIN,
             region=region,
         ),

@@ -15,7 +15,7 @@ from cloudgpu.core.model.cluster import node_name, node_of_tags
 from cloudgpu.core.model.instances import TAG_CLUSTER, TAG_ID, TAG_LEDGER, TAG_OWNER
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import complete, find, invoke
+from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute.request import Body, Call, network, network_group
 
@@ -31,7 +31,7 @@ def make_shared(azure: Azure, attempt: Attempt, call: Call, *, deadline: datetim
     name = network_group(attempt, call)
     networks, resources = azure.network.virtual_networks, azure.resources.resource_groups
     found = find(azure, f"{_NETWORKS}/read", lambda: networks.get(name, name).as_dict(), region=call.region, value=name)
-    if found is not None and (found.get("properties") or {}).get("provisioningState") == "Succeeded":
+    if found is not None and properties_of(found).get("provisioningState") == "Succeeded":
         return
     tags = _tags(attempt)
     body = {"location": call.region, "tags": tags}
@@ -56,17 +56,16 @@ def _tags(attempt: Attempt) -> dict[str, str]:
 def users(azure: Azure) -> Mapping[str, str]:
     """Return by the group of a cluster's network what hangs in it: Azure's id of a machine, or of an interface."""
     listed = azure.network.network_interfaces.list_all
-    found: Sequence[Raw] = invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()])
-    return users_among(found)
+    return users_among(invoke(azure, f"{_INTERFACES}/read", lambda: [one.as_dict() for one in listed()]))
 
 
 def users_among(interfaces: Sequence[Raw]) -> Mapping[str, str]:
     """Return what `users` does, of interfaces that are known. Pure."""
     found: dict[str, str] = {}
     for one in interfaces:
-        properties = one.get("properties") or {}
+        properties = properties_of(one)
         for part in properties.get("ipConfigurations") or ():
-            subnet = ids.resource(str(((part.get("properties") or {}).get("subnet") or {}).get("id") or ""))
+            subnet = ids.resource(str((properties_of(part).get("subnet") or {}).get("id") or ""))
             if subnet is not None and ids.CLUSTER_GROUP.fullmatch(subnet.group):
                 found[subnet.group] = str((properties.get("virtualMachine") or {}).get("id") or one.get("id"))
     return found
@@ -82,7 +81,7 @@ def clear_shared(azure: Azure, cluster: str, region: str) -> bool:
         for one in groups.of_clusters(azure)
         if (one.get("tags") or {}).get(TAG_ID) == node_name(cluster, 0) and str(one["location"]).lower() == region
     ]
-    left = [str(one["name"]).lower() for one in found if not groups.is_going(one)]
+    left = [str(one["name"]).lower() for one in found if not groups.is_being_deleted(one)]
     used = users(azure) if left else {}
     for name in left:
         if name not in used:

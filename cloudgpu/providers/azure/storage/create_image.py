@@ -21,10 +21,10 @@ from cloudgpu.core.model.instances import TAG_LEDGER, TAG_VOLUME
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.errors import InstanceNotFound, InvalidRequest
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import invoke
+from cloudgpu.providers.azure.calls import invoke, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
-from cloudgpu.providers.azure.storage import disks as storage, gallery, resources as refs
+from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
 from cloudgpu.providers.azure.storage.resources import ResourceRef
 
 Raw = Mapping[str, Any]
@@ -39,116 +39,119 @@ def save_image(azure: Azure, source: str, name: str, tags: Mapping[str, str]) ->
     """
     region = source.partition("/")[0]
     if not ids.LOCATION.fullmatch(region):
-        raise _unknown(source)
-    copy, kept = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
-    begun, made = storage.read(azure, copy), storage.read(azure, kept)
-    if made is None and (begun is None or TAG_TRUSTED in (begun.get("tags") or {})) and gallery.gallery_exists(azure):
-        made = gallery.read(azure, gallery.name_of(name, region))
-    if made is not None:
-        return _finished(azure, made, copy, tags)
-    begun = begun or _begin(azure, source, copy, tags)
-    _check_ours(begun, copy, tags)
-    if storage.state(begun) == "failed":
-        _drop(azure, copy)
-        return storage.snapshot(azure, begun)
-    if not _is_copied(begun):
-        return storage.snapshot(azure, begun)
-    image_tags = {**tags, storage.TAG_MADE: str(int(azure.clock().timestamp()))}
-    if TAG_TRUSTED not in (begun.get("tags") or {}):
-        return storage.image(azure, _register(azure, begun, kept, image_tags))
-    gallery.make(azure, str(begun["id"]), name, region, image_tags)
+        raise _not_found_error(source)
+    snapshot_ref, image_ref = (ResourceRef(region, ids.SHARED_GROUP, kind, name) for kind in ("snapshots", "images"))
+    snapshot, image = disks.read(azure, snapshot_ref), disks.read(azure, image_ref)
+    if (
+        image is None
+        and (snapshot is None or TAG_TRUSTED in (snapshot.get("tags") or {}))
+        and gallery.gallery_exists(azure)
+    ):
+        image = gallery.read(azure, gallery.name_of(name, region))
+    if image is not None:
+        return _finished(azure, image, snapshot_ref, tags)
+    snapshot = snapshot or _begin(azure, source, snapshot_ref, tags)
+    _check_ours(snapshot, snapshot_ref, tags)
+    if provisioning_state(snapshot) == "failed":
+        disks.delete(azure, snapshot_ref)
+        return disks.snapshot(azure, snapshot)
+    if not _is_copied(snapshot):
+        return disks.snapshot(azure, snapshot)
+    image_tags = {**tags, disks.TAG_MADE: str(int(azure.clock().timestamp()))}
+    if TAG_TRUSTED not in (snapshot.get("tags") or {}):
+        return disks.image(azure, _register(azure, snapshot, image_ref, image_tags))
+    gallery.make(azure, str(snapshot["id"]), name, region, image_tags)
     registered = gallery.read(azure, gallery.name_of(name, region))
-    return storage.snapshot(azure, begun) if registered is None else storage.image(azure, registered)
+    return disks.snapshot(azure, snapshot) if registered is None else disks.image(azure, registered)
 
 
-def _finished(azure: Azure, made: Raw, copy: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
+def _finished(azure: Azure, image: Raw, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> ProviderResource:
     """Return the image as it is; once it is done, the snapshot that it was made of goes.
 
     A managed image is a copy of its own: tools in wide use delete what they made theirs of (Packer, azure-chroot, does
     so with disks; of snapshots it is unverified).
     """
-    _check_ours(made, copy, tags)
-    found = storage.image(azure, made)
-    if storage.state(made) == "failed":
-        storage.remove(azure, found)
-        message = f"The image {copy.name} in {copy.region} failed and was removed."
-        raise InvalidRequest(message, field="image", value=copy.name, next="Run it again.")
+    _check_ours(image, snapshot_ref, tags)
+    found = disks.image(azure, image)
+    if provisioning_state(image) == "failed":
+        disks.remove(azure, found)
+        message = f"The image {snapshot_ref.name} in {snapshot_ref.region} failed and was removed."
+        raise InvalidRequest(message, field="image", value=snapshot_ref.name, next="Run it again.")
     if found.ready:
-        _drop(azure, copy)
+        disks.delete(azure, snapshot_ref)
     return found
 
 
-def _begin(azure: Azure, source: str, copy: ResourceRef, tags: Mapping[str, str]) -> Raw:
+def _begin(azure: Azure, source: str, snapshot_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Begin a snapshot of a machine's system disk, or of a free one. Its name is its own token."""
     disk = _disk_of(azure, source)
-    groups.need_shared(azure, copy.region)
-    trusted = {TAG_TRUSTED: "yes"} if _security(disk) == _TRUSTED else {}
+    groups.need_shared(azure, snapshot_ref.region)
+    trusted = {TAG_TRUSTED: "yes"} if _security_type(disk) == _TRUSTED else {}
     body = {
-        "location": copy.region,
+        "location": snapshot_ref.region,
         "tags": {**tags, **trusted},
         "sku": {"name": "Standard_LRS"},
         "properties": {"creationData": {"createOption": "Copy", "sourceResourceId": disk["id"]}, "incremental": False},
     }
-    _put(azure, azure.compute.snapshots, copy, body)
-    return storage.read(azure, copy) or {**body, "id": refs.own_id(azure.subscription, copy), "name": copy.name}
+    _put(azure, azure.compute.snapshots, snapshot_ref, body)
+    return disks.read(azure, snapshot_ref) or {
+        **body,
+        "id": refs.azure_id(azure.subscription, snapshot_ref),
+        "name": snapshot_ref.name,
+    }
 
 
 def _disk_of(azure: Azure, source: str) -> Raw:
     """Return the system disk of a machine, or the disk that is named; raise for what holds no system."""
-    named = refs.split(source, "disks")
-    if named is None and source.count("/") == 1:
-        own = machine.system_disk(machine.raw(azure, source))
-        named = refs.of(source.partition("/")[0], own)
-    found = None if named is None else storage.read(azure, named)
-    if named is None or found is None:
-        raise _unknown(source)
+    ref = refs.parse(source, "disks")
+    if ref is None and source.count("/") == 1:
+        ref = refs.from_azure_id(source.partition("/")[0], machine.system_disk(machine.read(azure, source)))
+    found = None if ref is None else disks.read(azure, ref)
+    if found is None:
+        raise _not_found_error(source)
     if TAG_VOLUME in (found.get("tags") or {}):
         message = f"{source} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
     return found
 
 
-def _security(raw: Raw) -> str:
-    profile = (raw.get("properties") or {}).get("securityProfile") or {}
+def _security_type(raw: Raw) -> str:
+    profile = properties_of(raw).get("securityProfile") or {}
     return str(profile.get("securityType") or "").lower()
 
 
-def _is_copied(begun: Raw) -> bool:
+def _is_copied(snapshot: Raw) -> bool:
     """Say whether a snapshot can be used: the copy of a large disk goes on in the background."""
-    properties = begun.get("properties") or {}
-    return storage.state(begun) == "succeeded" and float(properties.get("completionPercent") or 100) >= 100  # noqa: PLR2004
+    percent = float(properties_of(snapshot).get("completionPercent") or 100)
+    return provisioning_state(snapshot) == "succeeded" and percent >= 100  # noqa: PLR2004
 
 
-def _register(azure: Azure, begun: Raw, kept: ResourceRef, tags: Mapping[str, str]) -> Raw:
+def _register(azure: Azure, snapshot: Raw, image_ref: ResourceRef, tags: Mapping[str, str]) -> Raw:
     """Make the image of a snapshot that is done."""
-    properties = begun.get("properties") or {}
+    properties = properties_of(snapshot)
     disk = {
         "osType": "Linux",
         "osState": "Generalized",
-        "snapshot": {"id": begun["id"]},
+        "snapshot": {"id": snapshot["id"]},
         "diskSizeGB": properties.get("diskSizeGB"),
         "storageAccountType": "Standard_LRS",
     }
     body = {
-        "location": kept.region,
+        "location": image_ref.region,
         "tags": dict(tags),
         "properties": {
             "hyperVGeneration": properties.get("hyperVGeneration") or "V1",
             "storageProfile": {"osDisk": {key: value for key, value in disk.items() if value is not None}},
         },
     }
-    _put(azure, azure.compute.images, kept, body)
-    found = storage.read(azure, kept)
-    return found or {**body, "id": refs.own_id(azure.subscription, kept), "name": kept.name}
+    _put(azure, azure.compute.images, image_ref, body)
+    found = disks.read(azure, image_ref)
+    return found or {**body, "id": refs.azure_id(azure.subscription, image_ref), "name": image_ref.name}
 
 
 def _put(azure: Azure, operations: Any, ref: ResourceRef, body: Raw) -> None:
     send = partial(operations.begin_create_or_update, ref.group, ref.name, body, polling=False)
     invoke(azure, f"Microsoft.Compute/{ref.kind}/write", send, region=ref.region, value=ref.name)
-
-
-def _drop(azure: Azure, ref: ResourceRef) -> None:
-    storage.delete(azure, ref)
 
 
 def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
@@ -157,6 +160,6 @@ def _check_ours(raw: Raw, ref: ResourceRef, tags: Mapping[str, str]) -> None:
         raise InvalidRequest(message, field="--name", value=ref.name, next="Choose another --name.")
 
 
-def _unknown(source: str) -> InstanceNotFound:
+def _not_found_error(source: str) -> InstanceNotFound:
     message = f"Azure has no machine and no disk {source}."
     return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

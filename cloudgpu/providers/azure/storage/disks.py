@@ -12,7 +12,7 @@ no token is needed. A disk lies in a zone as its machine does, or in none where 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from cloudgpu.core.values.naming import digest
 from cloudgpu.errors import CloudgpuError, InvalidRequest, ProviderUnavailable
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import find, invoke, properties_of, provisioning_state
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
@@ -38,7 +38,7 @@ SNAPSHOT = "snapshot"  # the catalogue's name for what snapshots and images are 
 TAG_PREFIX = "cloudgpu-"
 TAG_MADE = "cloudgpu-made"  # on an image: the epoch second of its making
 _ACTION = "Microsoft.Compute"
-_MADE, _GOING = "succeeded", ("deleting", "failed deletion")
+_SUCCEEDED, _DELETING = "succeeded", ("deleting", "failed deletion")
 
 
 def resources(azure: Azure, region: str | None) -> ResourceListing:
@@ -73,7 +73,7 @@ def resources(azure: Azure, region: str | None) -> ResourceListing:
 
 def _listed(azure: Azure, kind: str, operations: Any) -> list[Raw]:
     found = invoke(azure, f"{_ACTION}/{kind}/read", lambda: [one.as_dict() for one in operations.list()])
-    return [one for one in found if state(one) not in _GOING]
+    return [one for one in found if provisioning_state(one) not in _DELETING]
 
 
 def _ours(azure: Azure, raws: Iterable[Raw], tags: Tags) -> list[ProviderResource]:
@@ -97,16 +97,14 @@ def _is_ours(raw: Raw) -> bool:
 
 def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
     """Return a disk: a volume where it bears a name of the user's, else a machine's system disk."""
-    properties, named = _properties(raw), tags.get(TAG_VOLUME, "")
-    size = int(properties.get("diskSizeGB") or 0)
-    zones = raw.get("zones") or ()
-    return _leftover(
+    size, name = int(properties_of(raw).get("diskSizeGB") or 0), tags.get(TAG_VOLUME, "")
+    return _resource(
         azure,
         raw,
         tags,
-        kind=Kind.VOLUME if named else Kind.DISK,
-        zone=f"{raw['location']}-{zones[0]}" if zones else raw["location"],
-        name=named,
+        kind=Kind.VOLUME if name else Kind.DISK,
+        zone=machine.zone_of(raw),
+        name=name,
         size_gb=size,
         stored_as=tier(str((raw.get("sku") or {}).get("name") or ""), size),
         attached_to=holder(raw),
@@ -115,17 +113,17 @@ def disk(azure: Azure, raw: Raw, tags: Mapping[str, str]) -> ProviderResource:
 
 def snapshot(azure: Azure, raw: Raw) -> ProviderResource:
     """Return a snapshot that is no image yet; it is billed by what is written in it, its size at most."""
-    size, tags = int(_properties(raw).get("diskSizeGB") or 0), raw.get("tags") or {}
-    return _leftover(
+    size, tags = int(properties_of(raw).get("diskSizeGB") or 0), raw.get("tags") or {}
+    return _resource(
         azure, raw, tags, kind=Kind.SNAPSHOT, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT
     )
 
 
 def image(azure: Azure, raw: Raw) -> ProviderResource:
     """Return an image, which is billed as a snapshot of its disk is."""
-    of, tags = (_properties(raw).get("storageProfile") or {}).get("osDisk") or {}, raw.get("tags") or {}
-    size = int(of.get("diskSizeGB") or 0)
-    return _leftover(azure, raw, tags, kind=Kind.IMAGE, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT)
+    os_disk = (properties_of(raw).get("storageProfile") or {}).get("osDisk") or {}
+    size, tags = int(os_disk.get("diskSizeGB") or 0), raw.get("tags") or {}
+    return _resource(azure, raw, tags, kind=Kind.IMAGE, name=tags.get(TAG_IMAGE, ""), size_gb=size, stored_as=SNAPSHOT)
 
 
 def plain_name(raw: Raw) -> str:
@@ -139,12 +137,12 @@ def is_in_gallery(raw: Raw) -> bool:
     return "/galleries/" in str(raw["id"]).lower()
 
 
-def _leftover(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
+def _resource(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
     region = str(raw["location"])
-    ref = refs.of(region, str(raw["id"]))
+    ref = refs.from_azure_id(region, str(raw["id"]))
     if is_in_gallery(raw):
         ref = refs.ResourceRef(region, ids.SHARED_GROUP, gallery.KIND, str(raw["name"]))
-    usual = {"zone": "", "attached_to": None, **facts}
+    known = {"zone": "", "attached_to": None, **facts}
     return ProviderResource(
         provider="azure",
         account=azure.account,
@@ -152,39 +150,29 @@ def _leftover(azure: Azure, raw: Raw, tags: Mapping[str, str], **facts: Any) -> 
         id=str(raw["id"]) if ref is None else ref.id,
         tags={key: value for key, value in tags.items() if key.startswith(TAG_PREFIX) and key != TAG_MADE},
         made_at=_made_at(raw),
-        ready=state(raw) in (_MADE, ""),
-        **usual,
+        ready=provisioning_state(raw) in (_SUCCEEDED, ""),
+        **known,
     )
 
 
 def holder(raw: Raw) -> str | None:
     """Return our id of the machine that uses a disk, Azure's own where that is none of ours; None where it is free."""
-    own = str(raw.get("managedBy") or "")
-    of = ids.resource(own)
-    if not own or of is None or not ids.GROUP.fullmatch(of.group):
-        return own or None
-    return ids.joined(str(raw["location"]), of.group)
-
-
-def state(raw: Raw) -> str:
-    """Return how far Azure is with making a thing, in small letters: `succeeded`, `creating`, ..."""
-    return str(_properties(raw).get("provisioningState") or "").lower()
+    azure_id = str(raw.get("managedBy") or "")
+    user = ids.resource(azure_id)
+    if user is None or not ids.GROUP.fullmatch(user.group):
+        return azure_id or None
+    return ids.joined(str(raw["location"]), user.group)
 
 
 def group_of(raw: Raw) -> str:
     """Return the resource group of something, in small letters; empty for what lies in none."""
-    of = ids.resource(str(raw.get("id") or ""))
-    return "" if of is None else of.group
-
-
-def _properties(raw: Raw) -> Raw:
-    properties: Raw = raw.get("properties") or {}
-    return properties
+    found = ids.resource(str(raw.get("id") or ""))
+    return "" if found is None else found.group
 
 
 def _made_at(raw: Raw) -> datetime | None:
     """Return when it was made, aware UTC: of an image Azure may say so in `systemData`, or not at all; our tag does."""
-    text = _properties(raw).get("timeCreated") or (raw.get("systemData") or {}).get("createdAt")
+    text = properties_of(raw).get("timeCreated") or (raw.get("systemData") or {}).get("createdAt")
     if text:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
     tag = str((raw.get("tags") or {}).get(TAG_MADE, ""))
@@ -197,7 +185,7 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
     The group of a launch goes with its last disk. Raises InvalidRequest while a machine uses it. Two calls; up to two
     more for the last disk of a launch.
     """
-    ref = refs.named(resource.id, resource.kind)
+    ref = refs.parse_leftover(resource.id, resource.kind)
     if ref.kind == gallery.KIND:
         gallery.delete(azure, ref.name)
         return
@@ -207,7 +195,7 @@ def remove(azure: Azure, resource: ProviderResource) -> None:
     if ref.kind == "images":
         delete(azure, refs.ResourceRef(ref.region, ref.group, "snapshots", ref.name))
     if ref.kind == "disks" and ids.GROUP.fullmatch(ref.group):
-        groups.drop_empty(azure, ref.region, ref.group, but=ref.name)
+        groups.delete_if_empty(azure, ref.region, ref.group, deleted_disk=ref.name)
 
 
 def delete(azure: Azure, ref: refs.ResourceRef) -> None:
@@ -230,9 +218,9 @@ def read(azure: Azure, ref: refs.ResourceRef) -> Raw | None:
 
 LUN = 0  # on the machine it is /dev/disk/azure/scsi1/lun0 (udev rules of Azure's images)
 SKU = "StandardSSD_LRS"  # what every size takes; Premium SSD needs one that says so
-SETTLES_S, LOOKS = 2.0, 120
+POLL_PAUSE_S, MAX_POLLS = 2.0, 120  # until a volume is attached
 _READ, _WRITE = "Microsoft.Compute/disks/read", "Microsoft.Compute/disks/write"
-_UNHEARD_OF = (404, 405, 501)
+_UNSUPPORTED_STATUSES = (404, 405, 501)
 _ATTACH = "Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"
 
 
@@ -241,33 +229,33 @@ def attach(azure: Azure, id: str, volume: Volume, tags: Mapping[str, str]) -> Pr
 
     Raises InvalidRequest where another machine uses it, it lies in another zone, or its size has to be said.
     """
-    found = machine.raw(azure, id)
-    named = {**tags, TAG_VOLUME: volume.name}
-    there = _found(azure, machine.zone_of(found), volume, named) or _made(azure, found, volume, named)
-    send = False
-    for _ in range(LOOKS):
-        at = holder(there)
-        if at == id:
-            return disk(azure, there, there.get("tags") or {})
-        if at is not None:
-            raise volume_in_use_error(volume, at)
-        if state(there) == "succeeded" and not send:
-            _hang(azure, id, str(there["id"]))
-            send = True
+    raw = machine.read(azure, id)
+    tags = {**tags, TAG_VOLUME: volume.name}
+    found = _find_volume(azure, machine.zone_of(raw), volume, tags) or _create_volume(azure, raw, volume, tags)
+    is_requested = False
+    for _ in range(MAX_POLLS):
+        user = holder(found)
+        if user == id:
+            return disk(azure, found, found.get("tags") or {})
+        if user is not None:
+            raise volume_in_use_error(volume, user)
+        if provisioning_state(found) == _SUCCEEDED and not is_requested:
+            _attach(azure, id, str(found["id"]))
+            is_requested = True
         else:
-            azure.pause(SETTLES_S)
-        there = _read_disk(azure, there, volume)
-    message = f"The volume {volume.name} is not attached after {LOOKS * SETTLES_S:.0f} seconds."
+            azure.pause(POLL_PAUSE_S)
+        found = _read_disk(azure, found, volume)
+    message = f"The volume {volume.name} is not attached after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds."
     raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
 
 
 def named_disks(azure: Azure, ledger: str) -> list[Raw]:
     """Return the data disks with a name of the user's, of this ledger; empty: of any. A call per page."""
     listed = azure.compute.disks.list_by_resource_group
-    send = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
-    found: Sequence[Raw] = send or ()
-    named = (one for one in found if TAG_VOLUME in (one.get("tags") or {}) and state(one) != "deleting")
-    return [one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER))]
+    found = find(azure, _READ, lambda: [one.as_dict() for one in listed(ids.SHARED_GROUP)], value=ids.SHARED_GROUP)
+    named = (one for one in found or () if TAG_VOLUME in (one.get("tags") or {}))
+    ours = (one for one in named if ledger in ("", one["tags"].get(TAG_LEDGER)))
+    return [one for one in ours if provisioning_state(one) != "deleting"]
 
 
 def name_of(volume: str, ledger: str, zone: str) -> str:
@@ -275,20 +263,20 @@ def name_of(volume: str, ledger: str, zone: str) -> str:
     return f"volume-{digest('volume', ledger, volume, zone)[:20]}"
 
 
-def _found(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
+def _find_volume(azure: Azure, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies elsewhere alone is refused."""
-    found = [one for one in named_disks(azure, "") if _is(one, volume.name, tags)]
+    found = [one for one in named_disks(azure, "") if _is_named(one, volume.name, tags)]
     return pick_in_zone(zone, found, machine.zone_of, "name", volume)
 
 
-def _is(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
+def _is_named(raw: Raw, name: str, tags: Mapping[str, str]) -> bool:
     disk_tags = raw["tags"]
     return (disk_tags.get(TAG_VOLUME), disk_tags.get(TAG_LEDGER, "")) == (name, tags.get(TAG_LEDGER, ""))
 
 
-def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw:
+def _create_volume(azure: Azure, machine_raw: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw:
     """Make the volume where a machine lies, and return what there is of it. Encrypted, as every managed disk is."""
-    zone, region = machine.zone_of(at), str(at["location"])
+    zone, region = machine.zone_of(machine_raw), str(machine_raw["location"])
     size_gb = size_to_make(volume, zone)
     groups.need_shared(azure, region)
     body: dict[str, Any] = {
@@ -297,7 +285,7 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
         "sku": {"name": SKU},
         "properties": {"creationData": {"createOption": "Empty"}, "diskSizeGB": size_gb},
     }
-    body |= {"zones": list(at["zones"])} if at.get("zones") else {}
+    body |= {"zones": list(machine_raw["zones"])} if machine_raw.get("zones") else {}
     name, disks = name_of(volume.name, tags.get(TAG_LEDGER, ""), zone), azure.compute.disks
     invoke(
         azure,
@@ -306,23 +294,23 @@ def _made(azure: Azure, at: Raw, volume: Volume, tags: Mapping[str, str]) -> Raw
         region=region,
         value=volume.name,
     )
-    return _read(azure, refs.ResourceRef(region, ids.SHARED_GROUP, "disks", name), volume)
+    return _read_volume(azure, refs.ResourceRef(region, ids.SHARED_GROUP, "disks", name), volume)
 
 
 def _read_disk(azure: Azure, disk: Raw, volume: Volume) -> Raw:
-    of = refs.of(str(disk["location"]), str(disk["id"]))
-    return disk if of is None else _read(azure, of, volume)
+    ref = refs.from_azure_id(str(disk["location"]), str(disk["id"]))
+    return disk if ref is None else _read_volume(azure, ref, volume)
 
 
-def _read(azure: Azure, thing: refs.ResourceRef, volume: Volume) -> Raw:
-    found = read(azure, thing)
-    if found is None or state(found) == "failed":
-        message = f"Azure {thing.region} did not make the volume {volume.name}."
+def _read_volume(azure: Azure, ref: refs.ResourceRef, volume: Volume) -> Raw:
+    found = read(azure, ref)
+    if found is None or provisioning_state(found) == "failed":
+        message = f"Azure {ref.region} did not make the volume {volume.name}."
         raise ProviderUnavailable(message, field="--volume", value=volume.name, next="Run the same up again.")
     return found
 
 
-def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
+def _attach(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     """Ask for it, and leave what else hangs on the machine alone. Not waited for: the disk says when it is so.
 
     A cloud of Azure's kind that does not know this call (it is of 2024) is asked to change the machine's list of disks.
@@ -333,20 +321,20 @@ def _hang(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     try:
         invoke(azure, _ATTACH, lambda: send(group, group, body, polling=False), region=region, value=id)
     except CloudgpuError as error:
-        if getattr(error.__cause__, "status_code", None) not in _UNHEARD_OF:
+        if getattr(error.__cause__, "status_code", None) not in _UNSUPPORTED_STATUSES:
             raise
-        _list(azure, id, disk)
+        _attach_by_update(azure, id, disk)
 
 
-def _list(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
+def _attach_by_update(azure: Azure, id: str, disk: str) -> None:  # noqa: A002
     """Write the disk into the machine's list of data disks: a change of it names all that are to hang there."""
-    storage_ = (machine.raw(azure, id).get("properties") or {}).get("storageProfile") or {}
-    others = [_as_asked(one) for one in storage_.get("dataDisks") or ()]
+    profile = properties_of(machine.read(azure, id)).get("storageProfile") or {}
+    others = [_as_request(one) for one in profile.get("dataDisks") or ()]
     new = {"lun": LUN, "createOption": "Attach", "deleteOption": "Detach", "managedDisk": {"id": disk}}
     machine.change(azure, id, {"storageProfile": {"dataDisks": [*others, new]}})
 
 
-def _as_asked(raw: Raw) -> Raw:
+def _as_request(raw: Raw) -> Raw:
     """Return a data disk that hangs on a machine already as a change has to name it."""
     kept = {key: raw[key] for key in ("lun", "name", "createOption", "caching", "deleteOption") if key in raw}
     return {**kept, "managedDisk": {"id": (raw.get("managedDisk") or {}).get("id")}}

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.providers.azure import groups, ids
-from cloudgpu.providers.azure.calls import complete, find, invoke
+from cloudgpu.providers.azure.calls import complete, find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 
 Raw = Mapping[str, Any]
@@ -22,8 +22,8 @@ KIND = "galleryImages"
 GALLERY, VERSION = "cloudgpu", "1.0.0"
 TAG = "cloudgpu-gallery"
 WITHIN = timedelta(minutes=5)  # a gallery and a definition are made at once; a version is waited for by looks
-_HOME = "Microsoft.Compute/galleries"
-_AT = (ids.SHARED_GROUP, GALLERY)
+_ACTION = "Microsoft.Compute/galleries"
+_GALLERY_PATH = (ids.SHARED_GROUP, GALLERY)
 
 
 def name_of(name: str, region: str) -> str:
@@ -34,8 +34,8 @@ def name_of(name: str, region: str) -> str:
 def read(azure: Azure, name: str) -> Raw | None:
     """Return an image (by its definition's name) as Azure describes a managed one; None for none. One call."""
     versions = azure.compute.gallery_image_versions
-    action = f"{_HOME}/images/versions/read"
-    found = find(azure, action, lambda: versions.get(*_AT, name, VERSION).as_dict(), value=name)
+    action = f"{_ACTION}/images/versions/read"
+    found = find(azure, action, lambda: versions.get(*_GALLERY_PATH, name, VERSION).as_dict(), value=name)
     return None if found is None else _as_managed(found, name)
 
 
@@ -47,17 +47,19 @@ def gallery_exists(azure: Azure) -> bool:
 def listed(azure: Azure) -> list[Raw]:
     """Return all images of the gallery, as `read` does. A call per page, and one per image."""
     definitions = azure.compute.gallery_images
-    names = find(azure, f"{_HOME}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_AT)])
+    names = find(
+        azure, f"{_ACTION}/images/read", lambda: [str(one.name) for one in definitions.list_by_gallery(*_GALLERY_PATH)]
+    )
     found = (read(azure, name) for name in names or ())
     return [one for one in found if one is not None]
 
 
 def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str, str]) -> None:
     """Begin the image of a snapshot (Azure's id). Four calls and their looks; the version is not waited for."""
-    compute, own = azure.compute, name_of(name, region)
+    compute, own_name = azure.compute, name_of(name, region)
     groups.tag(azure, ids.SHARED_GROUP, {TAG: GALLERY})
     gallery = {"location": region, "properties": {"description": "Images that cloudgpu has saved"}}
-    _made(azure, "write", compute.galleries.begin_create_or_update, _AT, gallery)
+    _create(azure, "write", compute.galleries.begin_create_or_update, _GALLERY_PATH, gallery)
     definition = {
         "location": region,
         "tags": dict(tags),
@@ -65,11 +67,13 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
             "osType": "Linux",
             "osState": "Generalized",
             "hyperVGeneration": "V2",
-            "identifier": {"publisher": "cloudgpu", "offer": own, "sku": own},
+            "identifier": {"publisher": "cloudgpu", "offer": own_name, "sku": own_name},
             "features": [{"name": "SecurityType", "value": "TrustedLaunchSupported"}],
         },
     }
-    _made(azure, "images/write", compute.gallery_images.begin_create_or_update, (*_AT, own), definition)
+    _create(
+        azure, "images/write", compute.gallery_images.begin_create_or_update, (*_GALLERY_PATH, own_name), definition
+    )
     target = {"name": region, "regionalReplicaCount": 1, "storageAccountType": "Standard_LRS"}
     version = {
         "location": region,
@@ -82,16 +86,16 @@ def make(azure: Azure, snapshot: str, name: str, region: str, tags: Mapping[str,
     versions = compute.gallery_image_versions
     invoke(
         azure,
-        f"{_HOME}/images/versions/write",
-        lambda: versions.begin_create_or_update(*_AT, own, VERSION, version, polling=False),
+        f"{_ACTION}/images/versions/write",
+        lambda: versions.begin_create_or_update(*_GALLERY_PATH, own_name, VERSION, version, polling=False),
         region=region,
         value=name,
     )
 
 
-def _made(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
+def _create(azure: Azure, action: str, begin: Any, names: tuple[str, ...], body: Raw) -> None:
     deadline = azure.clock() + WITHIN
-    complete(azure, f"{_HOME}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
+    complete(azure, f"{_ACTION}/{action}", lambda polling: begin(*names, body, polling=polling), deadline=deadline)
 
 
 def delete(azure: Azure, name: str) -> None:
@@ -100,19 +104,26 @@ def delete(azure: Azure, name: str) -> None:
 
     def version() -> Any:
         begin = compute.gallery_image_versions.begin_delete
-        return complete(azure, action, lambda polling: begin(*_AT, name, VERSION, polling=polling), deadline=deadline)
+        return complete(
+            azure, action, lambda polling: begin(*_GALLERY_PATH, name, VERSION, polling=polling), deadline=deadline
+        )
 
-    action = f"{_HOME}/images/versions/delete"
+    action = f"{_ACTION}/images/versions/delete"
     find(azure, action, version, value=name)
     definitions = compute.gallery_images
-    find(azure, f"{_HOME}/images/delete", lambda: definitions.begin_delete(*_AT, name, polling=False), value=name)
+    find(
+        azure,
+        f"{_ACTION}/images/delete",
+        lambda: definitions.begin_delete(*_GALLERY_PATH, name, polling=False),
+        value=name,
+    )
 
 
 def _as_managed(raw: Raw, name: str) -> Raw:
     """Return a version as a managed image is described: what reads one reads the other. `trusted` is ours."""
-    properties = raw.get("properties") or {}
+    properties = properties_of(raw)
     disk = ((properties.get("storageProfile") or {}).get("osDiskImage")) or {}
-    of = {"diskSizeGB": disk.get("sizeInGB") or 0}
+    os_disk = {"diskSizeGB": disk.get("sizeInGB") or 0}
     facts = {"provisioningState": properties.get("provisioningState"), "hyperVGeneration": "V2", "trusted": True}
     published = (properties.get("publishingProfile") or {}).get("publishedDate")
     return {
@@ -120,5 +131,5 @@ def _as_managed(raw: Raw, name: str) -> Raw:
         "name": name,
         "location": raw["location"],
         "tags": raw.get("tags") or {},
-        "properties": {**facts, "timeCreated": published, "storageProfile": {"osDisk": of}},
+        "properties": {**facts, "timeCreated": published, "storageProfile": {"osDisk": os_disk}},
     }

@@ -16,12 +16,12 @@ from cloudgpu.core.model.instances import TAG_ID, TAG_IMAGE, TAG_LEDGER
 from cloudgpu.core.model.offers import Available
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.azure import ids
-from cloudgpu.providers.azure.calls import find
+from cloudgpu.providers.azure.calls import find, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.storage import disks, gallery, resources as refs
-from cloudgpu.providers.shared import rules as drivers
 from cloudgpu.providers.shared.named_volumes import ambiguous_name, not_found_error
+from cloudgpu.providers.shared.rules import DRIVER_TEMPLATE, has_driver, installed
 
 Raw = Mapping[str, Any]
 _IMAGES = "Microsoft.Compute/images/read"
@@ -67,7 +67,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ImageChoice:
     """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
 
     image: Image
@@ -76,7 +76,7 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
 
-def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, template: str) -> Choice:
+def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: two calls for one of the marketplace, one for the user's own.
 
     Raises InvalidRequest for a named image that is not there, not ready, or that the size cannot boot.
@@ -84,16 +84,16 @@ def choose_image(azure: Azure, item: Available, sku: Sku, named: str | None, tem
     if named is not None:
         return _requested_image(azure, item, sku, named)
     gpu = item.accelerators[0].name if item.accelerators else ""
-    if GRID.fullmatch(item.instance_type) and template != drivers.DRIVER_TEMPLATE:
+    if GRID.fullmatch(item.instance_type) and template != DRIVER_TEMPLATE:
         image = _newest(azure, item.region, _plain(sku))
-        return Choice(image, extension=EXTENSION, remarks=(_about_grid(item, image),))
+        return ImageChoice(image, extension=EXTENSION, remarks=(_about_grid(item, image),))
     if gpu in AMD:
-        return Choice(_newest(azure, item.region, ROCM))
-    if drivers.has_driver(item, template) and V2 in sku.generations:
-        return Choice(_newest(azure, item.region, HPC))
+        return ImageChoice(_newest(azure, item.region, ROCM))
+    if has_driver(item, template) and V2 in sku.generations:
+        return ImageChoice(_newest(azure, item.region, HPC))
     image = _newest(azure, item.region, _plain(sku))
-    driver, remarks = drivers.installed(item, image.name, template)
-    return Choice(image, driver=driver, remarks=remarks)
+    driver, remarks = installed(item, image.name, template)
+    return ImageChoice(image, driver=driver, remarks=remarks)
 
 
 def _plain(sku: Sku) -> Sequence[str]:
@@ -150,7 +150,7 @@ def _find_urn(azure: Azure, region: str, publisher: str, offer: str, sku: str, v
 
 
 def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> Image:
-    properties = raw.get("properties") or {}
+    properties = properties_of(raw)
     features = {str(one.get("name")): str(one.get("value")) for one in properties.get("features") or ()}
     plan = properties.get("plan") or {}
     return Image(
@@ -168,7 +168,7 @@ def _image_of(raw: Raw, publisher: str, offer: str, sku: str, version: str) -> I
 # The requested image
 
 
-def _requested_image(azure: Azure, item: Available, sku: Sku, named: str) -> Choice:
+def _requested_image(azure: Azure, item: Available, sku: Sku, named: str) -> ImageChoice:
     """Return the requested image: of the marketplace, of a gallery by its id, or one of the user's."""
     image, remarks = _find_named(azure, item, named)
     if image.generation and image.generation not in sku.generations:
@@ -186,31 +186,30 @@ def _requested_image(azure: Azure, item: Available, sku: Sku, named: str) -> Cho
             value=named,
             next=f"Name an image for {sku.machine}, or leave --image out.",
         )
-    return Choice(image, remarks=remarks)
+    return ImageChoice(image, remarks=remarks)
 
 
 def _find_named(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
-    urn, gallery = _URN.fullmatch(named), _GALLERY.fullmatch(named)
-    unsure = _about_driver(item, named)
+    urn, gallery_id = _URN.fullmatch(named), _GALLERY.fullmatch(named)
+    about_driver = _about_driver(item, named)
     if urn is not None:
-        parts = [part for part in urn.groups() if part]
-        found = _find_urn(azure, item.region, *parts)
+        found = _find_urn(azure, item.region, *filter(None, urn.groups()))
         if found is None:
             raise _not_in_region(named, item.region)
-        return found, (*unsure, *_about_market(found))
-    if gallery is not None:
-        key = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
-        field = key.get(str(gallery["kind"] or "").lower(), "id")
-        return Image({field: named}, named), (*unsure, f"the image {named} was not looked into before the launch")
+        return found, (*about_driver, *_about_plan(found))
+    if gallery_id is not None:
+        fields = {"communitygalleries": "communityGalleryImageId", "sharedgalleries": "sharedGalleryImageId"}
+        field = fields.get(str(gallery_id["kind"] or "").lower(), "id")
+        return Image({field: named}, named), (*about_driver, f"the image {named} was not looked into before the launch")
     return _own_image(azure, item, named)
 
 
 def _own_image(azure: Azure, item: Available, named: str) -> tuple[Image, tuple[str, ...]]:
-    mine = refs.split(named, "images")  # an id as cloudgpu writes it
-    found = own_image(azure, named if mine is None else refs.own_id(azure.subscription, mine))
+    ref = refs.parse(named, "images")  # an id as cloudgpu writes it
+    found = own_image(azure, named if ref is None else refs.azure_id(azure.subscription, ref))
     if found is None or str(found.get("location") or "").lower() != item.region:
         raise _not_in_region(named, item.region)
-    properties = found.get("properties") or {}
+    properties = properties_of(found)
     state = str(properties.get("provisioningState") or "Succeeded")
     if state.lower() != "succeeded":
         message = f"The image {named} is {state.lower()}, so nothing can be launched from it yet."
@@ -243,7 +242,7 @@ def _about_driver(item: Available, named: str) -> tuple[str, ...]:
     return (f"whether the image {named} has a driver for {item.accelerators[0].name} is not known",)
 
 
-def _about_market(image: Image) -> tuple[str, ...]:
+def _about_plan(image: Image) -> tuple[str, ...]:
     """Return what an image that is sold under a plan of its own asks for, and may cost."""
     if image.plan is None:
         return ()
@@ -259,32 +258,32 @@ def own_image(azure: Azure, named: str) -> Raw | None:
     One of the gallery is described as a managed one is. None for Azure's id of something else. Raises InvalidRequest
     where there is none, or several, of that name. One call; for what is not there two, and those of the gallery.
     """
-    of, mine = ids.resource(named), refs.split(named)
-    if of is not None and of.kind != "microsoft.compute/images":
+    by_azure_id = ids.resource(named)
+    if by_azure_id is not None and by_azure_id.kind != "microsoft.compute/images":
         return None
-    group = mine.group if mine else ids.SHARED_GROUP if of is None else of.group
-    wanted = mine.name if mine else named if of is None else of.name
-    there = _managed(azure, group, named)
-    found = [one for one in there if _bears(one, wanted, azure.ledger)]
-    if not found and of is None and gallery.gallery_exists(azure):
-        there += gallery.listed(azure)
-        found = [one for one in there if _bears(one, wanted, azure.ledger)]
-    if len({str(one["location"]) for one in found}) > 1:
-        places = sorted(str(one["location"]) for one in found)
-        raise ambiguous_name(f"Images called {named!r}", places, "--region")
+    ref = refs.parse(named) or by_azure_id
+    group, name = (ids.SHARED_GROUP, named) if ref is None else (ref.group, ref.name)
+    images = _managed_images(azure, group, named)
+    found = [one for one in images if _is_called(one, name, azure.ledger)]
+    if not found and by_azure_id is None and gallery.gallery_exists(azure):
+        images += gallery.listed(azure)
+        found = [one for one in images if _is_called(one, name, azure.ledger)]
+    regions = sorted(str(one["location"]) for one in found)
+    if len(set(regions)) > 1:
+        raise ambiguous_name(f"Images called {named!r}", regions, "--region")
     if not found:
-        known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in there} - {""}
+        known = {str((one.get("tags") or {}).get(TAG_IMAGE, "")) for one in images} - {""}
         raise not_found_error("image", "--image", named, known, (), "See them: cloudgpu image ls")
     return found[0]
 
 
-def _managed(azure: Azure, group: str, named: str) -> list[Raw]:
+def _managed_images(azure: Azure, group: str, named: str) -> list[Raw]:
     listed = azure.compute.images.list_by_resource_group
     return find(azure, _IMAGES, lambda: [one.as_dict() for one in listed(group)], value=named) or []
 
 
-def _bears(raw: Raw, name: str, ledger: str) -> bool:
+def _is_called(raw: Raw, name: str, ledger: str) -> bool:
     tags = raw.get("tags") or {}
-    mine = ledger in ("", tags.get(TAG_LEDGER, ledger))
-    own = {str(raw["name"]).lower(), disks.plain_name(raw).lower()}
-    return name.lower() in own or (mine and tags.get(TAG_IMAGE) == name)
+    is_of_ledger = ledger in ("", tags.get(TAG_LEDGER, ledger))
+    azure_names = {str(raw["name"]).lower(), disks.plain_name(raw).lower()}
+    return name.lower() in azure_names or (is_of_ledger and tags.get(TAG_IMAGE) == name)

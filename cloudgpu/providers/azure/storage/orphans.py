@@ -16,16 +16,16 @@ from cloudgpu.errors import InvalidRequest
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.azure import groups, ids
 from cloudgpu.providers.azure.account import identity
-from cloudgpu.providers.azure.calls import find, invoke
+from cloudgpu.providers.azure.calls import find, invoke, properties_of
 from cloudgpu.providers.azure.client import Azure
 from cloudgpu.providers.azure.compute import machine, power
 from cloudgpu.providers.azure.network import shared
-from cloudgpu.providers.azure.storage import disks as storage, resources as refs
+from cloudgpu.providers.azure.storage import disks, resources as refs
 
 Raw = Mapping[str, Any]
 ADDRESS = "public_ip_standard_static_regional"  # the catalogue's name for a public address of the Standard SKU
 _NETWORK, _COMPUTE = "Microsoft.Network", "Microsoft.Compute"
-SETTLES_S, LOOKS = 2.0, 60
+POLL_PAUSE_S, MAX_POLLS = 2.0, 60  # until an interface is gone
 
 
 def orphans(azure: Azure, region: str | None) -> ResourceListing:
@@ -37,59 +37,55 @@ def orphans(azure: Azure, region: str | None) -> ResourceListing:
     network = azure.network
     with Pool(6) as pool:
         listed, machines = pool.submit(groups.listed, azure), pool.submit(machine.listed, azure)
-        interfaces = pool.submit(_listed, azure, "networkInterfaces", network.network_interfaces.list_all)
-        addresses = pool.submit(_listed, azure, "publicIPAddresses", network.public_ip_addresses.list_all)
-        disks = pool.submit(_disks, azure)
-        given = pool.submit(_given, azure)
+        interfaces = pool.submit(_listed, azure, f"{_NETWORK}/networkInterfaces", network.network_interfaces.list_all)
+        addresses = pool.submit(_listed, azure, f"{_NETWORK}/publicIPAddresses", network.public_ip_addresses.list_all)
+        all_disks = pool.submit(_listed, azure, f"{_COMPUTE}/disks", azure.compute.disks.list)
+        assignments = pool.submit(_role_assignments, azure)
         launched = groups.of_launches(listed.result())
         networks = [one for one in listed.result() if ids.CLUSTER_GROUP.fullmatch(str(one["name"]).lower())]
-        known = _Account(azure, launched, machines.result(), disks.result(), interfaces.result())
+        known = _Inventory(azure, launched, machines.result(), all_disks.result(), interfaces.result())
         found = [
             *(known.group(one) for one in launched),
-            *(known.network(one) for one in networks if not groups.is_going(one)),
+            *(known.network(one) for one in networks if not groups.is_being_deleted(one)),
             *(known.interface(one) for one in interfaces.result() if known.tags_of(one)),
             *(known.address(one) for one in addresses.result() if known.tags_of(one)),
-            *filter(None, map(known.given, given.result())),
+            *filter(None, map(known.role_assignment, assignments.result())),
         ]
     here = tuple(one for one in found if TAG_LEDGER in one.tags and region in (None, one.region))
     return ResourceListing(here, regions=None if region is None else frozenset({region}))
 
 
 def _listed(azure: Azure, kind: str, listed: Any) -> list[Raw]:
-    return invoke(azure, f"{_NETWORK}/{kind}/read", lambda: [one.as_dict() for one in listed()])
+    return invoke(azure, f"{kind}/read", lambda: [one.as_dict() for one in listed()])
 
 
-def _disks(azure: Azure) -> list[Raw]:
-    return invoke(azure, f"{_COMPUTE}/disks/read", lambda: [one.as_dict() for one in azure.compute.disks.list()])
-
-
-def _given(azure: Azure) -> list[identity.RoleAssignment]:
+def _role_assignments(azure: Azure) -> list[identity.RoleAssignment]:
     role = azure.options.machine_role
     return identity.role_assignments(azure, role) if role else []
 
 
-class _Account:
+class _Inventory:
     """What Azure said of groups, machines, disks and interfaces, by which the rest is told."""
 
     def __init__(
-        self, azure: Azure, launched: list[Raw], machines: list[Raw], disks: list[Raw], interfaces: list[Raw]
+        self, azure: Azure, launched: list[Raw], machines: list[Raw], all_disks: list[Raw], interfaces: list[Raw]
     ) -> None:
         self._azure = azure
         self._tags = {str(one["name"]).lower(): one.get("tags") or {} for one in launched}
         self._regions = {str(one["name"]).lower(): str(one["location"]) for one in launched}
         self._machines = {str(one["name"]).lower(): machine.id_of(one) for one in machines}
-        self._disks = {storage.group_of(one): str(one["name"]) for one in disks}
-        self._inside = shared.users_among(interfaces)
+        self._disks = {disks.group_of(one): str(one["name"]) for one in all_disks}
+        self._network_users = shared.users_among(interfaces)
         self._holders = {address: self._user(one) for one in interfaces for address in _addresses_of(one)}
 
     def tags_of(self, raw: Raw) -> dict[str, str]:
         """Return the tags of something: its own, else those of its launch's group; nothing for what is not ours."""
-        return {**self._tags.get(storage.group_of(raw), {}), **(raw.get("tags") or {})}
+        return {**self._tags.get(disks.group_of(raw), {}), **(raw.get("tags") or {})}
 
     def group(self, raw: Raw) -> ProviderResource:
         """Return a launch's group: its machine uses it, or a disk in it that is kept on purpose."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
-        disk = self._disks.get(name) if groups.KEPT in (raw.get("tags") or {}) else None
+        disk = self._disks.get(name) if groups.TAG_KEPT in (raw.get("tags") or {}) else None
         user = self._machines.get(name) or (refs.ResourceRef(region, name, "disks", disk).id if disk else None)
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
         return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
@@ -97,63 +93,67 @@ class _Account:
     def network(self, raw: Raw) -> ProviderResource:
         """Return the group with a cluster's network: it is used as long as something hangs in that."""
         name, region = str(raw["name"]).lower(), str(raw["location"])
-        of = ids.resource(self._inside.get(name, ""))
-        user = None if of is None else self._machines.get(of.name.lower(), self._inside[name])
+        user = self._machine_or_azure_id(self._network_users.get(name, ""))
         orphan = refs.ResourceRef(region, name, "resourceGroups", name)
         return self._orphan(orphan, Kind.GROUP, raw.get("tags") or {}, attached_to=user)
 
     def interface(self, raw: Raw) -> ProviderResource:
         """Return an interface; it is used as long as it is a machine's."""
         return self._orphan(
-            self._named(raw, "networkInterfaces"), Kind.INTERFACE, self.tags_of(raw), attached_to=self._user(raw)
+            self._ref(raw, "networkInterfaces"), Kind.INTERFACE, self.tags_of(raw), attached_to=self._user(raw)
         )
 
     def address(self, raw: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
         user = self._holders.get(str(raw["id"]).lower())
         return self._orphan(
-            self._named(raw, "publicIPAddresses"),
+            self._ref(raw, "publicIPAddresses"),
             Kind.ADDRESS,
             self.tags_of(raw),
             attached_to=user,
-            name=str((raw.get("properties") or {}).get("ipAddress") or ""),
+            name=str(properties_of(raw).get("ipAddress") or ""),
             size_gb=1,
             stored_as=ADDRESS,
         )
 
-    def given(self, assignment: identity.RoleAssignment) -> ProviderResource | None:
+    def role_assignment(self, assignment: identity.RoleAssignment) -> ProviderResource | None:
         """Return a role that a machine's identity was given; None for what is no machine of ours."""
-        of = ids.resource(assignment.scope)
-        if of is None or not ids.GROUP.fullmatch(of.group):
+        scope = ids.resource(assignment.scope)
+        if scope is None or not ids.GROUP.fullmatch(scope.group):
             return None
-        region = self._regions.get(of.group, refs.ANYWHERE)
-        orphan = refs.ResourceRef(region, of.group, "roleAssignments", assignment.id.rpartition("/")[2])
+        region = self._regions.get(scope.group, refs.ANYWHERE)
+        orphan = refs.ResourceRef(region, scope.group, "roleAssignments", assignment.id.rpartition("/")[2])
         # One of a launch that is gone with its group bears no word of its ledger: it is told as this one's own.
-        tags = self._tags.get(of.group) or {TAG_LEDGER: self._azure.ledger}
-        return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(of.group))
+        tags = self._tags.get(scope.group) or {TAG_LEDGER: self._azure.ledger}
+        return self._orphan(orphan, Kind.ROLE, tags, attached_to=self._machines.get(scope.group))
 
-    def _named(self, raw: Raw, kind: str) -> refs.ResourceRef:
-        region, own = str(raw["location"]), str(raw["id"])
-        return refs.of(region, own) or refs.ResourceRef(region, storage.group_of(raw), kind, str(raw["name"]))
+    def _ref(self, raw: Raw, kind: str) -> refs.ResourceRef:
+        region = str(raw["location"])
+        return refs.from_azure_id(region, str(raw["id"])) or refs.ResourceRef(
+            region, disks.group_of(raw), kind, str(raw["name"])
+        )
 
     def _user(self, raw: Raw) -> str | None:
-        own = str(((raw.get("properties") or {}).get("virtualMachine") or {}).get("id") or "")
-        of = ids.resource(own)
-        return None if of is None else self._machines.get(of.name.lower(), own)
+        return self._machine_or_azure_id(str((properties_of(raw).get("virtualMachine") or {}).get("id") or ""))
+
+    def _machine_or_azure_id(self, azure_id: str) -> str | None:
+        """Return our id of a machine that is there, else Azure's of what it names; None for no id."""
+        found = ids.resource(azure_id)
+        return None if found is None else self._machines.get(found.name.lower(), azure_id)
 
     def _orphan(self, orphan: refs.ResourceRef, kind: Kind, tags: Mapping[str, str], **facts: Any) -> ProviderResource:
-        usual = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
-        ours = {key: value for key, value in tags.items() if key.startswith(storage.TAG_PREFIX)}
+        known = {"zone": "", "name": "", "size_gb": 0, "stored_as": "", **facts}
+        ours = {key: value for key, value in tags.items() if key.startswith(disks.TAG_PREFIX)}
         return ProviderResource(
-            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **usual
+            "azure", self._azure.account, orphan.region, id=orphan.id, kind=kind, tags=ours, **known
         )
 
 
 def _addresses_of(interface: Raw) -> list[str]:
     """Return Azure's ids, in small letters, of the public addresses that an interface holds."""
-    parts = (interface.get("properties") or {}).get("ipConfigurations") or ()
-    held = ((one.get("properties") or {}).get("publicIPAddress") or {} for one in parts)
-    return [str(one["id"]).lower() for one in held if one.get("id")]
+    configurations = properties_of(interface).get("ipConfigurations") or ()
+    addresses = (properties_of(one).get("publicIPAddress") or {} for one in configurations)
+    return [str(one["id"]).lower() for one in addresses if one.get("id")]
 
 
 def remove(azure: Azure, orphan: ProviderResource) -> None:
@@ -161,74 +161,74 @@ def remove(azure: Azure, orphan: ProviderResource) -> None:
 
     An address is let go of by the interface that holds it first: that one goes too, where it is not a machine's.
     """
-    named = refs.named(orphan.id, orphan.kind)
+    ref = refs.parse_leftover(orphan.id, orphan.kind)
     if orphan.kind is Kind.ROLE:
-        scope = ids.machine_id(azure.subscription, named.group)
-        _refuse_living(azure, named)  # a launch may have made it since the groups were listed
-        identity.remove_assignment(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{named.name}")
+        scope = ids.machine_id(azure.subscription, ref.group)
+        _check_no_machine(azure, ref)  # a launch may have made it since the groups were listed
+        identity.remove_assignment(azure, f"{scope}/providers/Microsoft.Authorization/roleAssignments/{ref.name}")
     elif orphan.kind is Kind.GROUP:
-        _remove_group(azure, named)
+        _remove_group(azure, ref)
     elif orphan.kind is Kind.INTERFACE:
-        _remove_interface(azure, named)
+        _remove_interface(azure, ref)
     else:
-        _remove_address(azure, named)
+        _remove_address(azure, ref)
 
 
-def _remove_group(azure: Azure, named: refs.ResourceRef) -> None:
+def _remove_group(azure: Azure, ref: refs.ResourceRef) -> None:
     """Delete a launch's group; first Compute itself is asked whether its machine is there. Three calls or four."""
-    region = named.region
-    _refuse_living(azure, named)
-    if ids.CLUSTER_GROUP.fullmatch(named.group) and (user := shared.users(azure).get(named.group)):
-        raise _used(named, user)
-    inside = groups.inside(azure, region, named.group)
+    region = ref.region
+    _check_no_machine(azure, ref)
+    if ids.CLUSTER_GROUP.fullmatch(ref.group) and (user := shared.users(azure).get(ref.group)):
+        raise _in_use_error(ref, user)
+    inside = groups.resources_in(azure, region, ref.group)
     if inside is None:
         return
-    others = [one for one in inside if not power.is_ours(one, named.group)]
-    disks = [one for one in inside if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
-    if disks and groups.KEPT in groups.tags_of(azure, named.group):
-        raise _used(named, f"the disk {disks[0].get('name')}, which is kept")
+    others = [one for one in inside if not power.is_ours(one, ref.group)]
+    kept = [one for one in inside if str(one.get("type") or "").lower() == "microsoft.compute/disks"]
+    if kept and groups.TAG_KEPT in groups.tags_of(azure, ref.group):
+        raise _in_use_error(ref, f"the disk {kept[0].get('name')}, which is kept")
     if others:
-        raise _used(named, f"{others[0].get('name')}, which cloudgpu has not made")
-    groups.delete(azure, region, named.group)
+        raise _in_use_error(ref, f"{others[0].get('name')}, which cloudgpu has not made")
+    groups.delete(azure, region, ref.group)
 
 
-def _refuse_living(azure: Azure, named: refs.ResourceRef) -> None:
+def _check_no_machine(azure: Azure, ref: refs.ResourceRef) -> None:
     """Raise InvalidRequest where the machine of a launch's group is there. One call."""
     machines, action = azure.compute.virtual_machines, f"{_COMPUTE}/virtualMachines/read"
-    if find(azure, action, lambda: machines.get(named.group, named.group), region=named.region) is not None:
-        raise _used(named, "its machine")
+    if find(azure, action, lambda: machines.get(ref.group, ref.group), region=ref.region) is not None:
+        raise _in_use_error(ref, "its machine")
 
 
-def _remove_interface(azure: Azure, named: refs.ResourceRef) -> None:
+def _remove_interface(azure: Azure, ref: refs.ResourceRef) -> None:
     operations = azure.network.network_interfaces
-    found = refs.read(azure, operations, named)
+    found = refs.read(azure, operations, ref)
     if found is None:
         return
-    if (found.get("properties") or {}).get("virtualMachine"):
-        raise _used(named, "a machine")
-    refs.delete(azure, operations, named)
+    if properties_of(found).get("virtualMachine"):
+        raise _in_use_error(ref, "a machine")
+    refs.delete(azure, operations, ref)
 
 
-def _remove_address(azure: Azure, named: refs.ResourceRef) -> None:
-    own, interfaces = refs.own_id(azure.subscription, named).lower(), azure.network.network_interfaces
+def _remove_address(azure: Azure, ref: refs.ResourceRef) -> None:
+    address_id, interfaces = refs.azure_id(azure.subscription, ref).lower(), azure.network.network_interfaces
     action = f"{_NETWORK}/networkInterfaces/read"
-    there = find(azure, action, lambda: [one.as_dict() for one in interfaces.list(named.group)], region=named.region)
+    there = find(azure, action, lambda: [one.as_dict() for one in interfaces.list(ref.group)], region=ref.region)
     for one in there or ():
-        if own in _addresses_of(one):
-            holds = refs.ResourceRef(named.region, named.group, "networkInterfaces", str(one["name"]))
+        if address_id in _addresses_of(one):
+            holds = refs.ResourceRef(ref.region, ref.group, "networkInterfaces", str(one["name"]))
             _remove_interface(azure, holds)
             _wait_gone(azure, holds)
-    refs.delete(azure, azure.network.public_ip_addresses, named)
+    refs.delete(azure, azure.network.public_ip_addresses, ref)
 
 
-def _wait_gone(azure: Azure, named: refs.ResourceRef) -> None:
+def _wait_gone(azure: Azure, ref: refs.ResourceRef) -> None:
     """Wait until an interface is gone: Azure refuses to delete an address before. What is not, the next call tells."""
-    for _ in range(LOOKS):
-        if refs.read(azure, azure.network.network_interfaces, named) is None:
+    for _ in range(MAX_POLLS):
+        if refs.read(azure, azure.network.network_interfaces, ref) is None:
             return
-        azure.pause(SETTLES_S)
+        azure.pause(POLL_PAUSE_S)
 
 
-def _used(named: refs.ResourceRef, by: str) -> InvalidRequest:
-    message = f"{named.id} is in use by {by}."
-    return InvalidRequest(message, field="id", value=named.id, next="End that machine first.")
+def _in_use_error(ref: refs.ResourceRef, by: str) -> InvalidRequest:
+    message = f"{ref.id} is in use by {by}."
+    return InvalidRequest(message, field="id", value=ref.id, next="End that machine first.")

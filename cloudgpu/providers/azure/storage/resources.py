@@ -17,7 +17,7 @@ from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import find
 from cloudgpu.providers.azure.client import Azure
 
-KINDS = {  # what is called how by us, and in whose room at Azure
+NAMESPACES = {  # of Azure, by the kind
     "disks": "Microsoft.Compute",
     "snapshots": "Microsoft.Compute",
     "images": "Microsoft.Compute",
@@ -27,7 +27,7 @@ KINDS = {  # what is called how by us, and in whose room at Azure
     "resourceGroups": "Microsoft.Resources",
     "roleAssignments": "Microsoft.Authorization",
 }
-KIND_OF = {
+AZURE_KINDS = {
     Kind.DISK: "disks",
     Kind.VOLUME: "disks",
     Kind.SNAPSHOT: "snapshots",
@@ -56,45 +56,45 @@ class ResourceRef:
         return f"{self.region}/{self.group}/{self.kind}/{self.name}"
 
 
-def of(region: str, own: str) -> ResourceRef | None:
+def from_azure_id(region: str, azure_id: str) -> ResourceRef | None:
     """Return what Azure's own id names that lies in a region; None for what is none of these kinds."""
-    found = ids.resource(own)
+    found = ids.resource(azure_id)
     if found is None or found.rest:
         return None
-    kind = next((one for one in KINDS if f"{KINDS[one]}/{one}".lower() == found.kind), None)
+    kind = next((one for one in NAMESPACES if f"{NAMESPACES[one]}/{one}".lower() == found.kind), None)
     return None if kind is None else ResourceRef(region, found.group, kind, found.name)
 
 
-def split(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
+def parse(id: str, kind: str = "") -> ResourceRef | None:  # noqa: A002
     """Return what one of our ids names, of this kind where one is given; None for any other."""
     found = _ID.fullmatch(id)
-    if found is None or found[3] not in KINDS or kind not in ("", found[3]):
+    if found is None or found[3] not in NAMESPACES or kind not in ("", found[3]):
         return None
     return ResourceRef(found[1], found[2], found[3], found[4])
 
 
-def named(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
+def parse_leftover(id: str, kind: Kind) -> ResourceRef:  # noqa: A002
     """Return what the id of a leftover names; raise InvalidRequest for what is no id of this kind."""
-    found = split(id, KIND_OF.get(kind, "-")) or (split(id, "galleryImages") if kind is Kind.IMAGE else None)
+    found = parse(id, AZURE_KINDS.get(kind, "-")) or (parse(id, "galleryImages") if kind is Kind.IMAGE else None)
     if found is None:
         message = f"{id!r} is not an id of a {kind} on Azure."
         raise InvalidRequest(message, field="id", value=id, next="Run: cloudgpu ls --refresh")
     return found
 
 
-def own_id(subscription: str, ref: ResourceRef) -> str:
+def azure_id(subscription: str, ref: ResourceRef) -> str:
     """Return Azure's own id."""
-    return ids.resource_id(subscription, ref.group, f"{KINDS[ref.kind]}/{ref.kind}", ref.name)
+    return ids.resource_id(subscription, ref.group, f"{NAMESPACES[ref.kind]}/{ref.kind}", ref.name)
 
 
 def read(azure: Azure, operations: Any, ref: ResourceRef) -> Mapping[str, Any] | None:
     """Return what Azure says of it; None where it has none. `operations` are the SDK's of its kind. One call."""
-    action, get = f"{KINDS[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
+    action, get = f"{NAMESPACES[ref.kind]}/{ref.kind}/read", partial(operations.get, ref.group, ref.name)
     return find(azure, action, lambda: get().as_dict(), region=ref.region, value=ref.id)
 
 
 def delete(azure: Azure, operations: Any, ref: ResourceRef) -> None:
     """Ask to delete it; what is gone is no error. One call, not waited for."""
-    action = f"{KINDS[ref.kind]}/{ref.kind}/delete"
+    action = f"{NAMESPACES[ref.kind]}/{ref.kind}/delete"
     send = partial(operations.begin_delete, ref.group, ref.name, polling=False)
     find(azure, action, send, region=ref.region, value=ref.id)

@@ -89,7 +89,7 @@ def test_giving_twice_is_fine_and_a_later_machine_of_that_name_gets_its_own(acco
         give(azure, azure_arm)
     assert len(identity.role_assignments(azure, azure.options.machine_role)) == 1
     machine = ids.machine_id(azure.subscription, GROUP)
-    assert identity.name(machine, "one") != identity.name(machine, "two")
+    assert identity.assignment_name(machine, "one") != identity.assignment_name(machine, "two")
 
 
 def test_a_machine_that_is_ended_loses_its_role_where_azure_leaves_that_behind(account, azure_arm, sdk):

@@ -100,7 +100,7 @@ def test_a_failed_machine_of_which_the_listing_of_power_says_nothing_is_asked_an
     launch(sdk)
     machine = azure_arm.resource(ID)
     machine.body["properties"]["provisioningState"] = "Failed"
-    told, whole = listing._all, translate.statuses_of
+    told, whole = listing._list_all, translate.statuses_of
     (view,) = told(provider._azure, status_only="true")
     assert whole(view)
     found = translate.instance(view, (), account="lab")
@@ -117,11 +117,11 @@ def test_another_subscription_or_login_proves_no_end(azure_arm, tmp_path, provid
     for look in (other.get, other.terminate):
         with pytest.raises(AuthFailed):
             look(made.id)
-    monkeypatch.setattr(listing, "raw", lambda *_: None)  # as a subscription answers that the login may read
+    monkeypatch.setattr(listing, "read_with_view", lambda *_: None)  # as a subscription answers that the login may read
     monkeypatch.setattr(listing, "find", lambda *_, **__: None)
     with pytest.raises(AuthFailed, match="was launched in the subscription 1111"):
         other.get(made.id)
-    monkeypatch.setattr(listing, "both", lambda _: ({}, []))
+    monkeypatch.setattr(listing, "list_ours", lambda _: ({}, []))
     assert [one.scope for one in other.list().unanswered] == [made.id.partition("/")[2]]
     monkeypatch.undo()
 

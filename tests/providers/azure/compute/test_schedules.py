@@ -205,5 +205,5 @@ def event(name, hour, status="Succeeded"):
     ],
 )
 def test_the_last_end_in_the_log_counts(events, hour):
-    found = evicted.last_taken(events)
+    found = evicted.last_eviction(events)
     assert (found and found.hour) == hour
