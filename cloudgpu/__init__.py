@@ -1,6 +1,7 @@
-"""cloudgpu: a GPU in one command, never a surprise bill, always the honest comparison.
+"""cloudgpu: a GPU in one command, never a surprise bill, always the honest comparison of renting with owning.
 
-The library is `connect()` and the errors. Importing it imports nothing else: what a call needs comes with the call.
+The library is `connect()`, the class `Cloudgpu` and the errors. Importing it imports only the errors: what a call
+needs is imported by the call.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _write(catalogue: Catalogue, file: Path, *, check: bool) -> list[str]:
 
 def read_facts(directory: Path) -> Facts:
     """Return the rows of every table of facts in a directory."""
-    return rules.add_more_clouds(
+    return rules.add_flat_price_clouds(
         {name: read_table(directory / f"{name}.csv") for name in (*COPIED_TABLES, *TABLES_COMPILED_HERE)}
     )
 

@@ -106,7 +106,7 @@ _FAMILY_QUOTA = "GPUS-PER-GPU-FAMILY-per-project-region"
 _FAMILY_CODES = {"H100": "NVIDIA_H100", "H200": "NVIDIA_H200", "B200": "NVIDIA_B200"}
 
 
-def add_more_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
+def add_flat_price_clouds(facts: dict[str, list[CsvRow]]) -> dict[str, list[CsvRow]]:
     """Return the facts with types and prices of the clouds whose types have one price everywhere.
 
     Such a type is listed for all regions of its cloud, though a region may not sell it.

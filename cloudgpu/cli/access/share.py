@@ -36,8 +36,8 @@ def command(
     from cloudgpu.access.ssh.authorized_keys import read_guest_key
     from cloudgpu.control.access.share import check_from, share, unshare
 
-    guest = read_guest_key(key) if key else None
-    if guest is None and not remove:
+    guest_key = read_guest_key(key) if key else None
+    if guest_key is None and not remove:
         raise InvalidRequest(
             "--key is missing: which public key may log in?",
             field="--key",
@@ -47,7 +47,11 @@ def command(
     check_from(from_, remove=remove)
     session = open_session()
     machine = session.find(name)
-    value = unshare(session, machine, guest) if remove or guest is None else share(session, machine, guest, from_=from_)
+    value = (
+        unshare(session, machine, guest_key)
+        if remove or guest_key is None
+        else share(session, machine, guest_key, from_=from_)
+    )
     emit(output, value, _answer_text(value))
 
 

@@ -323,7 +323,7 @@ def _read(table: Table, path: str, value: Any, kind: Kind) -> Any:
     try:
         return kind.read(value)
     except WrongValue as error:
-        raise table.error(path, error.says, next=error.next) from None
+        raise table.error(path, error.problem, next=error.next) from None
 
 
 def _check_keys(table: Table, values: Any, keys: Keys, prefix: str) -> None:

@@ -32,7 +32,7 @@ class WrongValue(ValueError):
 
     def __init__(self, problem: str, next: str) -> None:  # noqa: A002
         super().__init__(problem)
-        self.says, self.next = problem, next
+        self.problem, self.next = problem, next
 
 
 @dataclass(frozen=True, slots=True)

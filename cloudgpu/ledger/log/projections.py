@@ -1,7 +1,7 @@
 """Appends lines to the chain, and maintains the machines' current records and ended usages.
 
-Lines are appended inside the caller's transaction. Records and usages are folded in the same transaction,
-or all of them again.
+Records and usages are projections: tables that are derived from the lines, and can be made again from them. A line is
+appended and folded into them in one transaction, the caller's; `rebuild` folds all lines again.
 """
 
 from __future__ import annotations
@@ -188,9 +188,9 @@ def _state_texts(state: State) -> _StateTexts:
 
 
 def _usage_texts(use: dict[str, Any]) -> _UsageTexts:
-    """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and it.
+    """Return until when a usage may be billed (with its minimum or started hour), its rate intervals, and its record.
 
-    What has no price has no rate intervals: what stands in for that is found when budgets look.
+    A usage without a price has no rate intervals: a check of budgets finds what to count instead.
     """
     until, intervals = ended_intervals(usage_of_record(use))
     text = None if intervals is None else ",".join([f"[{begin},{end},{rate}]" for begin, end, rate in intervals])

@@ -1,4 +1,4 @@
-"""Documents of `cp`, `tunnel`, `allow` and `share`."""
+"""Documents of `cp`, `tunnel`, `allow`, `share`, and of the library's measurement of a network."""
 
 from typing import Annotated, TypedDict
 
