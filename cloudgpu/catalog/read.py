@@ -377,9 +377,9 @@ def speed_ratios(desktop: Desktop, work: Workload) -> Callable[[Accelerator], Sp
     desktop_gpu = find_gpu(desktop.gpu)
 
     @cache
-    def speed(name: str, memory_gib: float | None) -> SpeedRatio:
+    def cached_ratio(name: str, memory_gib: float | None) -> SpeedRatio:
         other_gpu = spec_of(name, memory_gib)
         ratio = speed_ratio(desktop_gpu, other_gpu, work) if desktop_gpu and other_gpu else None
         return ratio or EQUAL_SPEED
 
-    return lambda gpu: speed(gpu.name, gpu.memory_gib)
+    return lambda gpu: cached_ratio(gpu.name, gpu.memory_gib)

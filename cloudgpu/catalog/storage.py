@@ -150,7 +150,7 @@ def _most_expensive(provider: str, price_class: PriceClass) -> DiskPrice:
 
 
 @lru_cache(maxsize=64)
-def _most_expensive_of_provider(provider: str, price_class: PriceClass, _fresh: PriceIndex) -> DiskPrice | None:
+def _most_expensive_of_provider(provider: str, price_class: PriceClass, _index: PriceIndex) -> DiskPrice | None:
     kinds = [kind for kind in storage_kinds(provider) if price_class_of(kind) is price_class]
     prices = (per_gigabyte(row) for kind in kinds for row in storage_prices(provider, kind))
     return max(prices, key=lambda row: row.price, default=None)

@@ -282,7 +282,7 @@ def machine_row(value: MachineDocument, now: datetime) -> list[str]:
         value["name"],
         state_text(value),
         value["provider"],
-        _what(value),
+        _hardware(value),
         "spot" if value["market"] == "spot" else "",
         _price_of(value),
         spent(value, 2),
@@ -356,7 +356,7 @@ def price_mark(value: MachineDocument) -> str:
     return confidence_mark(value["provider"], value["price"]["basis"], old=False) if value["price"] else ""
 
 
-def _what(value: MachineDocument) -> str:
+def _hardware(value: MachineDocument) -> str:
     return ",".join(f"{gpu['count']}x{gpu['name']}"[:14] for gpu in value["gpus"]) or str(value["instance_type"])
 
 

@@ -110,7 +110,7 @@ def _known_head(source: Book) -> HeadRecord | None:
     record = source.remembered()
     if not getattr(record, "moved", ""):
         with suppress(LedgerUnavailable):
-            source.learn(despite_problem=True)
+            source.remember_move(despite_problem=True)
         record = source.remembered()
     return record if isinstance(record, HeadRecord) else None
 

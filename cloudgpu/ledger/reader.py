@@ -229,17 +229,17 @@ class Reader:
         remembered = mark_of(self.remembered())
         if remembered is not None:
             return remembered
-        found = self.marked()
+        found = self.move_mark()
         if found is not None:
             with suppress(LedgerUnavailable):  # the next command learns it again
-                self.learn()
+                self.remember_move()
         return found
 
-    def marked(self) -> MoveMark | None:
+    def move_mark(self) -> MoveMark | None:
         """Return the move that the last line here records, whatever this client remembers; None for none."""
         return self._read(lambda found: None if found is None else end_and_mark(found)[1], missing_ok=True)
 
-    def learn(self, *, despite_problem: bool = False) -> None:
+    def remember_move(self, *, despite_problem: bool = False) -> None:
         """Record in this client's head record the move that the last line here records.
 
         A head record that contradicts the lines is left, unless `despite_problem`.

@@ -35,7 +35,7 @@ def command(
     crontab: Annotated[bool, typer.Option("--crontab", help="Use the crontab, even if there is systemd.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Use a systemd timer of this user.")] = False,
     yes: Yes = False,
-    inside: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
+    in_cron: Annotated[bool, typer.Option("--inside", hidden=True)] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Have this computer reap every ten minutes, with a full run and a summary each night.
@@ -62,7 +62,7 @@ def command(
     elif action == "show":
         _show(session, output)
     else:
-        _test(session, output, inside=inside)
+        _test(session, output, in_cron=in_cron)
 
 
 def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, systemd: bool) -> None:
@@ -118,10 +118,10 @@ def _show(session: Session, output: Format) -> None:
         raise typer.Exit(ProviderUnavailable.exit_code)
 
 
-def _test(session: Session, output: Format, *, inside: bool) -> None:
+def _test(session: Session, output: Format, *, in_cron: bool) -> None:
     from cloudgpu.control.scheduler.cron_test import cron_test_value, exit_code, inner_report
 
-    if inside:  # in cron's environment: for the process that asks, not for people
+    if in_cron:  # in cron's environment: for the process that asks, not for people
         emit(Format.JSON, inner_report(session), "")
         return
 

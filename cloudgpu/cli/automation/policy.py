@@ -55,27 +55,27 @@ def command(
 
     To test a policy on the past, use cloudgpu policy backtest.
     """
-    given = names or []
+    names = names or []
     if action == "schema":
-        _schema(given)
+        _schema(names)
         return
     session = open_session()
     if action == "ls":
-        _refuse_name(action, given)
-        _ls(session, output)
+        _refuse_name(action, names)
+        _list(session, output)
     elif action == "show":
-        _show(session, _single_name(action, given, session.settings.policy), output)
+        _show(session, _single_name(action, names, session.settings.policy), output)
     elif action == "explain":
-        _explain(session, _single_name(action, given, None), output)
+        _explain(session, _single_name(action, names, None), output)
     elif action == "publish":
-        _publish(session, _required_name(action, given), output)
+        _publish(session, _required_name(action, names), output)
     elif action == "withdraw":
-        _withdraw(session, _required_name(action, given), output)
+        _withdraw(session, _required_name(action, names), output)
     else:
-        _check(session, given, output)
+        _check(session, names, output)
 
 
-def _ls(session: Session, output: Format) -> None:
+def _list(session: Session, output: Format) -> None:
     from cloudgpu.control.policies.commands import list_policies
 
     value = list_policies(session)
@@ -124,20 +124,20 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
     emit(output, value, message)
 
 
-def _required_name(action: Action, given: list[str]) -> str:
-    name = _single_name(action, given, None)
+def _required_name(action: Action, names: list[str]) -> str:
+    name = _single_name(action, names, None)
     if name is None:
         way_out = f"For example: cloudgpu policy {action} limits"
         raise InvalidRequest(f"policy {action} needs a name.", field="NAME", value=None, next=way_out)
     return name
 
 
-def _schema(given: list[str]) -> None:
+def _schema(names: list[str]) -> None:
     from cloudgpu.config.policies.schema import limits_schema, policy_schema
 
     schemas = {"policy": policy_schema, "limits": limits_schema}
-    which = given[0] if given else "policy"
-    if which not in schemas or len(given) > 1:
+    which = names[0] if names else "policy"
+    if which not in schemas or len(names) > 1:
         way_out = "Run: cloudgpu policy schema, or: cloudgpu policy schema limits"
         raise InvalidRequest(
             "There is a schema of policies, and one of limits.", field="NAME", value=which, next=way_out
@@ -145,24 +145,30 @@ def _schema(given: list[str]) -> None:
     emit(Format.JSON, schemas[which](), "")
 
 
-def _refuse_name(action: Action, given: list[str]) -> None:
-    if given:
-        way_out = f"For one policy: cloudgpu policy show {given[0]}"
-        raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=given[0], next=way_out)
+def _refuse_name(action: Action, names: list[str]) -> None:
+    if names:
+        way_out = f"For one policy: cloudgpu policy show {names[0]}"
+        raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=names[0], next=way_out)
 
 
-def _single_name(action: Action, given: list[str], default: str | None) -> str | None:
+def _single_name(action: Action, names: list[str], default: str | None) -> str | None:
     """Return the one name; None where none was given, or the default."""
-    if len(given) > 1:
-        way_out = f"Run it once for each: cloudgpu policy {action} {given[0]}"
-        raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=given[1], next=way_out)
-    return given[0] if given else default
+    if len(names) > 1:
+        way_out = f"Run it once for each: cloudgpu policy {action} {names[0]}"
+        raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=names[1], next=way_out)
+    return names[0] if names else default
 
 
 def list_text(value: PoliciesDocument) -> str:
     """Return a line for each policy, and below it what it is for, who chooses it and what is wrong with it."""
     rows = [
-        [policy["name"], _duration(policy["lease_s"]), _duration(policy["renew_until_s"]), _idle(policy), _offs(policy)]
+        [
+            policy["name"],
+            _duration(policy["lease_s"]),
+            _duration(policy["renew_until_s"]),
+            _idle(policy),
+            _off_times(policy),
+        ]
         for policy in value["policies"]
     ]
     heading, *lines = table_rows(rows, ["POLICY", "LEASE", "RENEW", "IDLE", "OFF"])
@@ -235,7 +241,7 @@ def _idle(summary: PolicySummary) -> str:
     return f"{_duration(summary['idle_after_s'])}{', warns' if summary['idle_do'] == 'warn' else ''}"
 
 
-def _offs(summary: PolicySummary) -> str:
+def _off_times(summary: PolicySummary) -> str:
     return ", ".join(f"{off['off']} {off['tz']}" for off in summary["schedules"] or ()) or "-"
 
 

@@ -56,7 +56,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
             ("traffic", _traffic(planned)),
             ("restart", _restart(planned, launch)),
             ("notice", notice_text(planned.notice_fit, planned.request.every)),
-            ("asleep", _asleep(planned, launch)),
+            ("asleep", _asleep_text(planned, launch)),
             *_notes(planned),
         ]
     )
@@ -201,7 +201,7 @@ def _data(planned: PlannedRun) -> Iterator[tuple[str, str]]:
         yield "data", f"{data.source}: {objects}, {size(data.bytes)}{where}, to {data.target}{costs}"
 
 
-def _asleep(planned: PlannedRun, launch: Plan | None) -> str:
+def _asleep_text(planned: PlannedRun, launch: Plan | None) -> str:
     if planned.deadline is not None:
         return ASLEEP_DEADLINE
     if bucket_of(planned.request.results_to) is None:

@@ -39,7 +39,7 @@ def brief_plan_text(value: Plan, now: datetime) -> str:
 
 def job_machine_facts(value: Plan) -> Iterator[tuple[str, str | None]]:
     """Yield the facts about the machine in the plan of a job: what, where, price, budget; then all warnings in full."""
-    yield "machine", _what(value) + (", spot" if value["market"] == "spot" else "")
+    yield "machine", _hardware(value) + (", spot" if value["market"] == "spot" else "")
     yield "where", _where_briefly(value)
     yield "price", _price_briefly(value)
     yield "budget", _budgets_briefly(value["budgets"])
@@ -60,7 +60,7 @@ def plan_line(value: Plan) -> str:
 def _warnings(value: Plan) -> Iterator[tuple[str, str]]:
     """Yield warnings: what may cost, erase or expose more than expected, and what could not be checked."""
     yield from (("gpus now", gpu_user) for gpu_user in value["gpu_users"] if gpu_user != NOBODY)
-    if _erases(value):
+    if _may_erase(value):
         stop_text = _stop(value)
         does_erase = stop_text.startswith(ERASES)
         yield ("stop erases", stop_text.removeprefix(ERASES)) if does_erase else ("stop", stop_text)
@@ -101,7 +101,11 @@ _TIMER_TEXTS = {"cloud": "a timer in the cloud (renew-until)", "own": "its own t
 def _machine_text(value: Plan) -> str:
     spot = ", spot" if value["market"] == "spot" else ""
     fallback = " (on demand where there is none)" if spot and value["on_demand_fallback"] else ""
-    return f"{value['name']}: {_what(value)}{spot}{fallback}" if value["name"] else f"{_what(value)}{spot}{fallback}"
+    return (
+        f"{value['name']}: {_hardware(value)}{spot}{fallback}"
+        if value["name"]
+        else f"{_hardware(value)}{spot}{fallback}"
+    )
 
 
 def _where_briefly(value: Plan) -> str:
@@ -206,7 +210,7 @@ def _is_doubtful(fit: BudgetFit) -> bool:
     return bool(not fit["fits"] or fit["overridden"] or fit["unpriced"] or fit["assumed"])
 
 
-def _erases(value: Plan) -> bool:
+def _may_erase(value: Plan) -> bool:
     """Return whether the end of this machine may delete data on its disks: for a plug-in's machine it is not known."""
     is_known = value["provider"] in OWN_PROVIDERS and "erases its " not in value["stop_effect"]
     return "terminate" in value["ends"].values() or not is_known
@@ -223,10 +227,10 @@ def plan_text(value: Plan, now: datetime) -> str:
     return facts(
         [
             ("name", value["name"] or "two random words"),
-            ("what", _what(value)),
+            ("what", _hardware(value)),
             *(("gpus now", gpu_user) for gpu_user in value["gpu_users"]),
             ("where", _where(value)),
-            *([("chosen", _chosen(value["by_account"]))] if value["by_account"] else []),
+            *([("chosen", _chosen_text(value["by_account"]))] if value["by_account"] else []),
             ("market", None if is_owned(value["provider"]) and value["market"] == "on_demand" else _market(value)),
             ("price", price(value["price"]) + _per_node_text(value)),
             ("lease", _lease(value, now)),
@@ -254,7 +258,7 @@ def _lease(value: Plan, now: datetime) -> str:
     return f"until {expires}, which does not end it: it runs until {last} (its renew-until)"
 
 
-def _what(value: Plan) -> str:
+def _hardware(value: Plan) -> str:
     size = [
         f"{value['vcpus']} CPUs" if value["vcpus"] else "",
         f"{value['memory_gib']:g} GiB" if value["memory_gib"] else "",
@@ -270,7 +274,7 @@ def _where(value: Plan) -> str:
     return f"{first}; then {further} other offer{'s' * (further > 1)} at up to {costliest} an hour"
 
 
-def _chosen(shares: Sequence[AccountOffers]) -> str:
+def _chosen_text(shares: Sequence[AccountOffers]) -> str:
     """Return why it is this account's: what each has, in the order of trying."""
     account_texts = [
         f"{one['account']} at {dollars(one['usd_per_hour'], 4)} ({counted(one['offers'], 'offer')})" for one in shares

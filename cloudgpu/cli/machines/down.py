@@ -74,7 +74,7 @@ def command(
     document, worst = end_machines(session, end, running)
     now = session.clock()
     lines = [
-        f"{_gone(value, now)} It cost {_cost(session, value)}{without_price(value)}."
+        f"{_gone_text(value, now)} It cost {_cost(session, value)}{without_price(value)}."
         for value in terminated_values(document)
     ]
     lines += [f"Not removed: {value['kind']} {value['name']}, {monthly(value)}." for value in document["retained"]]
@@ -126,7 +126,7 @@ def _kept_files(value: RetainedFiles) -> str:
     return f"Kept where {value['name']} was, as you changed or added it: in {value['where']}: {listed}."
 
 
-def _gone(value: MachineDocument, now: datetime) -> str:
+def _gone_text(value: MachineDocument, now: datetime) -> str:
     """Return that a machine is gone, and since when if it had ended long before this command."""
     from cloudgpu.core.values.times import from_iso
 

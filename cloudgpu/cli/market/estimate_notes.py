@@ -37,14 +37,14 @@ def notes(document: EstimateDocument, shown: Rounded) -> Iterator[str]:
     yield "\n".join(paragraph(one) for one in (rate_text(document["currency"]), _fees(document, shown)) if one)
 
 
-def brief(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estimate]) -> str:
+def short_table_notes(document: EstimateDocument, shown: Rounded, estimates: Sequence[Estimate]) -> str:
     """Return the notes to the short table: doubts, marks, what the name means, free hours, and fees."""
     lines = [
-        *_doubts(estimates),
+        *_doubtful_spot(estimates),
         _short_marks(estimates),
         *document["marketplaces"],
         *_derived(estimates),
-        *_meant(document),
+        *_matching_gpus(document),
         *_fixed_hours(document),
         *([document["free_hours"]] if document["free_hours"] else []),
     ]
@@ -58,7 +58,7 @@ def _fixed_hours(document: EstimateDocument) -> Iterator[str]:
         yield "The hours are the same on every GPU: a faster one does more in them."
 
 
-def _doubts(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _doubtful_spot(estimates: Sequence[Estimate]) -> Iterator[str]:
     """Yield why some spot prices come last, each reason once."""
     reasons = dict.fromkeys(f"{one['provider']}: {one['uncertain']}" for one in estimates if one["uncertain"])
     if reasons:
@@ -189,7 +189,7 @@ def _unpriced(estimates: Sequence[Estimate]) -> str:
 
 
 def _left_out(document: EstimateDocument) -> Iterator[str]:
-    yield from _meant(document)
+    yield from _matching_gpus(document)
     if document["withheld"]:
         yield f"Old types, hardly launched any more, with --all: {first_few(document['withheld'])}."
     reasons: dict[str, list[str]] = {}
@@ -199,7 +199,7 @@ def _left_out(document: EstimateDocument) -> Iterator[str]:
         yield f"Left out: {', '.join(names)}: {why}."
 
 
-def _meant(document: EstimateDocument) -> Iterator[str]:
+def _matching_gpus(document: EstimateDocument) -> Iterator[str]:
     matching = document["matching_gpus"]
     if len(matching) > 1:
         yield f"{document['request']['gpu']} means {', '.join(matching[:-1])} or {matching[-1]}; each row says which."

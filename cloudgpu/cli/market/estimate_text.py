@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
-from cloudgpu.cli.market.estimate_notes import brief, no_match_text, notes, price_sources
+from cloudgpu.cli.market.estimate_notes import no_match_text, notes, price_sources, short_table_notes
 from cloudgpu.cli.market.offer_text import Rounded, count, has_total, is_doubtful, mark, marks, short, speed_mark, trust
 from cloudgpu.cli.money.calculated_text import more_text
 from cloudgpu.cli.render import MAX_TABLE_WIDTH, cut, paragraph, table, wrapped
@@ -49,7 +49,9 @@ def estimate_text(
     shown = Rounded(currency)
     estimates = document["estimates"] if verbose or all_rows else document["estimates"][:SHORT_ROWS]
     detail_blocks = (
-        [_parts(document, shown), *notes(document, shown)] if verbose else [brief(document, shown, estimates)]
+        [_parts(document, shown), *notes(document, shown)]
+        if verbose
+        else [short_table_notes(document, shown, estimates)]
     )
     nodes_document = document["nodes"]
     blocks = [
@@ -93,7 +95,7 @@ def _costs(document: EstimateDocument, estimates: Sequence[Estimate], shown: Rou
     machines = document["request"]["number"]
     numbers = _work_columns(estimates, shown) if has_total(document) else _time_columns(estimates, shown)
     hidden = len(document["estimates"]) - len(estimates)
-    text = _fitted(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
+    text = _fitted_table(["GPU", "TYPE", "WHERE"], [_offer(one) for one in estimates], numbers, _CUTS)
     text += f"\n... and {hidden} more with -v." if hidden else ""
     return f"{machines:,} machines, together:\n{text}" if machines > 1 else text
 
@@ -162,7 +164,9 @@ def _parts(document: EstimateDocument, shown: Rounded) -> str:
         ("IN ALL" if has_total(document) else "A MONTH", _amounts(estimates, name, shown)),
     ]
     more = len(document["estimates"]) - len(estimates)
-    text = _fitted(["OF WHICH", "AT"], [[short(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]})
+    text = _fitted_table(
+        ["OF WHICH", "AT"], [[short(one), one["provider"]] for one in estimates], numbers, {0: _CUTS[1]}
+    )
     return text + (f"\n... and {more} more: -o json has the parts of all." if more else "")
 
 
@@ -183,7 +187,7 @@ def _part(estimates: Sequence[Estimate], name: PeriodName, part: str, shown: Rou
     )
 
 
-def _fitted(headers: list[str], rows: list[list[str]], numbers: Columns, min_widths: dict[int, int]) -> str:
+def _fitted_table(headers: list[str], rows: list[list[str]], numbers: Columns, min_widths: dict[int, int]) -> str:
     """Return the table with texts cut, and numbers left out, so that it is not too wide.
 
     `min_widths` are the columns of text that may be cut, with the characters that each keeps at least; the first of
@@ -191,9 +195,9 @@ def _fitted(headers: list[str], rows: list[list[str]], numbers: Columns, min_wid
     """
     widths = [max(len(row[column]) for row in [headers, *rows]) for column in range(len(headers))]
     column_widths = [min(width, min_widths.get(column, width)) for column, width in enumerate(widths)]
-    while sum(column_widths) > _room(headers, numbers) and len(numbers) > 1:
+    while sum(column_widths) > _text_width(headers, numbers) and len(numbers) > 1:
         numbers = [numbers[MAIN_COLUMN]] if len(numbers) == MAIN_COLUMN + 1 else numbers[:-1]
-    spare = max(0, _room(headers, numbers) - sum(column_widths))
+    spare = max(0, _text_width(headers, numbers) - sum(column_widths))
     for column in min_widths:
         more = min(spare, widths[column] - column_widths[column])
         column_widths[column], spare = column_widths[column] + more, spare - more
@@ -205,7 +209,7 @@ def _fitted(headers: list[str], rows: list[list[str]], numbers: Columns, min_wid
     return table(cells, [*headers, *names], right=range(len(headers), len(headers) + len(numbers)))
 
 
-def _room(headers: list[str], numbers: Columns) -> int:
+def _text_width(headers: list[str], numbers: Columns) -> int:
     """Return how many characters the numbers leave to the texts."""
     return MAX_TABLE_WIDTH - sum(max(map(len, (head, *cells))) + 2 for head, cells in numbers) - 2 * (len(headers) - 1)
 
@@ -222,7 +226,7 @@ UNKNOWN = "-"
 def nodes_answer(document: NodesDocument, *, spot: bool) -> str:
     """Return how fast the machines of the first row are together, and how likely one of them is lost."""
     first_row = document["worth"][0]
-    return " ".join((first_row["says"], *([_chance(document, first_row)] if spot else [])))
+    return " ".join((first_row["says"], *([_loss_text(document, first_row)] if spot else [])))
 
 
 def nodes_blocks(document: NodesDocument, rows: int, *, verbose: bool, sources: bool) -> Iterator[str]:
@@ -293,10 +297,10 @@ def _notes(document: NodesDocument, worths: Sequence[NodesSpeedUp]) -> Iterator[
         if worth["network_note"]:
             yield f"{_name(worth)}, {worth['network_fabric']}: {worth['network_note']}."
     others = (worth for worth in worths[1:] if worth["spot_loss"] not in (None, worths[0]["spot_loss"]))
-    yield from (f"{_name(one)}: {_chance(document, one)}" for one in others)
+    yield from (f"{_name(one)}: {_loss_text(document, one)}" for one in others)
 
 
-def _chance(document: NodesDocument, worth: NodesSpeedUp) -> str:
+def _loss_text(document: NodesDocument, worth: NodesSpeedUp) -> str:
     loss = worth["spot_loss"]
     if loss is None:
         return (

@@ -89,9 +89,9 @@ def command(
         )
         _set_budget(session, options, output, overwrite=replace)
     elif action == "ls":
-        _ls(session, output)
+        _list(session, output)
     elif action == "rm":
-        _rm(session, _name_text(name), output, yes=yes)
+        _remove(session, _name_text(name), output, yes=yes)
     elif action == "check":
         _check_budgets(session, name, every, output)
     else:
@@ -134,7 +134,7 @@ def _set_budget(session: Session, options: BudgetOptions, output: Format, *, ove
     emit(output, value, set_text(value))
 
 
-def _ls(session: Session, output: Format) -> None:
+def _list(session: Session, output: Format) -> None:
     from cloudgpu.cli.render import paragraph
     from cloudgpu.control.budgets.commands import list_budgets
 
@@ -143,7 +143,7 @@ def _ls(session: Session, output: Format) -> None:
     emit(output, value, list_text(value["budgets"]) or paragraph(none))
 
 
-def _rm(session: Session, name: str, output: Format, *, yes: bool) -> None:
+def _remove(session: Session, name: str, output: Format, *, yes: bool) -> None:
     from cloudgpu.control.budgets.commands import remove_budget_of_name
     from cloudgpu.control.budgets.store import find_budgets
     from cloudgpu.control.team.roles import require_payer_role

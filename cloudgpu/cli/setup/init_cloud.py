@@ -52,24 +52,26 @@ def prepare(
         message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
         raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
     if remove:
-        prep = cloud_init.plan_removal(setup, cloud, account=account, account_keys=keys)
-        changes = [_named_part(prep, part) for part in prep.removable_parts] + ["budget"] * (
-            prep.existing_budget is not None
+        preparation = cloud_init.plan_removal(setup, cloud, account=account, account_keys=keys)
+        changes = [_named_part(preparation, part) for part in preparation.removable_parts] + ["budget"] * (
+            preparation.existing_budget is not None
         )
-        _show(prep, "takes away", changes)
+        _show(preparation, "takes away", changes)
     else:
         alert = _budget(*budget)
-        prep = cloud_init.plan_preparation(
+        preparation = cloud_init.plan_preparation(
             setup, cloud, account=account, account_keys=keys, regions=regions, budget=alert, ssh_from=ssh_from
         )
-        changes = [_named_part(prep, part) for part in prep.missing_parts] + ["budget"] * prep.changes_budget
-        changes += ["SSH rules"] * prep.changes_ssh + ["SSH key cloudgpu"] * prep.creates_marker
-        _show(prep, "makes", changes)
-    if changes or prep.draft.changed:
+        changes = [_named_part(preparation, part) for part in preparation.missing_parts] + [
+            "budget"
+        ] * preparation.changes_budget
+        changes += ["SSH rules"] * preparation.changes_ssh + ["SSH key cloudgpu"] * preparation.creates_marker
+        _show(preparation, "makes", changes)
+    if changes or preparation.draft.changed:
         what = "your cloud account and config.toml" if changes else "config.toml"
         confirm("Do it?", yes=yes, why=f"This changes {what}")
-        (cloud_init.apply_removal if remove else cloud_init.apply_preparation)(prep)
-    value = _value(prep, changes, removed=remove)
+        (cloud_init.apply_removal if remove else cloud_init.apply_preparation)(preparation)
+    value = _value(preparation, changes, removed=remove)
     emit(output, value, _text(value))
 
 
@@ -107,21 +109,21 @@ def _budget(amount: str | None, email: str | None) -> BudgetAlert | None:
     return read_budget(amount, email)
 
 
-def _budget_line(prep: Preparation, verb: str) -> str:
-    if verb != "makes" or prep.budget is None:
+def _budget_line(preparation: Preparation, verb: str) -> str:
+    if verb != "makes" or preparation.budget is None:
         return f"{verb} the budget that mails when the account costs too much"
-    existing = prep.existing_budget
+    existing = preparation.existing_budget
     before = f" in place of one of {existing.per_month.text()}, to {_emails(existing.emails)}" if existing else ""
     return (
-        f"makes a budget of {prep.budget.per_month.text()} a month on the whole account{before}: "
-        f"it mails {_emails(prep.budget.emails)} at 80 % and 100 %, and when the forecast passes it. It stops nothing, "
-        "and the cloud's figures are hours behind."
+        f"makes a budget of {preparation.budget.per_month.text()} a month on the whole account{before}: "
+        f"it mails {_emails(preparation.budget.emails)} at 80 % and 100 %, and when the forecast passes it. "
+        "It stops nothing, and the cloud's figures are hours behind."
     )
 
 
-def _ssh_line(prep: Preparation) -> str:
+def _ssh_line(preparation: Preparation) -> str:
     """Return how the account's rules for SSH change."""
-    now_open, then_open = ", ".join(prep.current_ssh_from) or "nobody", ", ".join(prep.ssh_from)
+    now_open, then_open = ", ".join(preparation.current_ssh_from) or "nobody", ", ".join(preparation.ssh_from)
     return (
         f"opens SSH on every machine of the account, those that run too, to {then_open} alone; now it is open to "
         f"{now_open}. Whoever connects from elsewhere is shut out."
@@ -132,70 +134,72 @@ def _emails(emails: Sequence[str]) -> str:
     return ", ".join(emails) or "nobody"
 
 
-def _show(prep: Preparation, verb: str, changes: Sequence[str]) -> None:
-    name = prep.role.parts[0].name if prep.role else ""
-    tell(f"{prep.account_in_cloud} (account {prep.account} of config.toml)")
-    _show_credit(prep)
+def _show(preparation: Preparation, verb: str, changes: Sequence[str]) -> None:
+    name = preparation.role.parts[0].name if preparation.role else ""
+    tell(f"{preparation.account_in_cloud} (account {preparation.account} of config.toml)")
+    _show_credit(preparation)
     for what in changes:
         part_name = what if what.split()[-1].startswith("cloudgpu") else f"{what} {name}"
-        lines = {"budget": _budget_line(prep, verb), "SSH rules": _ssh_line(prep)}
+        lines = {"budget": _budget_line(preparation, verb), "SSH rules": _ssh_line(preparation)}
         tell(lines.get(what, f"{verb} the {part_name}"))
-    for part in prep.parts:
+    for part in preparation.parts:
         if not part.is_ours:
             tell(f"left alone: the {part.description} {part.name}, which lacks our tag and is somebody else's")
     if not changes:
-        tell(_nothing_to_do(prep, verb))
-    if prep.budget_error:
-        tell(f"whether cloudgpu's budget exists is not known: {prep.budget_error}")
+        tell(_nothing_to_do(preparation, verb))
+    if preparation.budget_error:
+        tell(f"whether cloudgpu's budget exists is not known: {preparation.budget_error}")
     if verb == "makes":
-        _show_uses(prep, name)
-    elif prep.timer is not None and any(part.exists and part.is_ours for part in prep.timer.parts):
+        _show_uses(preparation, name)
+    elif preparation.timer is not None and any(part.exists and part.is_ours for part in preparation.timer.parts):
         tell("Without the role, timers that are set for machines no longer work.")
-    changed_lines = [line for line in prep.draft.diff[2:] if not line.startswith("@@")]
+    changed_lines = [line for line in preparation.draft.diff[2:] if not line.startswith("@@")]
     sys.stderr.write(
-        "".join(f"  {line}\n" for line in [f"{prep.draft.setup.home.config_file}:", *changed_lines] if changed_lines)
+        "".join(
+            f"  {line}\n" for line in [f"{preparation.draft.setup.home.config_file}:", *changed_lines] if changed_lines
+        )
     )
 
 
-def _show_credit(prep: Preparation) -> None:
+def _show_credit(preparation: Preparation) -> None:
     """Print the balance of a prepaid account, or that it is not known."""
-    if isinstance(prep.credit, CloudgpuError):
-        tell(f"what is left of its credit is not known: {prep.credit.message}")
-    elif prep.credit is not None:
-        tell(f"credit: {prep.credit.remaining.text()} left. Pay in at {prep.credit.payment_page}")
+    if isinstance(preparation.credit, CloudgpuError):
+        tell(f"what is left of its credit is not known: {preparation.credit.message}")
+    elif preparation.credit is not None:
+        tell(f"credit: {preparation.credit.remaining.text()} left. Pay in at {preparation.credit.payment_page}")
 
 
-def _nothing_to_do(prep: Preparation, verb: str) -> str:
-    if prep.role is None:
+def _nothing_to_do(preparation: Preparation, verb: str) -> str:
+    if preparation.role is None:
         return "nothing is made there: machines of this cloud need no role to say when they were last in use"
-    return f"nothing to do there: {_roles(prep)} {'there' if verb == 'makes' else 'not there'}"
+    return f"nothing to do there: {_roles(preparation)} {'there' if verb == 'makes' else 'not there'}"
 
 
-def _show_uses(prep: Preparation, name: str) -> None:
+def _show_uses(preparation: Preparation, name: str) -> None:
     """Print what the roles are for, problems in the account, and which document has the permissions for a launch."""
-    if prep.role is not None:
+    if preparation.role is not None:
         tell(
             f"Under {name} a machine may "
-            f"{_ROLE_ALLOWS.get(prep.kind, 'say when it was last in use, and nothing else.')}"
+            f"{_ROLE_ALLOWS.get(preparation.kind, 'say when it was last in use, and nothing else.')}"
         )
-    if prep.timer is not None:
+    if preparation.timer is not None:
         tell(
-            f"Under {prep.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
+            f"Under {preparation.timer.parts[0].name} the cloud's own scheduler ends machines of cloudgpu at their "
             "renew-until, if everything else fails. Each costs far less than a cent."
         )
-    for finding in prep.findings:
-        if not finding.good and f"cloudgpu init {prep.kind}" not in finding.next:  # that is being done
+    for finding in preparation.findings:
+        if not finding.good and f"cloudgpu init {preparation.kind}" not in finding.next:  # that is being done
             tell(f"{finding.what}: {finding.says}" + (f" -> {finding.next}" if finding.next else ""))
-    if prep.role is None:
+    if preparation.role is None:
         from cloudgpu.control.setup.permissions import has_document, permissions_document
 
-        if not has_document(prep.kind):
+        if not has_document(preparation.kind):
             return
-        tell(f"What a launch has to be allowed: {permissions_document(prep.kind)} (docs/permissions.md).")
+        tell(f"What a launch has to be allowed: {permissions_document(preparation.kind)} (docs/permissions.md).")
 
 
-def _roles(prep: Preparation) -> str:
-    role, timer = (one.parts[0].name if one else None for one in (prep.role, prep.timer))
+def _roles(preparation: Preparation) -> str:
+    role, timer = (one.parts[0].name if one else None for one in (preparation.role, preparation.timer))
     return _names_with_verb(role, timer)
 
 
@@ -204,32 +208,32 @@ def _names_with_verb(role: str | None, timer: str | None) -> str:
     return f"{role} is" if timer is None else f"{role} and {timer} are"
 
 
-def _value(prep: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
+def _value(preparation: Preparation, changes: Sequence[str], *, removed: bool) -> InitCloudDocument:
     return {
-        "cloud": prep.kind,
-        "account": prep.account,
-        "where": prep.account_in_cloud,
-        "role": prep.role.parts[0].name if prep.role else None,
-        "timer_role": prep.timer.parts[0].name if prep.timer else None,
+        "cloud": preparation.kind,
+        "account": preparation.account,
+        "where": preparation.account_in_cloud,
+        "role": preparation.role.parts[0].name if preparation.role else None,
+        "timer_role": preparation.timer.parts[0].name if preparation.timer else None,
         "created": [] if removed else list(changes),
         "removed": list(changes) if removed else [],
         "budget": None
-        if removed or prep.budget is None
-        else {"usd_per_month": f"{prep.budget.per_month.dollars:f}", "emails": list(prep.budget.emails)},
+        if removed or preparation.budget is None
+        else {"usd_per_month": f"{preparation.budget.per_month.dollars:f}", "emails": list(preparation.budget.emails)},
         "findings": [
             {"what": one.what, "ok": one.good, "message": one.says, "next": one.next, "needed": one.needed}
-            for one in prep.findings
+            for one in preparation.findings
         ],
-        "file": str(prep.draft.setup.home.config_file),
-        "written": prep.draft.changed,
-        "credit": _credit_value(prep),
+        "file": str(preparation.draft.setup.home.config_file),
+        "written": preparation.draft.changed,
+        "credit": _credit_value(preparation),
     }
 
 
-def _credit_value(prep: Preparation) -> AccountCredit | None:
-    if prep.credit is None or isinstance(prep.credit, CloudgpuError):
+def _credit_value(preparation: Preparation) -> AccountCredit | None:
+    if preparation.credit is None or isinstance(preparation.credit, CloudgpuError):
         return None
-    credit = prep.credit
+    credit = preparation.credit
     return {"left_usd": usd(credit.remaining), "as_of": iso(credit.as_of), "page": credit.payment_page}
 
 

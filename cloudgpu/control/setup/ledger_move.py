@@ -159,7 +159,7 @@ def _follow_marks(session: Session, source: Book, mark: MoveMark | None) -> tupl
     """Return where a ledger that has moved stands now, after all its moves, for this home's own user."""
     own = session.settings.ledger_url
     if mark is not None and mark.to == ANOTHER_PLACE:  # too long for what this home remembers
-        mark = source.marked()
+        mark = source.move_mark()
     for _ in range(MAX_HOPS):
         if mark is None or mark.to == ANOTHER_PLACE:
             break
@@ -180,7 +180,7 @@ def _follow_marks(session: Session, source: Book, mark: MoveMark | None) -> tupl
 def _mark_at(target: Book) -> MoveMark | None:
     """Return the mark of a further move; where it cannot be read, as this home remembers it."""
     try:
-        return target.marked()  # a ledger may have come back to where this home knows it has left
+        return target.move_mark()  # a ledger may have come back to where this home knows it has left
     except LedgerMovedAway:
         return target.moved()
 

@@ -81,7 +81,7 @@ def refresh(connection: Connection, written: Iterable[Event], states: dict[str, 
         if line.kind not in _OF_NO_MACHINE:
             lines.setdefault(line.subject, []).append(line)
     for subject, new_lines in lines.items():
-        result = _followed(states.pop(subject, None) or _stored(connection, subject), new_lines)
+        result = _fold_onto(states.pop(subject, None) or _stored(connection, subject), new_lines)
         if result is None:
             result = folded(lines_of(connection, subject))
             connection.execute("DELETE FROM ended_usage WHERE subject = ?", (subject,))
@@ -201,12 +201,12 @@ def _usage_text_of(texts: _UsageTexts) -> tuple[str, str]:
     return texts[2], texts[0]
 
 
-def _followed(state: State | None, news: list[Event]) -> Folded | None:
+def _fold_onto(state: State | None, new_lines: list[Event]) -> Folded | None:
     """Fold new lines into a state; None without a state, or if a line is older than an earlier one."""
     if state is None:
         return None
     closed: list[dict[str, Any]] = []
-    for line in news:
+    for line in new_lines:
         ended = apply_event(state, line)
         if ended is None:
             return None

@@ -70,9 +70,9 @@ class PostgresStore:
         """Return a connection to a ledger of the present schema; None where there is none yet."""
         if self._raw is None or (self.is_lost and not self.is_writing):
             self.close()
-            self._raw, self._schema, there = connect_to_ledger(self._address)
+            self._raw, self._schema, database_now = connect_to_ledger(self._address)
             self._version = 0
-            self._tell_time(there)
+            self._tell_time(database_now)
         if self._version == 0:
             self._version = self._known_version()
         if 0 < self._version < len(schema.MIGRATIONS):
@@ -86,12 +86,12 @@ class PostgresStore:
             if connection is None:
                 return None
             try:
-                self.signature, there = self._lock(team.SIGNATURE)
+                self.signature, database_now = self._lock(team.SIGNATURE)
             except psycopg.OperationalError:
                 if is_last or not self.is_lost:
                     raise
             else:
-                self._tell_time(there)
+                self._tell_time(database_now)
                 break
         self.is_writing = True
         return connection
@@ -255,9 +255,9 @@ class PostgresStore:
         if raw is not None:
             raw.close()
 
-    def _tell_time(self, there: datetime | None) -> None:
-        if there is not None:
-            self._on_time(there)
+    def _tell_time(self, database_now: datetime | None) -> None:
+        if database_now is not None:
+            self._on_time(database_now)
 
     def _open(self) -> Connection:
         return Adapter(self._connection())
@@ -368,12 +368,12 @@ class PostgresLedger(Book):
         self.head()
         return self.now() if self._is_told else None
 
-    def _compare_clocks(self, there: datetime) -> None:
+    def _compare_clocks(self, database_now: datetime) -> None:
         """Compare this computer's clock with the database's time."""
         now = self._clock()
-        found = wrong_clock(now, there)
-        yields = found is not None and self.has_own_clock and abs(now - there) <= _MAX_CORRECTION
-        self._ahead, self._is_told = now - there if yields else timedelta(0), found is None or yields
+        found = wrong_clock(now, database_now)
+        yields = found is not None and self.has_own_clock and abs(now - database_now) <= _MAX_CORRECTION
+        self._ahead, self._is_told = now - database_now if yields else timedelta(0), found is None or yields
         if found and self.tell is not None:
             remedy = "cloudgpu goes by the database's. Set this computer's right."
             self.tell(f"{found} {remedy if yields else _NOT_CORRECTED}")

@@ -77,13 +77,13 @@ def spending_bars(
     grid_lines = axis_levels(max(totals, default=0.0))
     slot_width = WIDTH / period_count
     bar_width = min(slot_width * 0.8, 60.0)
-    lefts = [_period_index(first, day, step) * slot_width + (slot_width - bar_width) / 2 for day in first_days]
+    left_edges = [_period_index(first, day, step) * slot_width + (slot_width - bar_width) / 2 for day in first_days]
     is_centred = (
         step == "month" or period_count <= FEW_BARS
-    )  # then a day stands below its bar, else where its bar first_days
+    )  # then a day stands below its bar, else where its bar begins
     labels = axis_dates(first, first_days[-1])
     ticks = [((_period_index(first, day, step) + is_centred / 2) / period_count, text) for day, text in labels]
-    paths = _stacked_paths(layers, lefts, bar_width, HEIGHT / grid_lines[-1])
+    paths = _stacked_paths(layers, left_edges, bar_width, HEIGHT / grid_lines[-1])
     return _with_axes("spend", title, description, grid_lines, ticks, _stretched_svg(*paths), is_centred=is_centred)
 
 
@@ -94,13 +94,13 @@ def _period_index(first: date, day: date, step: Step) -> int:
     return (day - first).days // (7 if step == "week" else 1)
 
 
-def _stacked_paths(layers: Sequence[Layer], lefts: Sequence[float], bar_width: float, scale: float) -> list[str]:
+def _stacked_paths(layers: Sequence[Layer], left_edges: Sequence[float], bar_width: float, scale: float) -> list[str]:
     """Return one path per layer: all of its bars."""
-    bar_tops = [0.0] * len(lefts)
+    bar_tops = [0.0] * len(left_edges)
     paths = []
     for number, layer in enumerate(layers, 1):
         commands = []
-        for index, (left, value) in enumerate(zip(lefts, layer.values, strict=True)):
+        for index, (left, value) in enumerate(zip(left_edges, layer.values, strict=True)):
             height = value * scale
             if height <= 0:
                 continue
@@ -144,20 +144,22 @@ def cost_curves(points: Sequence[Point], break_even_day: BreakEvenDay | None, ti
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Where a day and an amount are in a chart: `across` is a share of the width, `down` in pixels."""
+    """Where a day (as a share of the width) and an amount (in pixels from the top) are in a chart."""
 
     first: date
     days: int
     pixels_per_unit: float
 
-    def across(self, day: date) -> float:
+    def width_share(self, day: date) -> float:
         return (day - self.first).days / self.days
 
-    def down(self, amount: float) -> float:
+    def pixels_down(self, amount: float) -> float:
         return HEIGHT - amount * self.pixels_per_unit
 
     def path(self, points: Sequence[tuple[date, float]]) -> str:
-        return "M" + "L".join(f"{self.across(day) * WIDTH:.1f} {self.down(amount):.1f}" for day, amount in points)
+        return "M" + "L".join(
+            f"{self.width_share(day) * WIDTH:.1f} {self.pixels_down(amount):.1f}" for day, amount in points
+        )
 
 
 def _fewer_points(points: Sequence[Point]) -> Sequence[Point]:
@@ -189,7 +191,7 @@ def _curves(points: Sequence[Point], projected_point: Point | None, scale: _Scal
 
 
 def _point_marks(break_even: Point, scale: _Scale, *, projected: bool) -> tuple[str, ...]:
-    share, down = scale.across(break_even.day), TOP + scale.down(break_even.desktop)
+    share, down = scale.width_share(break_even.day), TOP + scale.pixels_down(break_even.desktop)
     across = percent(share)
     is_left = share < 0.5  # noqa: PLR2004  (the words stand where there is more room)
     text = f"Break-even {'about ' if projected else ''}{day_text(break_even.day)}"
