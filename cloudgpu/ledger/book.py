@@ -175,7 +175,7 @@ class Book(Reader):
         return hashes[0]
 
     @contextmanager
-    def leaving(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
+    def writers_blocked(self) -> Iterator[tuple[Connection, Callable[[str, str], None]]]:
         """Block all writers; yield the connection, and a function that writes the last line: where the ledger moved."""
         from cloudgpu.core.events.general_lines import ledger_moved
 
@@ -189,7 +189,7 @@ class Book(Reader):
 
             yield connection, write_move
 
-    def arrive(self, check: Callable[[Connection, lines.End, MoveMark | None], str]) -> None:
+    def open_here(self, check: Callable[[Connection, lines.End, MoveMark | None], str]) -> None:
         """Take the ledger into use here, and update this client's head record.
 
         `check` gets the connection, the last line and the mark of a move, raises if this is not the ledger that has
@@ -209,7 +209,7 @@ class Book(Reader):
                 if mark_of(record) or check_head(connection, self.location, record) is None:
                     head_lock.replace(lines.id_of(connection), *end)
 
-    def retire(self, ledger: str, mark: MoveMark) -> None:
+    def record_new_place(self, ledger: str, mark: MoveMark) -> None:
         """Record in this client's head record where the ledger is now, whatever is put here later."""
         with self._thread_lock, self._store.translated():
             head_lock = self._hold_head()
@@ -225,7 +225,7 @@ class Book(Reader):
         if not self._store.takes_teams:
             raise not_shareable(self.location)
         self.append(())  # makes the tables where there are none
-        sharing = self._read(lambda _: self._store.give(request))
+        sharing = self._read(lambda _: self._store.grant_roles(request))
         team = sharing.team
         if team is None or not sharing.is_whole:
             return sharing
@@ -238,7 +238,7 @@ class Book(Reader):
         from cloudgpu.core.events.general_lines import team_set
 
         self._store.restore_guards()
-        if not self._store.put_team(team):
+        if not self._store.record_team(team):
             return []
         return [team_set(team.members, team.payers, self.now(), view.head()[0])]
 

@@ -9,6 +9,7 @@ from cloudgpu.core.model.machine import Machine, sync_scopes
 from cloudgpu.core.values.times import iso
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from cloudgpu.core.events.bodies import BeforeTheEnd
@@ -88,12 +89,19 @@ def _has_restarted(machine: Machine, instance: Instance) -> bool:
 
 
 def _latest_proof(ledger: Ledger, machine: Machine, *, resources: bool, before: str | None) -> str | None:
+    return _latest_sync(ledger, machine, lambda line: _proves(line, machine, resources=resources, before=before))
+
+
+def _latest_sync(ledger: Ledger, machine: Machine, proves: Callable[[Event], bool]) -> str | None:
+    """Return the time of the latest sync of the machine's account and regions that proves something; None: none does.
+
+    All syncs are read only if the latest ones prove nothing: they did not see it, or got no answer there.
+    """
     scopes = sync_scopes(machine)
     lines = [line for scope in scopes if (line := ledger.last(scope)) is not None]
-    times = [line.occurred_at for line in lines if _proves(line, machine, resources=resources, before=before)]
-    if not times and lines:  # the latest syncs did not see it, or got no answer there
-        all_lines = (line for scope in scopes for line in ledger.events(scope))
-        times = [line.occurred_at for line in all_lines if _proves(line, machine, resources=resources, before=before)]
+    times = [line.occurred_at for line in lines if proves(line)]
+    if not times and lines:
+        times = [line.occurred_at for scope in scopes for line in ledger.events(scope) if proves(line)]
     return max(times, default=None)
 
 
@@ -106,9 +114,4 @@ def _proves(line: Event, machine: Machine, *, resources: bool, before: str | Non
 
 def prices_queried_at(ledger: Ledger, machine: Machine) -> str | None:
     """Return when all prices of a machine's account were last queried with an answer."""
-    lines = [line for scope in sync_scopes(machine) if (line := ledger.last(scope)) is not None]
-    times = [line.occurred_at for line in lines if line.body.get("pinned")]
-    if not times and lines:
-        all_lines = (line for scope in sync_scopes(machine) for line in ledger.events(scope))
-        times = [line.occurred_at for line in all_lines if line.body.get("pinned")]
-    return max(times, default=None)
+    return _latest_sync(ledger, machine, lambda line: bool(line.body.get("pinned")))

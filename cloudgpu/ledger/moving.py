@@ -69,7 +69,7 @@ def move(places: MovePlaces, check: Callable[[], None], now: datetime) -> None:
                 if head.end_and_mark(target_lines)[1] is not None:
                     delete_mark()
                 _copy_and_verify(source_lines, target_lines, source.location)
-            source_lines, close_source = stack.enter_context(source.leaving())
+            source_lines, close_source = stack.enter_context(source.writers_blocked())
             closers.append(close_source)
             check()
             _copy_rest(source_lines, target_lines)
@@ -96,13 +96,13 @@ def follow(places: MovePlaces) -> None:
     with target.read_connection() as target_lines:
         mark = _verify_move(target_lines, record, places)
     if not places.is_one:
-        source.retire(record.ledger, mark)
+        source.record_new_place(record.ledger, mark)
 
     def check(target_lines: Connection, _end: End, _found: MoveMark | None) -> str:
         _verify_move(target_lines, record, places)
         return source.location
 
-    target.arrive(check)
+    target.open_here(check)
 
 
 def _known_head(source: Book) -> HeadRecord | None:

@@ -294,11 +294,11 @@ class Reader:
 
     def role(self) -> Role:
         """Return what this client's user may do here; ALONE where no team shares the ledger."""
-        return self._read(lambda _: self._store.who(), missing_ok=True)[0]
+        return self._read(lambda _: self._store.role_and_user(), missing_ok=True)[0]
 
     def person(self) -> str:
         """Return the database user by whose name a team knows this client; "" where no team shares the ledger."""
-        return self._read(lambda _: self._store.who(), missing_ok=True)[1]
+        return self._read(lambda _: self._store.role_and_user(), missing_ok=True)[1]
 
     def members(self) -> tuple[str, ...]:
         """Return the database users who may write, payers too, by name; none where no team shares the ledger."""

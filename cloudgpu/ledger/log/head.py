@@ -161,18 +161,13 @@ def _record(path: Path, handle: int) -> Record:
 def _lock(handle: int, how: int, path: Path, patience: float) -> None:
     seconds = files.lock_patience(str(path), patience)
     until, pause = time.monotonic() + seconds, 0.0005
-    while True:
-        try:
-            fcntl.flock(handle, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                files.lock_timed_out(str(path))
-                raise locked(path, seconds) from None
-            time.sleep(pause)
-            pause = min(pause * 2, 0.02)
-        else:
-            files.lock_acquired(str(path))
-            return
+    while not files.try_lock(handle, how):
+        if time.monotonic() >= until:
+            files.lock_timed_out(str(path))
+            raise locked(path, seconds)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+    files.lock_acquired(str(path))
 
 
 _LAST = "SELECT seq, hash, recorded_at, kind, body FROM line ORDER BY seq DESC LIMIT 1"

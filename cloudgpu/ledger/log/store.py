@@ -111,7 +111,7 @@ class Store(Protocol):
         """Return the database's own time, after `reader`; None for a file."""
         ...
 
-    def who(self) -> tuple[Role, str]:
+    def role_and_user(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user, after `reader`; ALONE and "" without a team."""
         ...
 
@@ -132,14 +132,14 @@ class Store(Protocol):
         """Return how the ledger is shared, after `reader`, and what is missing; None if no team can share it."""
         ...
 
-    def give(self, request: TeamRequest) -> Sharing:
+    def grant_roles(self, request: TeamRequest) -> Sharing:
         """Grant a team's roles what they need, as far as this user may; return the resulting state.
 
         Raises InvalidRequest for a ledger that no team can share, RoleNeeded if its tables belong to another user.
         """
         ...
 
-    def put_team(self, team: Team) -> bool:
+    def record_team(self, team: Team) -> bool:
         """Record the team inside the open transaction; return whether it differs from the present one."""
         ...
 

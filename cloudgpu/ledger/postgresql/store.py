@@ -219,7 +219,7 @@ class PostgresStore:
         found: datetime | None = (self._connection().execute(f"SELECT {TIME}").fetchone() or (None,))[0]
         return found
 
-    def who(self) -> tuple[Role, str]:
+    def role_and_user(self) -> tuple[Role, str]:
         """Return the role and the name of this client's user; ALONE and "" without a team."""
         return team.current_role(self._open()) if self._version else (Role.ALONE, "")
 
@@ -237,11 +237,11 @@ class PostgresStore:
             return team.missing_sharing(self._open(), self.location)
         return team.sharing(self._open(), self.location, self.missing_guards(), request)
 
-    def give(self, request: TeamRequest) -> Sharing:
+    def grant_roles(self, request: TeamRequest) -> Sharing:
         """Grant a team's roles what they need, as far as this user may; return how the ledger is shared then."""
         return team.grant(self._open(), self.location, request)
 
-    def put_team(self, wanted: Team) -> bool:
+    def record_team(self, wanted: Team) -> bool:
         """Record the team inside the open transaction; return whether it differs from the present one."""
         if team.team_of(self._open()) == wanted:
             return False

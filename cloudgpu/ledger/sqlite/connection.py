@@ -100,7 +100,7 @@ class SqliteFile:
         """Return None: a file has no clock."""
         return
 
-    def who(self) -> tuple[Role, str]:
+    def role_and_user(self) -> tuple[Role, str]:
         """Return that nobody shares a file."""
         from cloudgpu.core.team.rights import Role
 
@@ -118,13 +118,13 @@ class SqliteFile:
         """Return that no team can share a file."""
         return None
 
-    def give(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
+    def grant_roles(self, request: TeamRequest) -> Sharing:  # noqa: ARG002
         """Raise InvalidRequest: a file has no users."""
         from cloudgpu.ledger.log.teams import not_shareable
 
         raise not_shareable(self.location)
 
-    def put_team(self, team: Team) -> bool:  # noqa: ARG002
+    def record_team(self, team: Team) -> bool:  # noqa: ARG002
         """Do nothing: nobody is given anything before."""
         return False
 

@@ -41,8 +41,8 @@ class Killed(BaseException):
 
 
 STEPS = {
-    "the head record": (Book, "retire"),
-    "the new place": (Book, "arrive"),
+    "the head record": (Book, "record_new_place"),
+    "the new place": (Book, "open_here"),
     "what was done": (moving, "_offer_outbox"),
     "the outbox": (Outbox, "_remove_written"),
     "the settings": (moving, "_write_config"),

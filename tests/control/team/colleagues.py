@@ -30,8 +30,8 @@ class TeamFile(SqliteFile):
     def signature(self):
         return self.person
 
-    def who(self):
-        return (ROLES[self.person], self.person) if self.person else super().who()
+    def role_and_user(self):
+        return (ROLES[self.person], self.person) if self.person else super().role_and_user()
 
     def members(self):
         return tuple(ROLES)

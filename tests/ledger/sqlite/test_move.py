@@ -130,10 +130,10 @@ KILLS = {
     "before the copy": (lambda patch: before("fill", patch), "old"),
     "while nobody can write": (None, "old"),
     "before the old one is closed": (lambda patch: after("fill", patch), "old"),
-    "before the new one is opened": (lambda patch: before("arrive", patch), "neither"),
-    "before the head record": (lambda patch: before("retire", patch), "neither"),
-    "behind the head record": (lambda patch: after("retire", patch), "neither"),
-    "at the end": (lambda patch: after("arrive", patch), "new"),
+    "before the new one is opened": (lambda patch: before("open_here", patch), "neither"),
+    "before the head record": (lambda patch: before("record_new_place", patch), "neither"),
+    "behind the head record": (lambda patch: after("record_new_place", patch), "neither"),
+    "at the end": (lambda patch: after("open_here", patch), "new"),
 }
 
 
@@ -371,7 +371,7 @@ def test_a_home_follows_without_the_old_place_by_the_chain_at_the_new_one(homes:
 
 
 @pytest.mark.parametrize("kill", [before, after])
-@pytest.mark.parametrize("step", ["retire", "arrive"])
+@pytest.mark.parametrize("step", ["record_new_place", "open_here"])
 @pytest.mark.parametrize("has_heard", [True, False])
 def test_whoever_is_killed_as_they_follow_without_the_old_place_runs_it_again(
     homes: Homes, kill: Any, step: str, has_heard: bool, monkeypatch: pytest.MonkeyPatch
@@ -411,7 +411,7 @@ def test_a_copy_or_an_unfinished_move_is_not_followed_without_the_old_place(home
 def test_a_move_that_died_with_the_old_place_is_finished_by_whoever_knows_that_it_was_closed(
     homes: Homes, has_heard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before("retire", monkeypatch)
+    before("record_new_place", monkeypatch)
     with pytest.raises(Killed):
         homes.move("old", "new")
     if has_heard:
