@@ -41,8 +41,8 @@ from cloudgpu.testing import make_attempt
 NOW = datetime(2026, 3, 5, 11, tzinfo=UTC)
 KEY = guests.GuestKey("ssh-ed25519 AAAA", "ann", "SHA256:none")
 HASHES = {  # of each text as UTF-8; a failing test says the line to write here
-    "agent, as what it means": "27edded4d83556bcb50c3d7a50619aad196e571f15a618ca984ac93383db2ff1",
-    "agent, as Python 3.11 writes it": "2a78d7d7fa344aeeae6182355325882f8c5f4ac88788c1cbfcf65202af42aeda",
+    "agent, as what it means": "abc4de4759b9344e4766d56622fbc19217a51982180ce505372112a28bc48e5d",
+    "agent, as Python 3.11 writes it": "43bdd48ca54418453c0319eccad807c9b6f10e97f323869dd7a234f6111caaa9",
     "agent's own.py": "f01518f14db498f6bf88ed9691f95f9ae2db64feb7f0ce371d0a242810353a97",
     "program on a host (ssh)": "47cc58e3fc665380d04cbfd67d00b91e7315df2c305ff473bca3dcfc35d73428",
     "program that runs JupyterLab": "48e7e82ca64ff4bd859c74faea0f269dbcdf443847b03c3f6446bb12f8dae215",

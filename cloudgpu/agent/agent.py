@@ -26,14 +26,12 @@ from cloudgpu.core.activity.idle import ACTIVE, IDLE, UNKNOWN, Judged, Threshold
 
 ACTIVITY_WINDOW = 600.0  # seconds for which activity counts when a lease ends, and without a policy
 HOUR, SILENT_AFTER = 3600.0, 150.0  # seconds without a heartbeat after which the agent counts as silent
-WARN_BEFORE = (600.0, HOUR)  # seconds before the end at which terminals are warned
 NO_POLICY: dict[str, Any] = {
     "off": [],
     "stop": False,
     "scratch": "",
     "ends": IDLE,
 }  # `ends`: activities that a lease ends
-WHY_ENDS = {"off": "by its schedule", "idle": "unless it is used"}
 
 
 def with_defaults(stored: dict[str, Any]) -> dict[str, Any]:
@@ -219,18 +217,17 @@ class Agent(Sampler):
         return erased_disks
 
     def warn(self, lease_end: str, mono: float) -> None:
-        """Warn in the terminals, once per end and threshold; only where the setting `warn` says that they are ours."""
+        """Warn each terminal 60 and 10 minutes before an end; only where the setting `warn` says that they are ours."""
         for end in (lease_end, "off", "idle"):
             value, due, _ = self.state["marks"].get(end) or (0, None, 0)
             seconds_left = HOUR * 24 if due is None else due - mono
-            warning = [value, *(limit for limit in WARN_BEFORE if seconds_left <= limit)][:2]
-            if warning[1:] and self.state["warned"].get(end) != warning and self.settings.get("warn"):
-                self.state["warned"][end] = warning
-                reason = WHY_ENDS.get(end, "unless extended")
-                written_at = write_terminals(
-                    f"This machine ends in {max(1, seconds_left // MINUTE):.0f} min {reason}", self.terminals
-                )
-                self.state["told"].update(written_at)
+            warning = [value, *(limit for limit in (600.0, HOUR) if seconds_left <= limit)][:2]
+            for path in self.terminals:
+                if warning[1:] and self.state["warned"].get(end + path) != warning and self.settings.get("warn"):
+                    self.state["warned"][end + path] = warning
+                    reason = {"off": "by its schedule", "idle": "unless it is used"}.get(end, "unless extended")
+                    text = f"This machine ends in {max(1, seconds_left // MINUTE):.0f} min {reason}"
+                    self.state["told"].update(write_terminals(text, [path]))
 
     def pass_notices(self) -> None:
         """Pass on the cloud's planned events and spot notice; run the user's hook once for each notice."""

@@ -218,11 +218,33 @@ def test_people_are_warned_an_hour_and_ten_minutes_before_and_only_once(machine,
     machine.settings(warn=True).tags(NOW + 2 * HOUR, NOW + 9 * HOUR)
     told = []
     monkeypatch.setattr(
-        "cloudgpu.agent.agent.write_terminals", lambda text, _: told.append(text) or {}
+        "cloudgpu.agent.agent.write_terminals", lambda text, paths: told.extend(text for _ in paths) or {}
     )  # else into real terminals
+    monkeypatch.setattr(
+        "cloudgpu.agent.sampler.read_meters",
+        lambda _: (None, dict.fromkeys(("cpu", "net", "disk"), 0), ["/dev/pts/none-such"], True),
+    )
     made = Agent(machine.dir, MONO)
     _pass_time(made, 0, 2 * HOUR)
     assert told == [f"This machine ends in {left} min unless extended" for left in (60, 10)]
+
+
+def test_who_logs_in_after_a_warning_is_warned_too_and_the_others_not_again(machine, monkeypatch):
+    machine.settings(warn=True).tags(NOW + HOUR, NOW + 9 * HOUR)
+    told, terminals = [], []
+    monkeypatch.setattr(
+        "cloudgpu.agent.agent.write_terminals",
+        lambda text, paths: told.extend((text.split()[4], one) for one in paths) or {},
+    )
+    monkeypatch.setattr(
+        "cloudgpu.agent.sampler.read_meters",
+        lambda _: (None, dict.fromkeys(("cpu", "net", "disk"), 0), list(terminals), True),
+    )
+    made = Agent(machine.dir, MONO)
+    for second, seen in ((60, []), (120, ["one"]), (180, ["one", "two"]), (240, ["one", "two"])):
+        terminals[:] = seen
+        _step(made, second)
+    assert told == [("58", "one"), ("57", "two")]
 
 
 def test_where_terminals_may_be_somebody_elses_nobody_is_warned(machine, monkeypatch):

@@ -19,6 +19,7 @@ from tests.agent.machine import MONO, NOW, wait_for
 SAY = [sys.executable, "-c", "import sys; open('ended', 'a').write(sys.argv[1] + '\\n')"]
 POLICY = {**Thresholds()._asdict(), "grace": 600.0, "stop": True, "off": [], "ends": "IDLE", "scratch": "warn"}
 TYPED = "terminal-input"
+GONE = "/dev/pts/none-such"
 PASS = 120  # seconds between two looks here: as far apart as they may be and leave nothing unknown
 
 
@@ -26,14 +27,14 @@ PASS = 120  # seconds between two looks here: as far apart as they may be and le
 def quiet(machine, monkeypatch):
     """Meters that stand still (how they are read is tried elsewhere), and a place for what the end command writes."""
     monkeypatch.chdir(machine.home)
-    monkeypatch.setattr(sampler, "read_meters", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [], True))
+    monkeypatch.setattr(sampler, "read_meters", lambda _: (None, {"cpu": 0, "net": 0, "disk": 0}, [GONE], True))
 
 
 @pytest.fixture
 def told(monkeypatch):
     """What is written to terminals, in place of real ones."""
     found = []
-    monkeypatch.setattr(loop, "write_terminals", lambda text, _: found.append(text) or {})
+    monkeypatch.setattr(loop, "write_terminals", lambda text, paths: found.extend(text for _ in paths) or {})
     return found
 
 
@@ -65,7 +66,7 @@ def test_the_end_is_told_before_it_comes_and_the_reason_reaches_the_end_command(
     made = _machine(machine)
     assert _first_end(machine, made, 3602) is None
     assert (made.heartbeat["activity"], made.heartbeat["ends_at"]) == (IDLE, NOW + 4200)
-    assert made.heartbeat["warned"]["idle"][0] == NOW + 4200
+    assert made.heartbeat["warned"]["idle" + GONE][0] == NOW + 4200
     _first_end(machine, made, 2 * HOUR, begin=3720)
     wait_for(lambda: (machine.home / "ended").exists() and (machine.home / "ended").read_text() == "idle\n")
 
