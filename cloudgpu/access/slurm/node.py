@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ANSWER_PREFIX = b"\x1ecloudgpu-slurm "
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_NO_ANSWER = "it is not an answer of cloudgpu's program"
 FACTS_S, START_S, STOP_S, REQUEST_S = 60.0, 120.0, 60.0, 60.0
 DAEMONS = ("munged", "slurmd")
 CONTROLLER_DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -150,19 +151,18 @@ class EngineNode:
         def take(data: memoryview) -> None:
             answer_bytes.extend(data)
             if len(answer_bytes) > MAX_ANSWER_BYTES:
-                raise ValueError("the answer is too long")
+                raise ValueError
 
         try:
             is_complete = self._channel.request(request_of(verb, **values), (), take, timeout)
             answer = json.loads(answer_bytes) if is_complete else None
         except (ValueError, TypeError):
-            raise self._error("it is not an answer of cloudgpu's program") from None
+            is_too_long = len(answer_bytes) > MAX_ANSWER_BYTES
+            raise self._error("its answer is too long" if is_too_long else _NO_ANSWER) from None
         if answer is None:
             raise self._no_answer_error(timeout)
         if not isinstance(answer, dict) or "fault" in answer:
-            raise self._error(
-                str(answer["fault"]) if isinstance(answer, dict) else "it is not an answer of cloudgpu's program"
-            )
+            raise self._error(str(answer["fault"]) if isinstance(answer, dict) else _NO_ANSWER)
         return answer
 
     def _no_answer_error(self, timeout: float) -> Unreachable:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cloudgpu.access.slurm import node
 from cloudgpu.access.slurm.node import EngineNode
 from cloudgpu.access.ssh.user_hosts import log_in
 from cloudgpu.core.clusters.conf import Files
@@ -39,16 +40,18 @@ def host(tmp_path_factory):
     assert made.clean_up() == []
 
 
+def connect_to(host):
+    known = host.host_key.public_line.rpartition(" ")[0]
+    return log_in("box", Address("127.0.0.1", host.port, USER), host_key=known, key=host.users_key, timeout=20)
+
+
 @pytest.fixture
 def opened(host, request):
     """Open the program for a node of a cluster of this test's own."""
     made = []
 
     def node(number=0):
-        address = Address("127.0.0.1", host.port, USER)
-        known = host.host_key.public_line.rpartition(" ")[0]
-        connection = log_in("box", address, host_key=known, key=host.users_key, timeout=20)
-        made.append(EngineNode(connection, f"cg-{request.node.name}", number))
+        made.append(EngineNode(connect_to(host), f"cg-{request.node.name}", number))
         return made[-1]
 
     yield node
@@ -68,6 +71,12 @@ def test_a_node_says_what_it_is(opened, host):
     assert (said.address, said.alive, said.planned, said.ports) == ("127.0.0.1", (), "", None)
     assert said.ahead_s == 0.0
     assert said.memory_mb > said.job_memory_mb > 100
+
+
+def test_an_answer_that_is_too_long_is_said(host, monkeypatch):
+    monkeypatch.setattr(node, "MAX_ANSWER_BYTES", 20)
+    with EngineNode(connect_to(host), "cg-long", 0) as one, pytest.raises(Unreachable, match="its answer is too long"):
+        one.read_facts([USER])
 
 
 @pytest.mark.soak
