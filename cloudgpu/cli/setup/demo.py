@@ -47,14 +47,21 @@ def command(*, output: Output = Format.TEXT) -> None:
     root = Path(tempfile.mkdtemp(prefix="cloudgpu-demo-"))
     environ = {**os.environ, "CLOUDGPU_HOME": str(root)}
     environ.pop("CLOUDGPU_LEDGER", None)
-    narrator = _Narrator(output)
-    session = open_session(environ, tell=narrator.detail)
+    narrator, is_evidence = _Narrator(output), False
+    try:
+        session = open_session(environ, tell=narrator.detail)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
     for number in _END_SIGNALS:
         signal.signal(number, _on_end_signal)
     try:
         result = _run_demo(session, narrator)
+    except StopUnproved as error:
+        is_evidence, error.next = True, f"Please report this, with what is in {root}."
+        raise
     finally:
-        _clean_up(session, root)
+        _clean_up(session, root, keep_files=is_evidence)
     narrator.say(_AWS_COMMANDS)
     emit(output, result, "")
 
@@ -210,7 +217,7 @@ def _check_nothing_left(session: Session, narrator: _Narrator) -> DemoRemains:
     narrator.detail(f"left at the provider: {machine_count} machines, {file_count} files, {process_count} processes")
     narrator.detail(f"the ledger's chain: {checked.lines} lines, {len(checked.faults)} faults")
     if machine_count or file_count or process_count or checked.faults:
-        raise StopUnproved("The demo left something behind.", field="demo", next="Please report this.")
+        raise StopUnproved("The demo left something behind.", field="demo")
     return {"machines": machine_count, "files": file_count, "processes": process_count, "ledger_lines": checked.lines}
 
 
@@ -236,8 +243,8 @@ def _ignoring_closed_output(tell: Callable[[str], None]) -> Callable[[str], None
     return announce
 
 
-def _clean_up(session: Session, root: Path) -> None:
-    """End what a failed or interrupted demo has left running, and remove its home."""
+def _clean_up(session: Session, root: Path, *, keep_files: bool) -> None:
+    """End what a failed or interrupted demo has left running, and remove its home, unless `keep_files`."""
     from cloudgpu import underway
     from cloudgpu.control.lifecycle.lifecycle import terminate_one
     from cloudgpu.control.session.session import living_machines
@@ -252,5 +259,6 @@ def _clean_up(session: Session, root: Path) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"The demo's machine may still run. To end it: CLOUDGPU_HOME={root} cloudgpu down --all\n")
         raise
-    shutil.rmtree(root, ignore_errors=True)
+    if not keep_files:
+        shutil.rmtree(root, ignore_errors=True)
     underway.set_final_message("Interrupted. The demo's machine is ended, and nothing of it is left.")

@@ -101,6 +101,38 @@ def test_a_signal_whose_interrupt_is_lost_in_a_finalizer_ends_it_at_the_next_ste
     assert done.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
+FAILS = """
+from cloudgpu.cli.setup import demo
+from cloudgpu.errors import StopUnproved
+
+def run(session, narrator):
+    raise StopUnproved("The demo left something behind.", field="demo")
+
+demo._run_demo = run
+try:
+    demo.command()
+except StopUnproved as error:
+    print(error.next)
+"""
+
+
+def test_what_a_demo_has_left_stays_to_be_reported(tmp_path):
+    environ = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS], env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    (home,) = tmp_path.iterdir()
+    assert done.stdout.strip() == f"Please report this, with what is in {home}."
+
+
+def test_a_demo_that_cannot_begin_leaves_no_directory(tmp_path):
+    environ = os.environ | {"TMPDIR": str(tmp_path), "CLOUDGPU_DEADMAN": "nonsense"}
+    begin = [sys.executable, "-m", "cloudgpu", "demo"]
+    done = subprocess.run(begin, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="what was left is looked for in /proc")
 @pytest.mark.parametrize("command", COMMANDS)
