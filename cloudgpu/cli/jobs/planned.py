@@ -66,7 +66,7 @@ def plan_text(planned: PlannedRun, launch: Plan | None, now: datetime, *, verbos
 def brief_text(planned: PlannedRun, launch: Plan | None) -> str:
     """Return the plan of a job without a question: a line on its machine, one on the job, and every warning."""
     request, machine = planned.request, planned.machine
-    where = [] if launch is None else [plan_line(launch)]
+    where = [] if launch is None else [plan_line(launch, for_job=True)]
     on = "" if machine is None else f" on {machine.name}"
     costs = "" if planned.planned_max is None else f", costs at most {planned.planned_max.text(2)}"
     text = f"{request.name}{on}: {shlex.join(request.argv)}; sends {_upload(planned.snapshot)}{costs}"

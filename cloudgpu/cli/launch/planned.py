@@ -46,14 +46,18 @@ def job_machine_facts(value: Plan) -> Iterator[tuple[str, str | None]]:
     yield from _warnings(value)
 
 
-def plan_line(value: Plan) -> str:
-    """Return the plan in one line, if there is no question; then every warning, never shortened."""
+def plan_line(value: Plan, *, for_job: bool = False) -> str:
+    """Return the plan in one line, if there is no question; then every warning, never shortened.
+
+    `for_job`: a job runs on it and renews the lease, so that renew-until is its end.
+    """
     spot = " spot" if value["market"] == "spot" else ""
     at = value["provider"] if is_owned(value["provider"]) else f"{value['provider']} {value['zone']}"
-    end = value["expires"] if value["lease_ends"] else value.get("renew_until")
+    end = value["expires"] if value["lease_ends"] and not for_job else value.get("renew_until")
+    latest = " at the latest" if for_job else ""
     usd = f"{dollars(value['price']['usd_per_hour'], 4)}/h{_per_node_text(value)}{_others_text(value)}"
     name = f"{value['name']}: " if value["name"] else ""
-    message = f"{name}{_count_prefix(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}"
+    message = f"{name}{_count_prefix(value)}{gpus(value, briefly=True)}{spot}, {at}, {usd}, ends {minute(end)}{latest}"
     return "\n".join(filter(None, [message, facts(_warnings(value))]))
 
 

@@ -244,6 +244,11 @@ def test_what_is_not_asked_about_is_one_line():
     assert said.endswith("no GPU spot, fake north-a, $1.0100/h, ends 2026-11-20 12:00 UTC")
 
 
+def test_the_line_of_a_jobs_machine_has_the_end_that_its_cost_is_counted_to():
+    (said,) = at_a_glance(show=lambda value, _: plan_line(value, for_job=True)).splitlines()
+    assert said.endswith(", ends 2026-11-20 13:00 UTC at the latest")
+
+
 def test_one_line_that_is_too_long_for_the_terminal_breaks_between_words(monkeypatch, capsys):
     for name, value in (("COLUMNS", "50"), ("TERM", "xterm"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)
