@@ -71,7 +71,7 @@ from cloudgpu.core.clusters.scaling import (
     speed_up,
     worth_sentence,
 )
-from cloudgpu.core.model.offers import Market
+from cloudgpu.core.model.offers import Market, Trust
 from cloudgpu.core.values.times import iso
 from cloudgpu.views.advice.estimate import DisplayOptions, GpuSpeeds, estimates_value, obstacles_value
 
@@ -299,10 +299,11 @@ def nodes_value(
 ) -> NodesDocument:
     """Return the speed-up and cost factor of a cluster of each type, in the order of the estimates.
 
-    `machines` are those of the ledger, for their spot interruptions. If no provider has the GPU, the answer is about
-    the user's own machines.
+    `machines` are those of the ledger, for their spot interruptions. If no provider has the GPU anywhere, the answer
+    is about the user's own machines.
     """
     training = query.training
+    worth = [_cluster_of_offer(query, one, machines) for one in estimates]
     return {
         "nodes": query.nodes,
         "parameters": training.parameters,
@@ -311,8 +312,7 @@ def nodes_value(
         "gradient_bytes": GRADIENT_BYTES,
         "efficiency": query.used_of_peak,
         "network_used": USED_OF_NETWORK,
-        "worth": [_cluster_of_offer(query, one, machines) for one in estimates]
-        or [*_clusters_of_own_gpus(request, query)],
+        "worth": worth or [*_clusters_of_own_gpus(request, query)],
         "assumptions": [*_assumptions(query)],
     }
 
@@ -338,9 +338,10 @@ def _cluster_of_offer(query: NodesQuery, estimate: Estimate, machines: Sequence[
 
 
 def _clusters_of_own_gpus(request: EstimateQuery, query: NodesQuery) -> Iterator[NodesSpeedUp]:
-    """Yield the cluster of each GPU that the request names, as the user's own machines."""
+    """Yield the cluster of each GPU that is requested, as the user's own machines; none if somebody rents it out."""
     gpu = request.filters.gpu
-    for spec in matching_gpus(gpu, catalog.gpus()) if gpu else ():
+    is_rented_out = gpu and any(catalog.offers(gpu=gpu, with_legacy=True, trust=Trust.COMMUNITY))
+    for spec in matching_gpus(gpu, catalog.gpus()) if gpu and not is_rented_out else ():
         yield _cluster_value(query, spec.name, spec.tensor_tflops, None, None)
 
 

@@ -88,6 +88,15 @@ def test_own_machines_are_answered_without_a_price():
     assert "Give it: --network 10 (Gbit/s)." in shown(nodes=2, params="1.3B", gpu="4090")
 
 
+@pytest.mark.parametrize("filters", [{"region": "ap-south-1"}, {"gpu": "v100:3"}])
+def test_a_filter_that_leaves_nothing_is_named_and_not_answered_about_own_machines(filters):
+    asked = {"nodes": 2, "params": "1.3B", "gpu": "v100", "network": "10", **filters}
+    assert answered(**asked)["nodes"]["worth"] == []
+    text = shown(**asked)
+    assert "nobody in the catalogue rents it out" not in text
+    assert "17 types" in text
+
+
 def test_slower_than_one_machine_is_said_before_any_price():
     text = shown(nodes=2, params="7B", type="g5.xlarge")
     assert text.startswith("Slower than one machine: 2 machines with g5.xlarge and 2.5 Gbit/s are ")

@@ -81,7 +81,7 @@ class NodesDocument(TypedDict):
     network_used: float
     """The share of a network's bandwidth that is reached."""
     worth: list[NodesSpeedUp]
-    """One for each of `estimates`, in their order; without any, one for your own machines."""
+    """One for each of `estimates`, in their order; one for your own machines if nobody rents the GPU out."""
     assumptions: list[str]
     """The assumptions."""
 
