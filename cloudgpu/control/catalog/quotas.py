@@ -7,7 +7,8 @@ higher than the present limit.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import gpus, instance_types, quotas_of
@@ -173,7 +174,10 @@ class QuotaOptions:
 
 @dataclass(frozen=True, slots=True)
 class QuotaIncrease:
-    """A planned request for a higher limit. `quota` is the present one, None if it is not known."""
+    """A planned request for a higher limit. `quota` is the present one, None if it is not known.
+
+    `others` are further limits that are too small for the same machines, and how high they would have to be.
+    """
 
     provider: Any
     region: str
@@ -181,6 +185,7 @@ class QuotaIncrease:
     limit: float
     quota: Quota | None
     need: QuotaDemand | None = None
+    others: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def value(self) -> QuotaIncreaseValue:
         """Return it as plain values, as `quota --request` shows it before it is sent."""
@@ -206,10 +211,11 @@ def plan_raise(session: Session, options: QuotaOptions, *, account: str | None, 
     if options.request == ENOUGH:
         needs = _needs(with_quota.kind, options)
         quotas = {quota.code: quota for quota in with_quota.quotas(region)}
-        need = next((need for need in needs if _falls_short(quotas.get(need.code), need)), needs[0])
-        quota = quotas.get(need.code)
-        limit = ((quota.used if quota else 0) or 0) + need.amount
-        increase = QuotaIncrease(with_quota, region, need.code, limit, quota, need)
+        short = [need for need in needs if _falls_short(quotas.get(need.code), need)]
+        limits = {need.code: _needed_limit(quotas.get(need.code), need) for need in short or needs[:1]}
+        need = (short or needs)[0]
+        limit, quota = limits.pop(need.code), quotas.get(need.code)
+        increase = QuotaIncrease(with_quota, region, need.code, limit, quota, need, limits)
     else:
         code, limit = _parse_limit(options.request)
         increase = QuotaIncrease(with_quota, region, code, limit, _present_quota(with_quota, region, code))
@@ -250,7 +256,11 @@ def _needs(provider: str, options: QuotaOptions) -> list[QuotaDemand]:
 
 def _falls_short(quota: Quota | None, need: QuotaDemand) -> bool:
     """Return whether the quota is known to be too small for its usage and this need."""
-    return quota is not None and quota.limit is not None and (quota.used or 0) + need.amount > quota.limit
+    return quota is not None and quota.limit is not None and _needed_limit(quota, need) > quota.limit
+
+
+def _needed_limit(quota: Quota | None, need: QuotaDemand) -> float:
+    return ((quota.used if quota else 0) or 0) + need.amount
 
 
 def _parse_limit(request: str) -> tuple[str, float]:
@@ -291,6 +301,8 @@ def _check_higher(increase: QuotaIncrease) -> None:
 def _only_on_page(provider: Any, increase: QuotaIncrease) -> InvalidRequest:
     message = f"{provider.kind} takes no request for a higher limit from here: a person asks for it on its own page."
     remedy = f"Ask there for {increase.limit:g}: {provider.quota_page(increase.region, increase.code)}"
+    for code, limit in increase.others.items():
+        remedy += f" {code} is too small, too: ask for {limit:g}: {provider.quota_page(increase.region, code)}"
     return _invalid("--request", increase.code, message, remedy)
 
 

@@ -47,6 +47,16 @@ def test_enough_means_the_limit_that_falls_short(line, gcp):
     assert (error["value"], f"metric={ALL}" in error["next"]) == (ALL, True)
 
 
+def test_two_limits_that_fall_short_are_both_named(line, gcp):
+    gcp.limit(T4, 1, FIRST)
+    gcp.limit(ALL, 0)
+    error = line("quota --region us-central1 --request enough --gpu t4 --count 2 --yes -o json").json["error"]
+    assert error["next"].startswith("Ask there for 2: ")
+    assert f"metric={T4}" in error["next"]
+    assert f"{ALL} is too small, too: ask for 2: " in error["next"]
+    assert error["next"].count("https://") == 2
+
+
 def test_a_limit_of_one_region_sends_a_launch_to_the_next(line, gcp):
     gcp.limit(T4, 0, FIRST)
     said, made = line.calls(UP)
