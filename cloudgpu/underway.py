@@ -32,15 +32,15 @@ def unproved(what: str, name: str) -> str:
     return f"The {what} of {name} is not proved: it may still be billed. Run the same command again to finish it."
 
 
-def unfinished_end(name: str) -> str:
-    """Return the sentence on a machine or cluster whose end is requested and not finished."""
-    return f"The next run of cloudgpu reap finishes the end of {name}; cloudgpu start {name} takes it back."
+def unfinished_end(name: str, what: str = "end") -> str:
+    """Return the sentence on a machine or cluster whose end (or stop, `what`) is requested and not finished."""
+    return f"The next run of cloudgpu reap finishes the {what} of {name}; cloudgpu start {name} takes it back."
 
 
-def postponed_end(name: str) -> str:
-    """Return the sentence on a machine whose end is requested, and that cannot be asked now."""
+def postponed_end(name: str, what: str) -> str:
+    """Return the sentence on a machine whose end or stop (`what`) is requested, and that cannot be asked now."""
     finished = f"the first run of cloudgpu reap that reaches {name} finishes it"
-    return f"Its end is requested: {finished}; until then cloudgpu hold {name} 1h takes it back."
+    return f"Its {what} is requested: {finished}; until then cloudgpu hold {name} 1h takes it back."
 
 
 def set_final_message(message: str) -> None:

@@ -155,9 +155,8 @@ def _pending_lines(machines: list[MachineDocument]) -> list[str]:
         action, name = one["pending_action"], (one["cluster"] or one)["name"]
         if action in ("stop", "terminate") and one["state"] != "stopping":
             noun, verb = ("end", "down") if action == "terminate" else ("stop", "stop")
-            reap = " or the next run of cloudgpu reap" if action == "terminate" or one["cluster"] else ""
-            message = f"its {noun} was requested and is not done; cloudgpu {verb} {name}{reap} finishes it"
-            lines[name] = paragraph(f"{name}: {message}.")
+            finished = f"cloudgpu {verb} {name} or the next run of cloudgpu reap finishes it"
+            lines[name] = paragraph(f"{name}: its {noun} was requested and is not done; {finished}.")
     return list(lines.values())
 
 

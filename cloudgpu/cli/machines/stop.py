@@ -18,6 +18,9 @@ def command(name: MaybeName = None, *, yes: Yes = False, output: Output = Format
     `start` launches it again from that image. Exit code 9 if the end could not be proved, 8 if the image takes too
     long. The next `ls --refresh` or `start` then finishes the work.
 
+    If `stop` was interrupted or got no answer, run it again; else the next run of `reap` finishes it, unless you start,
+    extend or hold the machine.
+
     A cluster is stopped as a whole, its node 0 last; it is proved when every node is.
     """
     from cloudgpu.control.lifecycle.lifecycle import stop

@@ -24,7 +24,7 @@ from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.inventory.sync_some import explain_terminated, refresh_or_raise
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.lifecycle import admit_all, lease_event, lock_machine
-from cloudgpu.control.lifecycle.start import withdraw_termination
+from cloudgpu.control.lifecycle.start import withdraw_request
 from cloudgpu.control.policies.resolve import limits_of, policy_of
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_may, check_override, requested_by
@@ -174,7 +174,7 @@ def extend(session: Session, extension: Extension, *, override: str | None = Non
         latest = refresh_lease(session, session.ledger.machine(machine.id) or machine)
         check_follows_lease(session, latest)
         lease, credit = keep_later_end(extension.lease, latest), credit_of_machine(session, latest)
-        return withdraw_termination(session, set_lease(session, latest, lease, "extend", override, credit))
+        return withdraw_request(session, set_lease(session, latest, lease, "extend", override, credit))
 
 
 def keep_later_end(lease: Lease, machine: Machine) -> Lease:
@@ -269,9 +269,9 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_b
     """Set a hold that ends at `until`, or release it (None); return the updated machine.
 
     Under the machine's lock: a run of the reaper that is about to end it either sees the hold, or has ended it before.
-    A hold by the user (`is_by_user`) also withdraws a requested end, and is checked against the account's credit; one
-    by a job does neither. Raises InstanceNotFound for a machine that has ended, InvalidRequest for an end beyond the
-    lab's limits, RoleNeeded where the user may not hold it, BudgetRefused where the credit does not last.
+    A hold by the user (`is_by_user`) also withdraws a requested stop or end, and is checked against the account's
+    credit; one by a job does neither. Raises InstanceNotFound for a machine that has ended, InvalidRequest for an end
+    beyond the lab's limits, RoleNeeded where the user may not hold it, BudgetRefused where the credit does not last.
     """
     check_may(session, machine, "hold")
     check_hold_end(session, machine.name, until)
@@ -279,7 +279,7 @@ def set_hold(session: Session, machine: Machine, until: datetime | None, *, is_b
         check_credit_of_hold(session, [machine], until)
     with lock_machine(session, machine):
         if is_by_user and until is not None:
-            withdraw_termination(session, machine)
+            withdraw_request(session, machine)
         return set_hold_locked(session, machine, until)
 
 

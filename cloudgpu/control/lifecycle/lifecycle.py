@@ -35,7 +35,14 @@ from cloudgpu.core.events.machine_lines import lease_set, requested, start_refus
 from cloudgpu.core.events.observations import not_before
 from cloudgpu.core.launch.plan import Lease
 from cloudgpu.core.model.instances import State
-from cloudgpu.core.model.machine import Machine, command_name, has_retained_resources, is_owned, not_none
+from cloudgpu.core.model.machine import (
+    Machine,
+    command_name,
+    has_retained_resources,
+    is_owned,
+    may_be_running,
+    not_none,
+)
 from cloudgpu.core.model.resources import ProviderResource
 from cloudgpu.core.policies.guards import check_stop
 from cloudgpu.core.values.naming import lock_name
@@ -69,24 +76,25 @@ class Termination:
     remaining_files: RemainingFiles | None = None
 
 
-def stop(session: Session, machine: Machine, *, why: str, check: _Check = None) -> Machine:
+def stop(session: Session, machine: Machine, *, why: str, check: _Check = None, is_by_reaper: bool = False) -> Machine:
     """Stop the machine, or park it where it cannot be stopped; return the machine once it is proved not to be billed.
 
-    `check` is as in `terminate_with_resources`. Raises InvalidRequest for a machine that can be neither stopped nor
-    parked, or whose policy retains nothing of it; StopUnproved when the proof did not come in time; RoleNeeded where
-    the user may not stop it; Unrecorded when it is stopped and the ledger, which is away, does not have that yet.
+    `check` and `is_by_reaper` are as in `terminate_with_resources`. Raises InvalidRequest for a machine that can be
+    neither stopped nor parked, or whose policy retains nothing of it; StopUnproved when the proof did not come in time;
+    RoleNeeded where the user may not stop it; Unrecorded when it is stopped and the ledger, which is away, does not
+    have that yet.
     """
     return without_ledger(
         session,
         machine,
-        partial(_stop_one, session, why=why, check=check),
+        partial(_stop_one, session, why=why, check=check, is_by_reaper=is_by_reaper),
         lambda stopped: (
             f"{stopped.name} is {'parked' if has_retained_resources(stopped) else stopped.state} and not billed"
         ),
     )
 
 
-def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) -> Machine:
+def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check, is_by_reaper: bool) -> Machine:
     check_may(session, machine, "stop")
     with (
         lock_machine(session, machine),
@@ -102,7 +110,7 @@ def _stop_one(session: Session, machine: Machine, *, why: str, check: _Check) ->
         elif machine.stoppable is False and retention_records.supports_images(session, machine):
             machine = park(session, resolve_launch(session, machine), why=why)
         else:
-            machine = _stop_or_park(session, resolve_launch(session, machine), why)
+            machine = _stop_or_park(session, resolve_launch(session, machine), why, is_by_reaper=is_by_reaper)
     clean_up_local_files(session)
     return machine
 
@@ -118,10 +126,10 @@ def stop_locked(session: Session, machine: Machine, *, why: str, is_requested: b
     return machine
 
 
-def _stop_or_park(session: Session, machine: Machine, why: str) -> Machine:
+def _stop_or_park(session: Session, machine: Machine, why: str, *, is_by_reaper: bool) -> Machine:
     """Stop it, or park a spot machine without a launch record whose provider says that it cannot be stopped."""
     try:
-        return _stop(session, machine, why)
+        return _stop(session, machine, why, is_by_reaper=is_by_reaper)
     except InvalidRequest:
         if (
             machine.stoppable is not None
@@ -132,8 +140,15 @@ def _stop_or_park(session: Session, machine: Machine, why: str) -> Machine:
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 
 
-def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = False) -> Machine:
-    latest = refresh(session, machine)
+def _stop(
+    session: Session, machine: Machine, why: str, *, is_requested: bool = False, is_by_reaper: bool = False
+) -> Machine:
+    request = None if is_requested else partial(_request_event, session, "stop", why=why, is_by_reaper=is_by_reaper)
+    try:
+        latest = refresh(session, machine)
+    except (ProviderUnavailable, AuthFailed) as error:
+        _keep_request(session, machine, request if may_be_running(machine) else None, "stop", error)
+        raise
     if latest.terminated_at:
         raise ended_error(latest, session.clock())
     provider = stoppable_provider(session, latest)
@@ -143,12 +158,13 @@ def _stop(session: Session, machine: Machine, why: str, *, is_requested: bool = 
         return latest
     session.report(f"{machine.name}: stopping")
     read_counter_before_end(session, latest)
-    if not is_requested:
-        session.ledger.append([_request_event(session, "stop", machine, why=why)])
+    if request is not None:
+        session.ledger.append([request(machine)])
     try:
-        latest = stop_proof.request_until_confirmed(
-            session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
-        )
+        with nullcontext() if machine.gang else on_abort(unfinished_end(machine.name, "stop")):
+            latest = stop_proof.request_until_confirmed(
+                session, latest, stop_proof.is_stopped, lambda: provider.stop(machine.provider_id), seen_running=True
+            )
     except EndRefused as refusal:
         stop_proof.record_refusal(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
@@ -264,15 +280,13 @@ def _end_with_resources(
     is_requested: bool = False,
     is_by_reaper: bool = False,
 ) -> tuple[Machine, Sequence[ProviderResource]]:
-    request = (
-        None
-        if is_requested
-        else partial(_request_event, why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper)
+    request = partial(
+        _request_event, session, "terminate", why=why, launch_failed=launch_failed, is_by_reaper=is_by_reaper
     )
     with on_abort(unproved("end", machine.name)), explain_refused_credential(session, machine, "down"):
         try:
             machine = session.ledger.machine(machine.id) or machine
-            machine = _resolve_and_end(session, machine, why, request)
+            machine = _resolve_and_end(session, machine, why, None if is_requested else request)
             machine, named_resources = retention_records.delete_all(
                 session, session.ledger.machine(machine.id) or machine
             )
@@ -302,7 +316,9 @@ def _remaining_files(session: Session, machine: Machine) -> RemainingFiles | Non
     return None
 
 
-def _resolve_and_end(session: Session, machine: Machine, why: str, request: Callable[..., Draft] | None) -> Machine:
+def _resolve_and_end(
+    session: Session, machine: Machine, why: str, request: Callable[[Machine], Draft] | None
+) -> Machine:
     if machine.launch_status == "open":
         machine = resolve_before_end(session, machine, deadline=session.clock() + stop_proof.STOP_TIMEOUT)
     if machine.terminated_at is None:
@@ -313,13 +329,17 @@ def _resolve_and_end(session: Session, machine: Machine, why: str, request: Call
     return delete_shared_resources(session, timers.delete_timer(session, machine) if machine.timer else machine)
 
 
-def _send_terminate(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Machine:
-    provider = _provider_or_request(session, machine, request)
+def _send_terminate(session: Session, machine: Machine, request: Callable[[Machine], Draft] | None) -> Machine:
+    try:
+        provider = session.provider_of(machine)
+    except (ProviderUnavailable, AuthFailed) as error:
+        _keep_request(session, machine, request, "end", error)
+        raise
     session.report(f"{machine.name}: ending")
     read_counter_before_end(session, machine)
     machine, exists = _refresh_before_end(session, provider, machine)
     if request is not None:
-        session.ledger.append([request(session, "terminate", machine)])
+        session.ledger.append([request(machine)])
     terminate = partial(provider.terminate, not_none(machine.provider_id))
     try:
         with on_abort(unfinished_end(command_name(machine))) if request else nullcontext():  # else of its whole cluster
@@ -337,17 +357,17 @@ def _send_terminate(session: Session, machine: Machine, request: Callable[..., D
     return timers.delete_timer(session, machine)
 
 
-def _provider_or_request(session: Session, machine: Machine, request: Callable[..., Draft] | None) -> Provider:
-    """Return a machine's provider; one that cannot be asked now leaves the request to the next run of the reaper."""
-    try:
-        return session.provider_of(machine)
-    except NotReachableHere:
-        raise
-    except (ProviderUnavailable, AuthFailed) as error:
-        if request is not None:
-            session.ledger.append([request(session, "terminate", machine)])
-            error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine)))))
-        raise
+def _keep_request(
+    session: Session,
+    machine: Machine,
+    request: Callable[[Machine], Draft] | None,
+    what: Literal["stop", "end"],
+    error: CloudgpuError,
+) -> None:
+    """Record the request to a provider that cannot be asked now (`error`): the next run of the reaper finishes it."""
+    if request is not None and not isinstance(error, NotReachableHere | LedgerUnavailable):
+        session.ledger.append([request(machine)])
+        error.next = " ".join(filter(None, (error.next, postponed_end(command_name(machine), what))))
 
 
 def _refresh_before_end(session: Session, provider: Provider, machine: Machine) -> tuple[Machine, bool]:

@@ -88,7 +88,7 @@ def start(
         latest = refresh_to_start(session, machine)
         if latest.state in UP_STATES:  # also a parked machine whose restore was interrupted
             session.report(f"{machine.name} is {latest.state} already; extend makes its lease longer")
-            return withdraw_termination(session, latest)
+            return withdraw_request(session, latest)
         admit_start(session, [latest], lease, override, no_guard=no_guard)
         return start_locked(session, latest, lease)
 
@@ -172,12 +172,17 @@ def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> lis
     ]
 
 
-def withdraw_termination(session: Session, machine: Machine) -> Machine:
-    """Withdraw the requested end of a machine; return the machine. That of a cluster's node is not withdrawn alone."""
+def withdraw_request(session: Session, machine: Machine) -> Machine:
+    """Withdraw the requested stop or end of a machine, and report that; return the machine.
+
+    That of a cluster's node is not withdrawn alone.
+    """
     machine = session.ledger.machine(machine.id) or machine
-    if machine.gang is not None or not machine.discard:
+    events = [] if machine.gang is not None else withdrawal_events(session, [machine])
+    if not events:
         return machine
-    return session.ledger.append_to(machine, withdrawal_events(session, [machine]))
+    session.report(f"{machine.name}: its requested {'end' if machine.discard else 'stop'} is taken back")
+    return session.ledger.append_to(machine, events)
 
 
 def _start_event(

@@ -89,8 +89,8 @@ def stop_locked_batch(session: Session, items: Sequence[EndItem]) -> Outcome:
 
 
 def _stop_request(item: EndItem, now: datetime, who: RequestedBy) -> Draft:
-    at, of_cluster = not_before(item.machine, now), item.machine.cluster is not None
-    return requested("stop", item.id, item.decision.why, at, host=platform.node(), who=who, judged=of_cluster)
+    at = not_before(item.machine, now)
+    return requested("stop", item.id, item.decision.why, at, host=platform.node(), who=who, judged=True)
 
 
 def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[str, str]:

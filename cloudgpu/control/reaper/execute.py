@@ -297,7 +297,7 @@ def _park(session: Session, machine: Machine, why: str, check: MachineCheck) -> 
 
 
 def _stop(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    return lifecycle.stop(session, machine, why=why, check=check)
+    return lifecycle.stop(session, machine, why=why, check=check, is_by_reaper=True)
 
 
 def _terminate(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:

@@ -236,7 +236,7 @@ class TermsSet(TypedDict):
 class Requested(RequestedBy):
     """Written before the request is sent, for the reason `why`, on the computer `host`.
 
-    `judged`: a run of the reaper decided it for a cluster; until it is done, each run decides again.
+    `judged`: a run of the reaper decided it; until it is done, each run decides again.
     """
 
     why: str

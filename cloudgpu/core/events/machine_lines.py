@@ -36,7 +36,7 @@ def requested(
 
     `failed`: it is terminated because it never came up. `waived`: it is started though no safeguard would end it.
     `running`: it runs, and the start cancels a stop or an end that is not done. `judged`: a run of the reaper decided
-    it for a cluster, and the next one decides again.
+    it, and the next one decides again.
     """
     flags = {"failed": failed, "waived": waived, "running": running, "judged": judged}
     plain = {"why": why, "host": host, **who}

@@ -314,7 +314,7 @@ class UnrequestedStop(NamedTuple):
 class LastRequest(NamedTuple):
     """The last action requested for a machine (stop, start, park, terminate), and when.
 
-    `judged`: a run of the reaper decided it for a cluster; until it is done, each run decides again.
+    `judged`: a run of the reaper decided it; until it is done, each run decides again.
     """
 
     what: str

@@ -125,15 +125,17 @@ RENEWED_BY = timedelta(hours=1)
 
 
 def requested_end(case: Case) -> RuleResult | None:
-    """Finish the end of a machine that its user has requested: a command that was cut off, or a wrong word of a cloud.
+    """Finish the stop or end that a user requested of one machine, and that was cut off or not confirmed.
 
-    A newer command of the user has taken that back, and so has a refusal by what protects the machine. What a run of
-    the reaper itself decided is decided anew. Of a cluster, `part_of_cluster` does it for all nodes.
+    A newer command has taken that back, or what protects the machine. What a run decided itself is decided anew.
     """
     machine, last = case.view.machine, case.view.machine.last_request
-    if machine.gang is not None or not machine.discard or last is None or last.what != "terminate" or last.judged:
-        return None
-    return RuleResult(Rule.REQUESTED, Do.TERMINATE, "its end was requested and is not done", case.now, urgent=True)
+    what = None if machine.gang is not None or last is None or last.judged else last.what
+    if what == "terminate" and machine.discard:
+        return RuleResult(Rule.REQUESTED, Do.TERMINATE, "its end was requested and is not done", case.now, urgent=True)
+    if what == machine.pending_action == "stop" and case.stage is Stage.RUNNING:
+        return RuleResult(Rule.REQUESTED, Do.STOP, "its stop was requested and is not done", case.now, urgent=True)
+    return None
 
 
 def budget(case: Case) -> RuleResult | None:
@@ -306,8 +308,8 @@ class ReaperRule:
 RULES = (
     ReaperRule(
         Rule.REQUESTED,
-        "finishes at once a `down` that was interrupted or not confirmed, even if the machine is in use or held; a "
-        "later `start`, `up`, `extend` or `hold` of it takes that back",
+        "finishes at once a `stop` or `down` that was interrupted or not confirmed, even if the machine is in use or "
+        "held; a later `start`, `up`, `extend` or `hold` of it takes that back",
         (requested_end,),
         stages=(Stage.RUNNING, Stage.STOPPED),
     ),

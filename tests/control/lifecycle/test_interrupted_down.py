@@ -104,11 +104,56 @@ def test_ls_says_that_a_stop_was_requested_and_which_command_finishes_it(lab, mo
         patched.setattr(type(lab.cloud), "stop", killed)
         with suppress(Killed):
             stop(lab.session, lab.rows()[0], why="asked")
-    assert "fox: its stop was requested and is not done; cloudgpu stop fox finishes it." in table(lab)
+    says = "fox: its stop was requested and is not done; cloudgpu stop fox or the next run of cloudgpu reap finishes it"
+    assert says in table(lab)
 
 
 def killed(*_args):
     raise Killed
+
+
+def stop_cut_off(lab, monkeypatch):
+    """Kill a `stop` between its line in the ledger and its call."""
+    lab.up(name="fox")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(lab.cloud), "stop", killed)
+        with suppress(Killed):
+            stop(lab.session, lab.rows()[0], why="asked")
+    assert lab.rows()[0].pending_action == "stop"
+
+
+def test_the_next_run_finishes_a_stop_that_was_killed_also_of_a_held_machine(lab, monkeypatch):
+    stop_cut_off(lab, monkeypatch)
+    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=2), is_by_user=False)
+    assert {(one.do, one.rule) for one in run(lab).ended} == {(Do.STOP, Rule.REQUESTED)}
+    assert (lab.rows()[0].state, lab.rows()[0].pending_action) == ("stopped", None)
+    assert run(lab).ended == ()
+
+
+def test_a_stop_without_an_answer_is_kept_for_the_next_run(lab):
+    lab.up(name="fox")
+    lab.cloud.deny("get")
+    with pytest.raises(CloudgpuError) as caught:
+        stop(lab.session, lab.rows()[0], why="asked")
+    assert "Its stop is requested: the first run of cloudgpu reap that reaches fox finishes it" in str(
+        caught.value.next
+    )
+    lab.cloud.permit("get")
+    assert (len(run(lab).ended), lab.rows()[0].state) == (1, "stopped")
+
+
+def test_a_stop_that_a_run_decided_and_could_not_do_is_no_promise(lab):
+    policy = lab.session.home.policies / "own.yaml"
+    policy.parent.mkdir()
+    policy.write_text("lease: 1h\nrenew_until: 4h\nunknown: end\n")
+    lab.up(name="fox", policy="own")
+    lab.later(minutes=61)
+    lab.cloud.deny("stop_many")
+    assert len(run(lab).unconfirmed) == 1
+    lab.cloud.permit("stop_many")
+    assert (lab.rows()[0].pending_action, lab.rows()[0].last_request.judged) == ("stop", True)
+    lease.set_hold(lab.session, lab.rows()[0], lab.clock() + timedelta(hours=1), is_by_user=False)
+    assert (run(lab).ended, lab.rows()[0].state) == ((), "running")
 
 
 def test_who_interrupts_an_end_hears_that_the_reaper_finishes_it(lab, monkeypatch):
@@ -157,6 +202,15 @@ def test_who_wants_a_stopped_machine_after_all_takes_back_an_end_that_was_killed
     lab.later(minutes=1)
     newer(lab, lab.rows()[0])
     assert (run(lab).ended, len(lab.rows())) == ((), 1)
+
+
+@pytest.mark.parametrize("newer", [up, begin, hold, extend])
+def test_who_wants_the_machine_after_all_takes_back_a_stop_that_was_killed(lab, monkeypatch, newer):
+    stop_cut_off(lab, monkeypatch)
+    lab.later(minutes=1)
+    newer(lab, lab.rows()[0])
+    assert (run(lab).ended, lab.rows()[0].state) == ((), "running")
+    assert lab.rows()[0].pending_action is None
 
 
 def test_a_hold_of_a_job_and_the_release_of_a_hold_take_no_end_back(lab, monkeypatch):

@@ -258,12 +258,30 @@ def test_an_end_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_r
     assert cloudgpu.machines() == []
 
 
+def test_a_stop_that_a_host_cannot_be_told_of_is_kept_and_finished_by_the_next_run(cloudgpu, host):
+    assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
+    host.off()
+    stop = cloudgpu("stop", "amber-fox", "--yes", "-o", "json")
+    assert stop.code == 8
+    assert stop.json["error"]["next"].endswith(
+        "Its stop is requested: the first run of cloudgpu reap that reaches amber-fox finishes it; "
+        "until then cloudgpu hold amber-fox 1h takes it back."
+    )
+    assert [one["pending_action"] for one in cloudgpu.machines()] == ["stop"]
+    host.start()
+    reap = cloudgpu("reap", "-o", "json", timeout=90)
+    assert [one["name"] for one in reap.json["ended"]] == ["amber-fox"], reap.out
+    assert [(one["state"], one["pending_action"]) for one in cloudgpu.machines()] == [("stopped", None)]
+
+
 def test_an_end_that_waits_for_a_host_is_taken_back_while_it_is_off_as_down_says(cloudgpu, host):
     assert cloudgpu("up", "--yes", "--name", "amber-fox", "--template", "bare", timeout=90).code == 0
     host.off()
     assert cloudgpu("down", "amber-fox", "--yes").code == 8
     assert [one["pending_action"] for one in cloudgpu.machines()] == ["terminate"]
-    assert cloudgpu("hold", "amber-fox", "1h", "--yes").code == 8  # its agent cannot be told
+    hold = cloudgpu("hold", "amber-fox", "1h", "--yes")
+    assert hold.code == 8  # its agent cannot be told
+    assert "amber-fox: its requested end is taken back" in hold.err
     assert [one["pending_action"] for one in cloudgpu.machines()] == [None]
     host.start()
     assert cloudgpu("reap", "-o", "json", timeout=90).json["ended"] == []
