@@ -36,7 +36,7 @@ def shown(*extras, setup=None, market=Market.SPOT, remarks=(), want=None, said_b
     offer = make_offer(pick(matching_offers("lab", Requirements(market=market)), market), usd="1.01", now=NOW)
     request = make_attempt(offer.available, host_key=HOST_KEY, now=NOW).request
     request = replace(request, setup=setup or Setup(), want=want or Requirements(market=market))
-    said = {"extras": extras, "remarks": remarks, "said_by": said_by}
+    said = {"extras": extras, "remarks": remarks, "lifetime_from": said_by}
     found = launch_plan(request, [offer, offer], left_out=(), guards=("an agent",), now=NOW, **said)
     text = plan_text(plan_value(found), NOW)
     assert max(map(len, text.splitlines())) <= 80
