@@ -70,12 +70,17 @@ def first_few(names: Sequence[str], limit: int = 4) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
+SIMILAR = 0.6  # of 1: slips of the keyboard have at least 0.7, and `terminate` has 0.59 with `estimate`
+MIN_PART = 3  # characters of a part of a word that is enough to suggest the word
+
+
 def closest_match(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to `word`, or None."""
+    """Return the known word that is most similar to `word`, else one that contains it, or None."""
     from difflib import get_close_matches  # slow to load, and `ls` does not need it
 
     original = {name.lower(): str(name) for name in sorted(known)}
-    close_matches = get_close_matches(word.lower(), original, n=1, cutoff=0.5)
+    close_matches = get_close_matches(word.lower(), original, n=1, cutoff=SIMILAR)
+    close_matches += [name for name in original if len(word) >= MIN_PART and word.lower() in name]
     return original[close_matches[0]] if close_matches else None
 
 

@@ -101,6 +101,24 @@ def test_a_near_word_is_found_and_returned_as_it_is_written() -> None:
     assert closest_match("krv", ["USD", "KRW"]) == "KRW"
 
 
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("terminate", ["estimate", "extend", "down"], None),
+        ("delete", ["ledger", "exec"], None),
+        ("nite", ["nightly", "never"], None),
+        ("class", ["classroom", "default"], "classroom"),
+        ("fox", ["amber-fox", "blue-otter"], "amber-fox"),
+        ("dwon", ["down", "show"], "down"),
+        ("us-est-1", ["us-east-1", "us-west-2"], "us-east-1"),
+    ],
+)
+def test_a_word_that_is_far_from_all_is_not_suggested_and_one_with_the_word_in_it_is(
+    word: str, known: list[str], meant: str | None
+) -> None:
+    assert closest_match(word, known) == meant
+
+
 def test_an_unknown_word_is_answered_with_the_close_one_else_with_all() -> None:
     close = unknown_word("No colour is called 'gren'", "gren", ["red", "green"], field="--colour")
     assert close.message == "No colour is called 'gren'; did you mean 'green'?"
