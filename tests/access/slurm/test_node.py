@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cloudgpu.access.slurm import node
+from cloudgpu.access.slurm import node as engine_node
 from cloudgpu.access.slurm.node import EngineNode
 from cloudgpu.access.ssh.user_hosts import log_in
 from cloudgpu.core.clusters.conf import Files
@@ -74,7 +74,7 @@ def test_a_node_says_what_it_is(opened, host):
 
 
 def test_an_answer_that_is_too_long_is_said(host, monkeypatch):
-    monkeypatch.setattr(node, "MAX_ANSWER_BYTES", 20)
+    monkeypatch.setattr(engine_node, "MAX_ANSWER_BYTES", 20)
     with EngineNode(connect_to(host), "cg-long", 0) as one, pytest.raises(Unreachable, match="its answer is too long"):
         one.read_facts([USER])
 
