@@ -44,7 +44,7 @@ def command(
 
     del kind
     parsed_tool = parse_tool(tool)
-    value = bench_network(open_session(), name, other, seconds=seconds, expected=expected, tool=parsed_tool)
+    value = bench_network(open_session(), name, other, seconds=seconds, nominal_gbit=expected, tool=parsed_tool)
     emit(output, value, _bench_text(value))
 
 

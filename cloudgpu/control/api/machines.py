@@ -155,7 +155,7 @@ class Machines(Namespace):
         """
         from cloudgpu.control.clusters.bench import bench_network, parse_tool
 
-        return bench_network(self._session, name, other, seconds=seconds, expected=expected, tool=parse_tool(tool))
+        return bench_network(self._session, name, other, seconds=seconds, nominal_gbit=expected, tool=parse_tool(tool))
 
     def cp(self, sources: str | Path | Sequence[str | Path], destination: str | Path) -> CopyDocument:
         """Copy files or directories to a machine or from it: `"NAME:PATH"` on one side, relative to its home directory.

@@ -48,14 +48,14 @@ def bench_network(
     other: str | None,
     *,
     seconds: int = DEFAULT_S,
-    expected: float | None = None,
+    nominal_gbit: float | None = None,
     tool: Tool | None = None,
 ) -> NetworkBenchDocument:
     """Return how fast the second of two machines sends to the first, compared with the expected speed.
 
     `name` is a cluster, whose nodes 0 and 1 are measured, or a machine, with the name of an `other`. A cluster with
-    Slurm, GPUs and nccl-tests is measured by nccl-tests on all its nodes, unless `tool` is another one. `expected` is
-    the network's speed in Gbit/s; None: that of the machine type.
+    Slurm, GPUs and nccl-tests is measured by nccl-tests on all its nodes, unless `tool` is another one. `nominal_gbit`
+    is the speed that the network is said to have, in Gbit/s; None: that of the machine type.
 
     Raises InvalidRequest for machines whose traffic would be billed or that lack the tool, Unreachable if they do not
     reach each other.
@@ -67,11 +67,11 @@ def bench_network(
             value=str(seconds),
             next="For example --seconds 5",
         )
-    if expected is not None and not 0 < expected <= MAX_GBIT:
+    if nominal_gbit is not None and not 0 < nominal_gbit <= MAX_GBIT:
         raise InvalidRequest(
-            f"{expected:g} is not a network from above 0 to {MAX_GBIT:,} Gbit/s.",
+            f"{nominal_gbit:g} is not a network from above 0 to {MAX_GBIT:,} Gbit/s.",
             field="--expected",
-            value=f"{expected:g}",
+            value=f"{nominal_gbit:g}",
             next="For example --expected 10",
         )
     first, second = _pair(session, name, other)
@@ -85,25 +85,22 @@ def bench_network(
             session.report(f"{cluster.name}: {program} on {cluster.nodes} nodes")
             config = engine_files(cluster.id, rank(first)).conf
             measured = network_speed.nccl(server, program, cluster.nodes, tools.gpus, config)
-            return _network_value(cluster.name, None, second, None, measured, expected)
+            return _bench_document(cluster.name, None, second, None, measured, nominal_gbit)
         if tool is Tool.NCCL:
-            raise _no_nccl(first)
+            raise InvalidRequest(
+                f"nccl-tests cannot run from {first.name}: they need a cluster with Slurm, GPUs, mpirun and "
+                "all_reduce_perf.",
+                field="--with",
+                value=Tool.NCCL,
+                next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
+            )
         client = stack.enter_context(connected_to(session, second))
         without_tool = [one.target.name for one in (server, client) if not network_speed.read_tools(one).iperf3]
         if without_tool:
             raise network_speed.no_iperf3_error(without_tool)
         session.report(f"{second.name}: sending to {first.name} for {seconds} seconds")
         measured = network_speed.iperf3(server, client, tools.address, seconds=seconds)
-    return _network_value(second.name, first.name, second, tools.address, measured, expected)
-
-
-def _no_nccl(machine: Machine) -> InvalidRequest:
-    return InvalidRequest(
-        f"nccl-tests cannot run from {machine.name}: they need a cluster with Slurm, GPUs, mpirun and all_reduce_perf.",
-        field="--with",
-        value=Tool.NCCL,
-        next="Build them on each node with: make MPI=1. Or measure TCP: --with iperf3",
-    )
+    return _bench_document(second.name, first.name, second, tools.address, measured, nominal_gbit)
 
 
 def _pair(session: Session, name: str, other: str | None) -> tuple[Machine, Machine]:
@@ -146,16 +143,16 @@ def check_near(first: Machine, second: Machine) -> None:
         )
 
 
-def _network_value(
+def _bench_document(
     sender: str,
     receiver: str | None,
     machine: Machine,
     address: str | None,
     measured: Bandwidth,
-    typed_gbit: float | None,
+    nominal_gbit: float | None,
 ) -> NetworkBenchDocument:
-    network = network_of(machine.provider, machine.instance_type or "") if typed_gbit is None else None
-    gbit = typed_gbit if network is None else network.gbit
+    network = network_of(machine.provider, machine.instance_type or "") if nominal_gbit is None else None
+    gbit = nominal_gbit if network is None else network.gbit
     expected = None if gbit is None else gbit * USED_OF_NETWORK
     return {
         "sender": sender,

@@ -68,9 +68,8 @@ def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ
     Not shown: what somebody cancelled, without a desktop, with `notify = false` in [jobs], and where alerts go to the
     desktop anyway.
     """
-    if job.outcome in (None, State.CANCELLED) or not session.settings.jobs.notify:
-        return False
-    if DESKTOP in session.settings.alerts.to:
+    settings = session.settings
+    if job.outcome in (None, State.CANCELLED) or not settings.jobs.notify or DESKTOP in settings.alerts.to:
         return False
     finding = ended_finding(job, job_spent(session, job))
     return show(finding.title, f"{finding.facts['cost']}. {finding.text}", environ, urgent=finding.urgent)

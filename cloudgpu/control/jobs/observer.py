@@ -14,7 +14,6 @@ from typing import Self
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.access.ssh.connection import Connection
 from cloudgpu.control.access.reach import open_connection
-from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inventory.sync import refresh
 from cloudgpu.control.jobs import remote_results
 from cloudgpu.control.jobs.attempt import has_files, settle_launch, snapshot_of
@@ -33,7 +32,6 @@ from cloudgpu.core.jobs.remote_state import RemoteState
 from cloudgpu.core.jobs.steps import Step
 from cloudgpu.core.jobs.stored import StoredResults
 from cloudgpu.core.model.machine import Machine
-from cloudgpu.core.values.money import Money
 from cloudgpu.errors import CloudgpuError, LedgerUnavailable, ProviderUnavailable
 
 NODE_QUERY_EVERY = timedelta(seconds=30)  # between two questions about the other nodes of a gang
@@ -131,10 +129,6 @@ class JobObserver:
             raise
         except CloudgpuError:
             return self.session.ledger.machine(machine.id) or machine
-
-    def _spent(self, job: Job) -> Money | None:
-        """Return what the job has cost so far, as `cost --by job` says it; not asked where that bounds nothing."""
-        return None if job.spec["max_cost"] is None else job_spent(self.session, job)
 
     def remote_job(self, job: Job, machine: Machine) -> RemoteJob:
         """Return the open attempt on its machine, over a connection that stands. Raises Unreachable."""

@@ -307,16 +307,15 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
         price = Money(prepared.plan.highest_price.nanos * prepared.plan.nodes)
     elif machine is not None and machine.price is not None and not is_owned(machine.provider):
         price = Money(machine.price.nanos_per_hour)
-    if price is None or request.max_cost is None or request.max_cost.nanos >= price.nanos:
-        return
-    nodes = 1 if prepared is None else prepared.plan.nodes
-    subject = "the machine" if nodes == 1 else f"{nodes} machines"
-    raise InvalidRequest(
-        f"--max-cost {request.max_cost.text(2)} is less than the first hour of {subject} ({price.text(2)}).",
-        field="--max-cost",
-        value=request.max_cost.text(2),
-        next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
-    )
+    if price is not None and request.max_cost is not None and request.max_cost.nanos < price.nanos:
+        nodes = 1 if prepared is None else prepared.plan.nodes
+        subject = "the machine" if nodes == 1 else f"{nodes} machines"
+        raise InvalidRequest(
+            f"--max-cost {request.max_cost.text(2)} is less than the first hour of {subject} ({price.text(2)}).",
+            field="--max-cost",
+            value=request.max_cost.text(2),
+            next=f"Allow at least {price.text(2)}, or choose a cheaper machine (cloudgpu gpus).",
+        )
 
 
 def record_request(session: Session, planned: PlannedRun) -> Job:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.access.computer import hostname
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.jobs import ending, remote_results
 from cloudgpu.control.jobs.attempt import (
     check_files,
@@ -96,7 +97,8 @@ class JobReconciler(JobObserver):
     def _observed_state(self, job: Job) -> ObservedState:
         machine = self._machine(job)
         silent = None
-        if machine is not None and machine.state == "running" and self.remote is None and _needs_query(job):
+        is_open = job.outcome is None and job.attempt is not None  # its command is not known to be over
+        if machine is not None and machine.state == "running" and self.remote is None and is_open:
             try:
                 self.remote = self.remote_job(job, machine).state()
             except CloudgpuError as error:  # whatever it is, of what runs there nothing is known
@@ -111,7 +113,7 @@ class JobReconciler(JobObserver):
             machine,
             remote=self.remote,
             silent=silent,
-            spent=self._spent(job),
+            spent=None if job.spec["max_cost"] is None else job_spent(self.session, job),
             unfetched=self.fetch_failed,
             sold_out=self.sold_out,
             stored=self.results,
@@ -428,8 +430,3 @@ class JobReconciler(JobObserver):
 
 def _is_stopped(machine: Machine) -> bool:
     return machine.parked or machine.state in ("stopped", "deallocated")
-
-
-def _needs_query(job: Job) -> bool:
-    """Say whether the machine is to be asked: an attempt is open, and its command is not known to be over."""
-    return job.outcome is None and job.attempt is not None

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.buckets.results import (
     RENEWED_S,
-    clear,
     fetch_state,
     fetch_stored_output,
     job_bucket,
+    remove_all_but_results,
     send_presigned_post,
 )
 from cloudgpu.control.jobs.results import fetch_output, sync
@@ -57,7 +57,7 @@ def find_stored_results(session: Session, job: Job, machine: Machine | None) -> 
         return None, f"Cannot read the job's results in {job.spec['results_to']}: {error.message}"
 
 
-def keep_storing(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> None:
+def ensure_uploads(session: Session, job: Job, remote: RemoteJob, state: RemoteState) -> None:
     """Have the machine upload: with a form, where it has none that is good for long, or nobody uploads.
 
     Raises Unreachable, and what keeps a form from being signed.
@@ -80,7 +80,7 @@ def sync_if_due(session: Session, job: Job, remote: Callable[[], RemoteJob], sta
     elapsed_from = last if last is not None else (began_at.timestamp() if began_at else now)
     is_due = now - elapsed_from >= (min(NOTICED_EVERY_S, job.spec["every_s"]) if state.notice else job.spec["every_s"])
     if stores_remotely(job):
-        keep_storing(session, job, remote(), state)
+        ensure_uploads(session, job, remote(), state)
     if is_due and not stores_remotely(job):
         sync(remote(), directory, now)
     elif is_due or (last is None and stores_remotely(job)):
@@ -108,7 +108,7 @@ def last_copy(session: Session, job: Job, remote: RemoteJob, state: RemoteState)
     is_late = state.now - exit_seen.ended > last_upload_s(job)
     if is_late or (state.storing is not None and state.storing.final):
         return None
-    keep_storing(session, job, remote, state)
+    ensure_uploads(session, job, remote, state)
     return "what it wrote is being uploaded"
 
 
@@ -122,7 +122,7 @@ def remote_results_fetched(session: Session, job: Job, remote: RemoteJob) -> Dra
         result = remote.call("sync_results")
         return _fetched_event(session, job, int(result["files"]), int(result["bytes"]), whole=True)
     state = remote.state()
-    keep_storing(session, job, remote, state)
+    ensure_uploads(session, job, remote, state)
     if state.storing is not None and state.storing.error:
         message = f"The results of {job.name} do not reach {job.spec['results_to']}: {state.storing.error}."
         raise Unreachable(message, field="--results-to", value=job.spec["results_to"], next="It is tried again.")
@@ -144,7 +144,7 @@ def bucket_results_fetched(
     if bucket is not None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fetch_stored_output(bucket, stored_results, lambda stream: log_file(directory, stored_results.attempt, stream))
-        clear(bucket, stored_results, session.report)
+        remove_all_but_results(bucket, stored_results, session.report)
     return [_fetched_event(session, job, len(stored_results.results.files), stored_results.bytes, whole=True)]
 
 

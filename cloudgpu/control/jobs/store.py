@@ -61,14 +61,14 @@ def _journal(session: Session, job_id: str) -> Path:
 def check_free(machine: Machine, jobs: Iterable[Job]) -> None:
     """Raise InvalidRequest where one of these jobs, which is not over, runs on this machine."""
     busy = next((one for one in jobs if one.is_living and machine.id in (one.spec["machine"], *one.machines)), None)
-    if busy is None:
-        return
-    raise InvalidRequest(
-        f"{machine.name} is busy: the job {busy.name} runs on it.",
-        field="--on",
-        value=machine.name,
-        next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), or leave --on out.",
-    )
+    if busy is not None:
+        raise InvalidRequest(
+            f"{machine.name} is busy: the job {busy.name} runs on it.",
+            field="--on",
+            value=machine.name,
+            next=f"Wait for it (cloudgpu logs -f {busy.name}), cancel it (cloudgpu cancel {busy.name}), "
+            "or leave --on out.",
+        )
 
 
 def directory_of(session: Session, job: Job) -> Path:

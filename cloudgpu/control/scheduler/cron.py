@@ -64,7 +64,12 @@ def plan_install(session: Session, environ: Mapping[str, str], *, every: timedel
     job = job_of_home(session, environ, every=every or DEFAULT_INTERVAL, nightly=nightly)
     for other in tables:
         if other is not table and other.installed(job.home) is not None:
-            raise _other_table_error(other, table)
+            raise InvalidRequest(
+                f"A job of this home is installed in {other.kind} already, and this would be one more in {table.kind}.",
+                field=f"--{table.kind}",
+                value=None,
+                next=f"Run: cloudgpu cron remove --{other.kind}, or leave --{table.kind} out.",
+            )
     return Change(table, job, table.installed(job.home), table.planned(job))
 
 
@@ -178,15 +183,6 @@ def _check_ledger(environ: Mapping[str, str]) -> None:
             value=None,
             next='Write ledger = "..." into config.toml (chmod 600), unset CLOUDGPU_LEDGER, and run it again.',
         )
-
-
-def _other_table_error(other: Table, table: Table) -> InvalidRequest:
-    return InvalidRequest(
-        f"A job of this home is installed in {other.kind} already, and this would be one more in {table.kind}.",
-        field=f"--{table.kind}",
-        value=None,
-        next=f"Run: cloudgpu cron remove --{other.kind}, or leave --{table.kind} out.",
-    )
 
 
 def _install_notes(change: Change, environ: Mapping[str, str]) -> list[str]:

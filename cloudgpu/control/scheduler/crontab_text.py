@@ -61,14 +61,14 @@ class CronJob:
 def check_every(every: timedelta) -> None:
     """Raise InvalidRequest for an interval that a crontab cannot express."""
     minutes, rest = divmod(every, timedelta(minutes=1))
-    if not rest and (minutes in _ALLOWED_MINUTES or (minutes % 60 == 0 and minutes // 60 in _ALLOWED_HOURS)):
-        return
-    raise InvalidRequest(
-        f"A crontab cannot run every {duration_text(every)}: the time must divide an hour or a day evenly.",
-        field="--every",
-        value=duration_text(every),
-        next="Use one of: 1m, 2m, 5m, 10m, 15m, 20m, 30m, 1h, 2h, 6h, 12h, 24h.",
-    )
+    is_allowed = minutes in _ALLOWED_MINUTES or (minutes % 60 == 0 and minutes // 60 in _ALLOWED_HOURS)
+    if rest or not is_allowed:
+        raise InvalidRequest(
+            f"A crontab cannot run every {duration_text(every)}: the time must divide an hour or a day evenly.",
+            field="--every",
+            value=duration_text(every),
+            next="Use one of: 1m, 2m, 5m, 10m, 15m, 20m, 30m, 1h, 2h, 6h, 12h, 24h.",
+        )
 
 
 def shell_command(job: CronJob, argv: Sequence[str] | None = None) -> str:

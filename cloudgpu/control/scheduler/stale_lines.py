@@ -86,13 +86,10 @@ def _crontab_entries(text: str) -> Iterator[Entry]:
         if assignment and line.lstrip()[0] not in "*@0123456789":
             table_variables[assignment[1]] = assignment[2].strip("\"'")
             continue
-        command = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
-        yield from _read_entry("crontab", line, _before_percent(command), table_variables, is_ours=is_ours)
-
-
-def _before_percent(command: str) -> str:
-    """Return what the shell is given: a `%` ends it, unless a backslash stands before it (crontab(5))."""
-    return re.split(r"(?<!\\)%", command)[0].replace(r"\%", "%")
+        text_of_job = line.strip().split(maxsplit=1 if line.lstrip().startswith("@") else 5)[-1]
+        # A `%` ends what the shell is given, unless a backslash stands before it (crontab(5)).
+        command = re.split(r"(?<!\\)%", text_of_job)[0].replace(r"\%", "%")
+        yield from _read_entry("crontab", line, command, table_variables, is_ours=is_ours)
 
 
 def _unit_entries(text: str) -> Iterator[Entry]:

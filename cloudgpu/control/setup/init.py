@@ -213,7 +213,7 @@ def draft(
             text = set_value(text, ("accounts", local, name) if name in ELECTRICITY_KEYS else (name,), values[name])
     if hosts:
         text = _with_hosts(setup, text, hosts, login)
-    return drafted(setup, text)
+    return make_draft(setup, text)
 
 
 def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -> Draft:
@@ -222,10 +222,10 @@ def with_account(setup: ExistingSetup, name: str, table: Mapping[str, object]) -
     for key, value in table.items():
         path = ("accounts", name, key)
         text = remove_value(text, path) if value is None else set_value(text, path, value)
-    return drafted(setup, text)
+    return make_draft(setup, text)
 
 
-def drafted(setup: ExistingSetup, text: str) -> Draft:
+def make_draft(setup: ExistingSetup, text: str) -> Draft:
     """Return the change to this text; raise InvalidRequest where the whole would have a fault."""
     _check_whole(setup, text)
     before = (setup.text or "").splitlines()

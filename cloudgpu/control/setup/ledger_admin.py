@@ -82,13 +82,13 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
     the synced accounts, `unanswered` those that this home knows and that were not queried.
     Raises LedgerUnavailable for a ledger that was altered, or an account that does not answer.
     """
-    doubt, found = session.integrity_problem(), session.ledger.verify()
+    problem, found = session.integrity_problem(), session.ledger.verify()
     faults = found.faults
-    if doubt is None and found.rebuildable:  # its tables were made by another version, or changed by hand
+    if problem is None and found.rebuildable:  # its tables were made by another version, or changed by hand
         session.ledger.rebuild()
         session.report(f"{faults[0]} The entries are complete: it was rebuilt from them.")
         found = session.ledger.verify()
-    if found.faults and doubt is None:
+    if found.faults and problem is None:
         raise LedgerUnavailable(
             f"The ledger was altered: {found.faults[0]}",
             field="ledger",
@@ -96,7 +96,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             next="Restore the latest backup of the ledger directory. Machines can still be stopped meanwhile.",
         )
     lines, head_hash = found.lines, found.head_hash
-    if doubt is None:
+    if problem is None:
         return {
             "lines": lines,
             "head_hash": head_hash,
@@ -106,8 +106,8 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
             "not_queried": [],
             "unanswered": [],
         }
-    agree(doubt)
-    synced, unknown = settle_ledger(session, doubt)
+    agree(problem)
+    synced, unknown = settle_ledger(session, problem)
     for sentence in synced.sentences:
         session.report(sentence)
     session.report(
@@ -124,7 +124,7 @@ def verify_document(session: Session, *, agree: Callable[[str], None]) -> Verify
         "head_hash": head_hash,
         "errors": list(faults),
         "settled": True,
-        "integrity_problem": doubt,
+        "integrity_problem": problem,
         "queried": accounts["queried"],
         "not_queried": accounts["not_queried"],
         "unanswered": [{"scope": gap.scope, "why": gap.why} for gap in unknown],

@@ -196,10 +196,10 @@ def own_url(to: str, own: str | None) -> str:
 
 
 def _check_whole(session: Session) -> None:
-    doubt = session.integrity_problem()
-    if doubt is not None:
+    problem = session.integrity_problem()
+    if problem is not None:
         raise LedgerUnavailable(
-            f"The ledger may be incomplete, so it was not moved: {doubt}",
+            f"The ledger may be incomplete, so it was not moved: {problem}",
             field="ledger",
             value=session.ledger.location,
             next="Run: cloudgpu cost --verify --yes",

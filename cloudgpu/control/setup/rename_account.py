@@ -155,7 +155,7 @@ def plan(session: Session, environ: Mapping[str, str], old: str, new: str) -> Re
             )
         _check_same(session, renamed, recorded)
         text = _with_new_default(setup.text or "", setup, target, new)
-        draft = init.drafted(setup, text) if text != setup.text else None
+        draft = init.make_draft(setup, text) if text != setup.text else None
     return Renaming(target, new, recorded, machines, draft, tuple(_notes(session, setup, draft, target)))
 
 
@@ -207,11 +207,11 @@ def _renamed(setup: init.ExistingSetup, target: AccountOrHost, new: str) -> init
     text = setup.text or ""
     if target.host is None:
         text = rename_table(text, ("accounts", target.account), new)
-        return init.drafted(setup, _with_new_default(text, setup, target, new))
+        return init.make_draft(setup, _with_new_default(text, setup, target, new))
     path = ("accounts", target.account, "hosts")
     entries = value_at(setup.table, path)
     hosts = [entry | {"name": new} if entry.get("name") == target.host else entry for entry in entries]
-    return init.drafted(setup, set_value(text, path, hosts))
+    return init.make_draft(setup, set_value(text, path, hosts))
 
 
 def _with_new_default(text: str, setup: init.ExistingSetup, target: AccountOrHost, new: str) -> str:

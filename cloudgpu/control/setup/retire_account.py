@@ -84,7 +84,7 @@ def _of_host(session: Session, setup: init.ExistingSetup, target: AccountOrHost)
 def _without_host(setup: init.ExistingSetup, target: AccountOrHost) -> init.Draft:
     path = ("accounts", target.account, "hosts")
     hosts = [entry for entry in value_at(setup.table, path) if entry.get("name") != target.host]
-    return init.drafted(setup, set_value(setup.text or "", path, hosts))
+    return init.make_draft(setup, set_value(setup.text or "", path, hosts))
 
 
 def _of_account(session: Session, setup: init.ExistingSetup, account: str) -> Retirement:
@@ -199,7 +199,7 @@ def document(retirement: Retirement, at: str | None) -> ForgetDocument:
 
 def _without_account(setup: init.ExistingSetup, account: str) -> init.Draft:
     """Return the file without the account's table; raise InvalidRequest where other settings need the account."""
-    draft = init.drafted(setup, remove_table(setup.text or "", ("accounts", account)))
+    draft = init.make_draft(setup, remove_table(setup.text or "", ("accounts", account)))
     accounts = settings_from_text(draft.after, login=setup.settings.owner).accounts
     if account in accounts:
         raise _cannot_retire(account, accounts[account].provider)

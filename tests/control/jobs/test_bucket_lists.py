@@ -12,7 +12,7 @@ import pytest
 from cloudgpu.access.jobs.remote import RemoteJob
 from cloudgpu.control.jobs.attempt import _restore
 from cloudgpu.control.jobs.buckets.data import transfers
-from cloudgpu.control.jobs.buckets.results import RENEWED_S, clear, job_bucket
+from cloudgpu.control.jobs.buckets.results import RENEWED_S, job_bucket, remove_all_but_results
 from cloudgpu.control.jobs.reconcile import JobReconciler
 from cloudgpu.control.jobs.remote_results import sync_if_due
 from cloudgpu.control.jobs.store import job_by_id
@@ -71,7 +71,7 @@ def test_what_is_not_of_the_results_is_removed_and_their_list_stays(lab, s3):
     text = json.dumps({**usual, "files": [file("answer", "results/answer")]})
     state(s3, job, 1, 1)
     put(s3, **{f"{at}results/answer": "x", f"{at}results/torn": "x", f"{at}results.json": text})
-    clear(job_bucket(lab.session, job), read_results(text.encode()), pytest.fail)
+    remove_all_but_results(job_bucket(lab.session, job), read_results(text.encode()), pytest.fail)
     assert set(in_bucket(s3, job)) == {"results/answer", "results.json"}
 
 

@@ -171,8 +171,8 @@ def _write(bucket: JobBucket, file: StoredFile, path: Path) -> None:
         ) from error
 
 
-def clear(bucket: JobBucket, results: StoredResults, report: Callable[[str], object]) -> None:
-    """Remove stored files other than the results; if that fails, report it: they cost a little."""
+def remove_all_but_results(bucket: JobBucket, results: StoredResults, report: Callable[[str], object]) -> None:
+    """Remove everything that is stored there but the results and their output; report it if that fails."""
     try:
         bucket.remove_others(results)
     except CloudgpuError as error:

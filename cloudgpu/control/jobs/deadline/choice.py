@@ -51,7 +51,7 @@ from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest, LedgerUnavailable
 from cloudgpu.providers.attached_costs import egress_rate
 
-MAX_GAPS = 100  # between runs: how many lengths are kept
+MAX_GAPS = 100  # between observations: how many lengths are kept
 SAME_LAUNCH_GAP = timedelta(seconds=30)  # refusals that are closer are of one launch, zone after zone
 PRICES_EVERY = timedelta(minutes=15)  # how often a running spot machine is compared with other places
 _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
@@ -61,9 +61,9 @@ _RUNNING_PHASES = (Phase.RUNNING, Phase.ORPHANED)
 class WatchRecord:
     """How a job was watched on this computer. Times are seconds since 1970.
 
-    `last` is the last run, `alive` the last one that saw its command run, in the attempt of that number; `gaps` are
-    the seconds between runs. `noticed` is when the notice of the machine of that attempt was seen. `priced` is when
-    prices of other places were last asked for.
+    `last` is when a watcher last observed the job, `alive` when one last saw its command run, in the attempt with the
+    number `attempt`. `gaps` are the seconds between observations. `noticed` is when the interruption notice for that
+    attempt's machine was first seen. `priced` is when the prices of other locations were last queried.
     """
 
     last: float | None = None
@@ -122,7 +122,8 @@ def choice_of(
     record_finding(
         session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
     )
-    choice = choose(job, policy_of(job), observed_spot_history(session, job), margins, now, job_position)
+    policy = _spot_policy(not_none(job.deadline)["policy"], job.id)
+    choice = choose(job, policy, observed_spot_history(session, job), margins, now, job_position)
     are_prices_due = record.priced is None or now - _from_epoch(record.priced) >= PRICES_EVERY
     if machine is None or not may_move(job, margins, job_position, choice) or not are_prices_due:
         return choice
@@ -133,18 +134,14 @@ def choice_of(
 
 
 def _has_room(directory: Path) -> bool:
-    """Say whether one more checkpoint fits on this computer: a machine that nothing forces to leave keeps its work."""
+    """Say whether one more checkpoint fits on this computer. Without it, a move would lose work that staying keeps."""
     newest = newest_checkpoint_copy(directory)
     return newest is None or shutil.disk_usage(directory).free > newest.bytes
 
 
-def policy_of(job: Job) -> Policy:
-    """Return the policy of a job with a deadline, the same one each time: it keeps what it has solved for the job."""
-    return _policy("on-demand" if job.deadline is None else job.deadline["policy"], job.id)
-
-
-@lru_cache(maxsize=8)  # the plans of one take some 25 MB
-def _policy(name: str, _job: str) -> Policy:
+@lru_cache(maxsize=8)  # what one has solved takes some 25 MB
+def _spot_policy(name: str, _job_id: str) -> Policy:
+    """Return the spot policy of this name for a job, the same object each time: it keeps what it has solved."""
     return POLICIES[name]()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from cloudgpu.config.files.user_files import shown
 from cloudgpu.core.values.naming import closest_match, did_you_mean
-from cloudgpu.errors import CloudgpuError, InvalidRequest
+from cloudgpu.errors import InvalidRequest
 
 _INTERPRETER = re.compile(r"(?:python[0-9.]*|bash|sh|zsh|torchrun)")
 _SCRIPT = re.compile(r"[^-].*\.(?:py|sh)", re.DOTALL)
@@ -49,7 +49,13 @@ def check_command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str
     if path is None:
         return
     if not path.is_file():
-        raise _missing_file_error(word, path, workdir)
+        similar = closest_match(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
+        raise InvalidRequest(
+            f"{shown(word)} is not in the workdir {workdir}{did_you_mean(similar, '.')}",
+            field="CMD",
+            value=shown(word),
+            next="Correct the name, or name the directory that has it with --workdir.",
+        )
     if word is argv[0] and not os.access(path, os.X_OK):
         raise InvalidRequest(
             f"{shown(word)} is not executable.",
@@ -114,16 +120,6 @@ def _path_of(word: str, workdir: Path) -> Path | None:
         field="CMD",
         value=shown(word),
         next="Name a directory that has it inside with --workdir.",
-    )
-
-
-def _missing_file_error(word: str, path: Path, workdir: Path) -> CloudgpuError:
-    similar = closest_match(os.path.relpath(path, workdir), islice(_files(workdir, path.suffix), _MAX_NAMES))
-    return InvalidRequest(
-        f"{shown(word)} is not in the workdir {workdir}{did_you_mean(similar, '.')}",
-        field="CMD",
-        value=shown(word),
-        next="Correct the name, or name the directory that has it with --workdir.",
     )
 
 

@@ -235,15 +235,14 @@ def _check_launch(launch: Mapping[str, str | bool], on: str | None) -> None:
     """Raise InvalidRequest for options of a launch that cannot be read, or that stand beside `--on`."""
     validate_request(parse_request(**launch))  # type: ignore[arg-type]  # text stands for each of them
     extra = next((name for name in launch if name not in _OPTIONS_WITH_ON), None)
-    if on is None or extra is None:
-        return
-    option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"
-    raise InvalidRequest(
-        f"{option} is for a machine that is launched, and --on {on} uses one that is there.",
-        field=option,
-        value=None if isinstance(launch[extra], bool) else str(launch[extra]),
-        next=f"Leave {option} or --on out.",
-    )
+    if on is not None and extra is not None:
+        option = "--on-demand" if launch.get("spot") is False and extra == "spot" else f"--{extra.replace('_', '-')}"
+        raise InvalidRequest(
+            f"{option} is for a machine that is launched, and --on {on} uses one that is there.",
+            field=option,
+            value=None if isinstance(launch[extra], bool) else str(launch[extra]),
+            next=f"Leave {option} or --on out.",
+        )
 
 
 def _directories(options: RunOptions, workdir: Path) -> tuple[str, str | None]:
@@ -274,16 +273,15 @@ def _check_writable(workdir: Path, results: str, option: str = "--results") -> N
     """
     directory = workdir / results
     directory = next(path for path in (directory, *directory.parents) if path.exists() or path.is_symlink())
-    why = "is not a directory" if not directory.is_dir() else "cannot be written to"
-    if directory.is_dir() and os.access(directory, os.W_OK | os.X_OK):
-        return
-    consequence = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
-    raise InvalidRequest(
-        f"{directory} {why}, so {consequence}.",
-        field=option,
-        value=results,
-        next=f"Name another directory inside the workdir with {option}, or correct its permissions.",
-    )
+    if not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        why = "cannot be written to" if directory.is_dir() else "is not a directory"
+        consequence = "results cannot be brought back" if option == "--results" else "checkpoints cannot be written"
+        raise InvalidRequest(
+            f"{directory} {why}, so {consequence}.",
+            field=option,
+            value=results,
+            next=f"Name another directory inside the workdir with {option}, or correct its permissions.",
+        )
 
 
 def _command(argv: Sequence[str], workdir: Path, runtime_dirs: Sequence[str], setup: str | None) -> tuple[str, ...]:

@@ -101,11 +101,11 @@ def terminate_gang(session: Session, machine: Machine, why: str) -> None:
     nodes = nodes_of(session, machine)
     if len(nodes) == 1:
         terminate_with_resources(session, machine, why=why)
-        return
-    if _any_living(nodes):
-        record_foreign_jobs(session, nodes)
-        remove_engine_from_owned(session, nodes)
-    raise_worst(end_all(session, nodes, why=why))
+    else:
+        if _any_living(nodes):
+            record_foreign_jobs(session, nodes)
+            remove_engine_from_owned(session, nodes)
+        raise_worst(end_all(session, nodes, why=why))
 
 
 def stop_gang(session: Session, machine: Machine, why: str) -> None:
