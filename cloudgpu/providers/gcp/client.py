@@ -32,7 +32,7 @@ MAX_PAGES = 500
 NOT_IMPLEMENTED = 501
 CONNECTIONS = 10  # that Google's client keeps for later calls; it warns of, and throws away, every further one
 _ADDRESS = re.compile(r"(?:https?://)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](?::\d{1,5})?")
-_READS = ("get", "list", "aggregatedList", "listUsable", "test")
+_READ_VERBS = ("get", "list", "aggregatedList", "listUsable", "test")
 
 
 class Gcp(CloudAccount):
@@ -45,7 +45,7 @@ class Gcp(CloudAccount):
         self._lock = threading.Lock()
         self._lanes = threading.BoundedSemaphore(CONNECTIONS)
         self._clients: dict[str, Any] = {}
-        self._found: tuple[Any, str | None] | None = None  # credentials, and the project that they name
+        self._credentials: tuple[Any, str | None] | None = None  # credentials, and the project that they name
 
     @property
     def endpoint(self) -> str | None:
@@ -78,11 +78,11 @@ class Gcp(CloudAccount):
     def credentials(self) -> tuple[Any, str | None]:
         """Return Google's credentials and the project that they name, if any. Looked for once; AuthFailed for none."""
         with self._lock:
-            if self._found is None:
+            if self._credentials is None:
                 with self.calling("credentials"):
-                    _installed()
-                    self._found = credentials.find_credentials(self.endpoint, self.options.quota_project)
-            return self._found
+                    _check_installed()
+                    self._credentials = credentials.find_credentials(self.endpoint, self.options.quota_project)
+            return self._credentials
 
     def signing(self) -> Any:
         """Return what signs calls. Raises AuthFailed for no credentials."""
@@ -93,17 +93,19 @@ class Gcp(CloudAccount):
 
         Raises MissingExtra, AuthFailed, and InvalidRequest for an endpoint that is none.
         """
-        signs = self.signing()
+        signing = self.signing()
         with self._lock:
             if name not in self._clients:
-                self._clients[name] = self._made(name, signs)
+                self._clients[name] = self._make_client(name, signing)
             return self._clients[name]
 
-    def _made(self, name: str, signs: Any) -> Any:
+    def _make_client(self, name: str, signing: Any) -> Any:
         from google.cloud import compute_v1
 
-        kind = getattr(compute_v1, f"{_capital(name)}Client")
-        return kind(credentials=signs, client_options={"api_endpoint": self.endpoint} if self.endpoint else {})
+        client_class = getattr(compute_v1, f"{_capital(name)}Client")
+        return client_class(
+            credentials=signing, client_options={"api_endpoint": self.endpoint} if self.endpoint else {}
+        )
 
     def call(
         self, action: str, where: str = "", *, value: str | None = None, sends: int = SENDS, **fields: Any
@@ -117,13 +119,13 @@ class Gcp(CloudAccount):
         """
         begun, read = self.patience.now(), _is_read(action)
         request = {"project": self.project, **fields}
-        if not _is_read(action):
+        if not read:
             request.setdefault("requestId", str(uuid.uuid4()))
         # an answer may leave out where it is about
         location: dict[str, Any] = {name: fields[name] for name in ("zone", "region") if name in fields}
         for send in range(1, sends + 1):
             try:
-                return {**location, **self._sent(action, where, value, request)}
+                return {**location, **self._send_once(action, where, value, request)}
             except Silent:
                 if read or send == sends or self.patience.is_spent(begun, read=read):
                     raise
@@ -131,41 +133,37 @@ class Gcp(CloudAccount):
                 beat()
                 if not isinstance(error, RateLimited | ProviderUnavailable):
                     raise
-                if send == sends or _is_for_good(error) or self.patience.is_spent(begun, read=read):
+                if send == sends or _is_final(error) or self.patience.is_spent(begun, read=read):
                     raise
-                seconds = _wait(error, send)
+                seconds = _pause_s(error, send)
                 if seconds >= SILENT_FOR_S:
                     self.notify(f"{action} {where} is sent again in {seconds:g} seconds: {error.message}")
                 beat(seconds)
                 self.pause(seconds)
         raise AssertionError  # pragma: no cover  (the last send returns or raises)
 
-    def _sent(self, action: str, where: str, value: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _send_once(self, action: str, where: str, value: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
         _, service, verb = action.split(".")
         client = self.service(service)
         from google.cloud import compute_v1
         from google.protobuf import json_format  # type: ignore[import-untyped]
 
         kind = getattr(compute_v1, request_name(service, verb))
-        known = {
-            name: held for name, held in request.items() if name != "requestId" or "request_id" in kind.meta.fields
-        }
-        message = kind.wrap(json_format.ParseDict(known, kind.pb()()))
+        if "request_id" not in kind.meta.fields:
+            request = {name: field for name, field in request.items() if name != "requestId"}
+        message = kind.wrap(json_format.ParseDict(request, kind.pb()()))
         method = getattr(client, f"{_snake(verb)}_unary", None) or getattr(client, _snake(verb))
-        with self._lanes, self._heard(action, where), self.calling(action, where, value=value):
+        timeout_s = self.patience.read_s if _is_read(action) else self.patience.change_s
+        with self._lanes, self._noting_silence(action, where), self.calling(action, where, value=value):
             count(KIND, action)
-            answer = method(request=message, retry=None, timeout=self.timeout(action))
+            answer = method(request=message, retry=None, timeout=timeout_s)
             page = next(iter(answer.pages)) if hasattr(answer, "pages") else answer
             beat()
             found: dict[str, Any] = json_format.MessageToDict(type(page).pb(page))
         return found
 
-    def timeout(self, action: str) -> float:
-        """Return how many seconds Google may say nothing to a call."""
-        return self.patience.read_s if _is_read(action) else self.patience.change_s
-
     @contextmanager
-    def _heard(self, action: str, where: str) -> Iterator[None]:
+    def _noting_silence(self, action: str, where: str) -> Iterator[None]:
         """Remember which reads are silent, and raise Silent for one that was so a moment ago."""
         if not _is_read(action):
             yield
@@ -182,8 +180,8 @@ class Gcp(CloudAccount):
         """Yield the pages of a list, a call for each; raises ProviderUnavailable for a list without an end."""
         token, seen = "", set[str]()
         for _ in range(MAX_PAGES):
-            here: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
-            page = self.call(action, where, **here)
+            request: dict[str, Any] = {**fields, "maxResults": PAGE} | ({"pageToken": token} if token else {})
+            page = self.call(action, where, **request)
             yield page
             token = page.get("nextPageToken", "")
             if not token:
@@ -192,6 +190,10 @@ class Gcp(CloudAccount):
                 break
             seen.add(token)
         raise ProviderUnavailable(f"Google Cloud gives the same page of {action} again and again.", field="provider")
+
+    def items(self, action: str, where: str = "", **fields: Any) -> Iterator[dict[str, Any]]:
+        """Yield what is on the pages of a list, a call for each."""
+        return (one for page in self.pages(action, where, **fields) for one in page.get("items", ()))
 
     def calling(self, action: str, where: str = "", *, value: str | None = None) -> AbstractContextManager[None]:
         """Turn what Google's client raises inside into our own errors; `action` and `where` are named in them."""
@@ -202,7 +204,7 @@ class Gcp(CloudAccount):
         return CallContext(action, where, self.account, self._named_project(), self.who, self.own_time(), value)
 
     def _named_project(self) -> str:
-        return project_of(self.options) or (self._found[1] if self._found else None) or ""
+        return project_of(self.options) or (self._credentials[1] if self._credentials else None) or ""
 
 
 def request_name(service: str, verb: str) -> str:
@@ -220,22 +222,22 @@ def _snake(word: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in word)
 
 
-def _is_for_good(error: CloudgpuError) -> bool:
+def _is_final(error: CloudgpuError) -> bool:
     """Say whether the same call would be refused again: a server that does not have it (501) will not have it soon."""
     return getattr(error.__cause__, "code", None) == NOT_IMPLEMENTED
 
 
 def _is_read(action: str) -> bool:
-    return action.rpartition(".")[2].startswith(_READS)
+    return action.rpartition(".")[2].startswith(_READ_VERBS)
 
 
-def _wait(error: CloudgpuError, send: int) -> float:
+def _pause_s(error: CloudgpuError, send: int) -> float:
     """Return how long to wait after a send that was refused, seconds: as long as Google says, at most 20."""
-    context = error.retry_after if isinstance(error, RateLimited) else None
-    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if context is None else context)
+    requested_s = error.retry_after if isinstance(error, RateLimited) else None
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (send - 1) if requested_s is None else requested_s)
 
 
-def _installed() -> None:
+def _check_installed() -> None:
     """Raise MissingExtra where Google's SDK is not installed."""
     try:
         import google.auth

@@ -16,7 +16,7 @@ from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.shared.calls import Waiting
 
 DONE = "DONE"
-DEFAULT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
+DEFAULT_WAIT = timedelta(minutes=5)  # how long to wait where the caller has no deadline
 _PLACE = re.compile(r"/(zone|region)s/([a-z0-9-]+)/")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 5.0
 
@@ -28,14 +28,14 @@ def wait_for(
 
     Raises what it failed with, in the words of `action`, and what `waited` raises.
     """
-    done = waited(gcp, operation, action=action, value=value, project=project)
+    done = wait_until_done(gcp, operation, action=action, value=value, project=project)
     fault = errors.operation_error(done, gcp.context(action, _scope(done)[1], value))
     if fault is not None:
         raise fault
     return done
 
 
-def waited(
+def wait_until_done(
     gcp: Gcp,
     operation: Mapping[str, Any],
     *,
@@ -50,7 +50,7 @@ def waited(
     was said in place of an answer: nothing is known of its end then.
     """
     where = _scope(operation)[1]
-    until = deadline or gcp.clock() + DEFAULT
+    until = deadline or gcp.clock() + DEFAULT_WAIT
     waiting = Waiting(
         gcp.notify, gcp.clock, f"Google Cloud {where} has not finished {action}".replace("  ", " "), until
     )
@@ -59,7 +59,7 @@ def waited(
             break
         waiting.report_progress(str(operation.get("status", "no status")))
         gcp.pause(pause)
-        operation = _again(gcp, operation, project)
+        operation = _read_again(gcp, operation, project)
     if operation.get("status") != DONE:
         message = f"Google Cloud {where} has not finished {action} in time; it continues by itself.".replace("  ", " ")
         raise ProviderUnavailable(message, field="provider", value=value, next="Look again in a minute.")
@@ -68,7 +68,7 @@ def waited(
 
 def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
     """Yield how long to wait before each look, seconds, until all of them and the clock have come to the deadline."""
-    left = (deadline - gcp.clock()).total_seconds() if deadline else DEFAULT.total_seconds()
+    left = (deadline - gcp.clock()).total_seconds() if deadline else DEFAULT_WAIT.total_seconds()
     until, pause = gcp.clock() + timedelta(seconds=left), FIRST_PAUSE_S
     while left > 0 and gcp.clock() < until:
         yield pause
@@ -76,7 +76,7 @@ def _pauses(gcp: Gcp, deadline: datetime | None) -> Iterator[float]:
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
-def _again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mapping[str, Any]:
+def _read_again(gcp: Gcp, operation: Mapping[str, Any], project: str | None) -> Mapping[str, Any]:
     kind, where = _scope(operation)
     fields: dict[str, Any] = {kind: where} if where else {}
     if project:

@@ -223,7 +223,7 @@ class GcpProvider:
 
     def terminate_keeping_disk(self, id: str) -> None:  # noqa: A002
         """Ask to delete the machine while its system disk stays."""
-        create_image.terminate_keeping_disk(self._gcp, id)
+        power.terminate_keeping_disk(self._gcp, id)
 
     def attach(self, id: str, volume: Volume, tags: Mapping[str, str]) -> ProviderResource:  # noqa: A002
         """Make sure that the volume is there, in the machine's zone, and attached to it."""

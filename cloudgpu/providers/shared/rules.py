@@ -7,8 +7,10 @@ plan, and what a plan and `doctor` say of rules that let everybody in and are no
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from cloudgpu.catalog import driver_for, instance_type, public_images
 from cloudgpu.core.catalog.catalog import InstanceType
@@ -39,6 +41,11 @@ def ssh_sources(network: Network, own_cidr: str) -> dict[str, str]:
     if not network.ssh_from:
         return {INSIDE: own_cidr}
     return {CALLER if number == 1 else f"{CALLER}-{number}": cidr for number, cidr in enumerate(network.ssh_from, 1)}
+
+
+def time_of_tag(text: str) -> datetime | None:
+    """Return the time that a tag holds in epoch seconds, aware UTC; None for a text that is none."""
+    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
 DRIVER_TEMPLATE = "cuda"  # it installs a driver itself, so its image must have none
@@ -187,6 +194,13 @@ def region(requirements: Requirements, region_of: Callable[[str], str | None], n
             message, field="--zone", value=requirements.zone, next=f"Leave --region out, or name {found}."
         )
     return found
+
+
+def unused_error(account: str, option: str, place: str, settings: str = "regions or exclude_regions") -> InvalidRequest:
+    """Return the error for a region or a zone that an account's settings leave out."""
+    message = f"Account {account} does not use {place}: its settings leave it out, so ls would miss the machine."
+    remedy = f"Change {settings} of accounts.{account} in config.toml."
+    return InvalidRequest(message, field=option, value=place, next=remedy)
 
 
 def by_their_rules(request: LaunchRequest, have: str) -> Sequence[str]:

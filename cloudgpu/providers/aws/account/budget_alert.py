@@ -108,6 +108,5 @@ def _notification(kind: str, percent: float) -> dict[str, Any]:
 def _call_budgets(aws: Aws, permission: str, action: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call AWS Budgets; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # Budgets has one endpoint for all of them
-    client = aws.client("budgets", region)
-    found = call_unless(aws, client, action, region, permission, NAME, (unless,), **parameters)
+    found = call_unless(aws, aws.client("budgets", region), action, region, permission, NAME, (unless,), **parameters)
     return None if found == unless else found

@@ -38,9 +38,8 @@ def read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
 
 def make_role(aws: Aws, name: str, trust: Mapping[str, Any], why: str, document: str) -> None:
     """Make the role where there is none, and put its policy right."""
-    text = json.dumps(trust)
     known = role(aws, name) or create_part(aws, "CreateRole", lambda: role(aws, name), RoleName=name,
-                                    AssumeRolePolicyDocument=text, Description=why)  # fmt: skip
+                                    AssumeRolePolicyDocument=json.dumps(trust), Description=why)  # fmt: skip
     check_ours(ROLE, name, known)
     if _policy(aws, name) != json.loads(document):
         call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
@@ -81,8 +80,7 @@ def create_part(aws: Aws, action: str, look: Callable[[], Part | None], **parame
 def call_iam(aws: Aws, action: str, name: str, *, unless: str = "", **parameters: Any) -> Any:
     """Call IAM about the role or profile `name`; return None where it answers with the error `unless`."""
     region = aws.options.home_region  # IAM has one endpoint for all of them
-    client = aws.client("iam", region)
-    found = call_unless(aws, client, action, region, f"iam:{action}", name, (unless,), **parameters)
+    found = call_unless(aws, aws.client("iam", region), action, region, f"iam:{action}", name, (unless,), **parameters)
     return None if found == unless else found
 
 

@@ -114,8 +114,9 @@ def _choose_network(
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    requested = request.setup.disk_gb
-    return disk_gb(requested, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3")
+    return disk_gb(
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="gp3"
+    )
 
 
 def _attached(request: LaunchRequest, item: Available, disk_gb: int, volume: Data | None) -> Iterator[AttachedResource]:

@@ -40,8 +40,10 @@ def why_no_timer(aws: Aws) -> str:
     """Return why this account has no timers; empty where it names their role."""
     if aws.options.timer_role:
         return ""
-    absent = "no timer in the cloud ends it if its agent and the reaper both fail"
-    return f"{absent}. cloudgpu init aws makes its role (accounts.{aws.account}.timer_role)"
+    return (
+        "no timer in the cloud ends it if its agent and the reaper both fail. cloudgpu init aws makes its role "
+        f"(accounts.{aws.account}.timer_role)"
+    )
 
 
 def set_timer(aws: Aws, id: str, at: datetime, action: TimerAction | None) -> None:  # noqa: A002

@@ -11,7 +11,7 @@ from cloudgpu.core.model.cluster import tags_of_node
 from cloudgpu.core.model.instances import TAG_LAST_ACTIVE, Address, Instance, State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.aws.ids import joined
-from cloudgpu.providers.shared.rules import gpus_of
+from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
 Raw = Mapping[str, Any]
 USER = "cloudgpu"  # whom cloud-init makes on every machine, whatever its image
@@ -58,7 +58,7 @@ def instance(raw: Raw, *, account: str, region: str, ssh_port: int) -> Instance:
         since=_state_since(raw, state, began),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("aws", raw["InstanceType"]),
-        last_active=_last_active(tags),
+        last_active=time_of_tag(tags.get(TAG_LAST_ACTIVE, "")),
         reason=_reason(raw, state),
     )
 
@@ -118,11 +118,6 @@ def _address(raw: Raw, port: int) -> Address | None:
     """Return where SSH answers: the public address, else the one in its own network."""
     host = raw.get("PublicIpAddress") or raw.get("PrivateIpAddress")
     return Address(host, port, USER) if host else None
-
-
-def _last_active(tags: Mapping[str, str]) -> datetime | None:
-    text = tags.get(TAG_LAST_ACTIVE, "")
-    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
 def _reason(raw: Raw, state: State) -> str | None:

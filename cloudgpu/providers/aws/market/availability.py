@@ -27,7 +27,7 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.providers.aws import ids
 from cloudgpu.providers.aws.client import KIND, Aws, describe, describe_all, pages
-from cloudgpu.providers.shared.rules import is_meant, region as requested_region
+from cloudgpu.providers.shared.rules import is_meant, region as requested_region, unused_error
 
 NO_ZONE = "not an availability zone of AWS (local zones are not used)"
 ZONE_LIKE = "Write it like us-east-1a."
@@ -64,11 +64,7 @@ def check_region(aws: Aws, region: str) -> None:
     """
     chosen = aws.options.regions
     if region in aws.options.exclude_regions or (chosen and region not in chosen and region in regions("aws")):
-        message = (
-            f"Account {aws.account} does not use {region}: its settings leave it out, so ls would miss the machine."
-        )
-        remedy = f"Change regions or exclude_regions of accounts.{aws.account} in config.toml."
-        raise InvalidRequest(message, field="--region", value=region, next=remedy)
+        raise unused_error(aws.account, "--region", region)
     if region in (chosen or regions("aws")):
         return
     enabled = aws.regions()
@@ -191,8 +187,9 @@ def _offerings(aws: Aws, region: str, names: Sequence[str], zone: str | None) ->
     filters = [{"Name": "instance-type", "Values": list(names)}]
     if zone is not None:
         filters.append({"Name": "location", "Values": [zone]})
-    action = "DescribeInstanceTypeOfferings"
-    found = describe_all(aws, action, region, LocationType="availability-zone", Filters=filters)
+    found = describe_all(
+        aws, "DescribeInstanceTypeOfferings", region, LocationType="availability-zone", Filters=filters
+    )
     return sorted({(one["InstanceType"], one["Location"]) for one in found})
 
 

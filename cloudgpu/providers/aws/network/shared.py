@@ -46,8 +46,7 @@ def make_shared(aws: Aws, first: Attempt, call: Call) -> Shared:
 
     Raises InvalidRequest where a name is taken by something that is not this cluster's.
     """
-    group = _security_group(aws, first, call)
-    return Shared(group, _placement_group(aws, first, call) if call.placement else None)
+    return Shared(_security_group(aws, first, call), _placement_group(aws, first, call) if call.placement else None)
 
 
 def clear_shared(aws: Aws, cluster: str, region: str) -> bool:
@@ -97,8 +96,10 @@ def _security_group(aws: Aws, first: Attempt, call: Call) -> str:
 
 
 def _open_inside(aws: Aws, region: str, group: str) -> None:
-    members = {"GroupId": group, "Description": "cloudgpu inside the cluster"}
-    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [members]}
+    inside = {
+        "IpProtocol": "-1",
+        "UserIdGroupPairs": [{"GroupId": group, "Description": "cloudgpu inside the cluster"}],
+    }
     with (
         Tolerating(code_of, "InvalidPermission.Duplicate"),
         aws.calling("AuthorizeSecurityGroupIngress", region, value=group),

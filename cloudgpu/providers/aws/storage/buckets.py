@@ -40,8 +40,7 @@ class S3Bucket:
 
     def objects(self, prefix: str) -> Iterator[BucketObject]:
         """Yield the objects below a prefix, by key; raise InvalidRequest for a bucket that is not there."""
-        region = self.region()
-        with self._aws.calling("s3:ListBucket", region, value=self._name):
+        with self._aws.calling("s3:ListBucket", self.region(), value=self._name):
             for page in pages(self._client(), "list_objects_v2", Bucket=self._name, Prefix=prefix):
                 for one in page.get("Contents", ()):
                     yield BucketObject(str(one["Key"]), int(one["Size"]), str(one["ETag"]).strip('"'))
@@ -54,8 +53,7 @@ class S3Bucket:
 
     def presigned_url(self, key: str, seconds: int) -> str:
         """Return an address at which an object can be read for so long."""
-        region = self.region()
-        with self._aws.calling("s3:GetObject", region, value=self._name):
+        with self._aws.calling("s3:GetObject", self.region(), value=self._name):
             parameters = {"Bucket": self._name, "Key": key}
             return str(self._client().generate_presigned_url("get_object", parameters, ExpiresIn=seconds))
 

@@ -78,8 +78,7 @@ def architecture_of(aws: Aws, item: Available) -> str:
     with suppress(InvalidRequest):
         return instance_type(KIND, name).arch
     found = describe(aws, "DescribeInstanceTypes", item.region, value=name, InstanceTypes=[name])
-    supported = found[0]["ProcessorInfo"]["SupportedArchitectures"]
-    return next((one for one in supported if one in _ARCHITECTURES), "x86_64")
+    return next((one for one in found[0]["ProcessorInfo"]["SupportedArchitectures"] if one in _ARCHITECTURES), "x86_64")
 
 
 def _newest(aws: Aws, region: str, images: Sequence[PublicImage]) -> Image:

@@ -290,10 +290,9 @@ class _Launch:
             return
         properties = {key: extension[key] for key in ("publisher", "type", "typeHandlerVersion")}
         body = {"location": self._call.region, "properties": {**properties, "autoUpgradeMinorVersion": True}}
-        extensions = self._azure.compute.virtual_machine_extensions
         self._invoke(
             "Microsoft.Compute/virtualMachines/extensions/write",
-            lambda: extensions.begin_create_or_update(
+            lambda: self._azure.compute.virtual_machine_extensions.begin_create_or_update(
                 self._group, self._group, str(extension["name"]), body, polling=False
             ),
         )

@@ -98,9 +98,12 @@ def terminate_keeping_disk(azure: Azure, id: str) -> None:  # noqa: A002
         _keep_disk(azure, id, found)
     except InstanceNotFound:
         return
-    machines = azure.compute.virtual_machines
     find(
-        azure, f"{_MACHINE}/delete", lambda: machines.begin_delete(group, group, polling=False), region=region, value=id
+        azure,
+        f"{_MACHINE}/delete",
+        lambda: azure.compute.virtual_machines.begin_delete(group, group, polling=False),
+        region=region,
+        value=id,
     )
 
 
@@ -132,12 +135,11 @@ def stop(azure: Azure, id: str) -> None:  # noqa: A002
     Raises InstanceNotFound.
     """
     region, group = ids.machine(id)
-    machines = azure.compute.virtual_machines
     retry(
         lambda: invoke(
             azure,
             f"{_MACHINE}/deallocate/action",
-            lambda: machines.begin_deallocate(group, group, polling=False),
+            lambda: azure.compute.virtual_machines.begin_deallocate(group, group, polling=False),
             region=region,
             value=id,
         ),

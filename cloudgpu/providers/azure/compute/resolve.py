@@ -143,8 +143,9 @@ def _call(azure: Azure, request: LaunchRequest, item: Available, found: _Lookups
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    requested = request.setup.disk_gb
-    return disk_gb(requested, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure")
+    return disk_gb(
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Azure"
+    )
 
 
 def _attached(request: LaunchRequest, call: Call, volume: Data | None) -> Iterator[AttachedResource]:

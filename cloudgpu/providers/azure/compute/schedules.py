@@ -39,8 +39,10 @@ def why_no_timer(azure: Azure) -> str:
     """Return why this account has no timers; empty where its settings say that it has."""
     if azure.options.timers:
         return ""
-    absent = "no timer in the cloud ends it if its agent and the reaper both fail"
-    return f"{absent}. cloudgpu init azure prepares them (accounts.{azure.account}.timers)"
+    return (
+        "no timer in the cloud ends it if its agent and the reaper both fail. cloudgpu init azure prepares them "
+        f"(accounts.{azure.account}.timers)"
+    )
 
 
 def set_timer(azure: Azure, id: str, at: datetime) -> bool:  # noqa: A002

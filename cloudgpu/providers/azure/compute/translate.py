@@ -7,7 +7,6 @@ creating is not billed, what is starting is: both are pending here, and the amou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +16,7 @@ from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.azure import ids
 from cloudgpu.providers.azure.calls import properties_of, provisioning_state
 from cloudgpu.providers.azure.compute.machine import is_spot, zone_of
-from cloudgpu.providers.shared.rules import gpus_of
+from cloudgpu.providers.shared.rules import gpus_of, time_of_tag
 
 Raw = Mapping[str, Any]
 TAG_PREFIX = "cloudgpu-"
@@ -56,7 +55,7 @@ def instance(raw: Raw, statuses: Sequence[Raw], *, account: str, address: Addres
         since=_since(statuses),
         address=address if state in (State.PENDING, State.RUNNING) else None,
         accelerators=gpus_of("azure", size),
-        last_active=_last_active(raw),
+        last_active=time_of_tag(str((raw.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))),
         reason=_reason(raw, statuses, state),
     )
 
@@ -153,11 +152,6 @@ def _time(value: object) -> datetime | None:
         return datetime.fromisoformat(str(value)).astimezone(UTC) if value else None
     except ValueError:
         return None
-
-
-def _last_active(raw: Raw) -> datetime | None:
-    text = str((raw.get("tags") or {}).get(TAG_LAST_ACTIVE, ""))
-    return datetime.fromtimestamp(int(text), UTC) if re.fullmatch(r"[1-9]\d{0,10}", text) else None
 
 
 def _reason(raw: Raw, statuses: Sequence[Raw], state: State) -> str | None:

@@ -24,7 +24,7 @@ from cloudgpu.providers.azure.client import AT_ONCE, KIND, Azure, get_values
 from cloudgpu.providers.azure.ids import Sku
 from cloudgpu.providers.azure.market.skus import skus
 from cloudgpu.providers.shared.calls import ask_each
-from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as requested_region
+from cloudgpu.providers.shared.rules import gpus_of, is_meant, region as requested_region, unused_error
 
 VERSION = "2022-12-01"  # of Microsoft.Resources/subscriptions
 _PORTS = {"https": 443, "http": 80}
@@ -70,11 +70,7 @@ def check_region(azure: Azure, region: str) -> None:
     """
     known, chosen = listed_regions("azure"), azure.options.regions
     if region in azure.options.exclude_regions or (chosen and region not in chosen and region in known):
-        message = (
-            f"Account {azure.account} does not use {region}: its settings leave it out, so ls would miss the machine."
-        )
-        remedy = f"Change regions or exclude_regions of accounts.{azure.account} in config.toml."
-        raise InvalidRequest(message, field="--region", value=region, next=remedy)
+        raise unused_error(azure.account, "--region", region)
     if region in (*chosen, *known):
         return
     there = [str(one["name"]) for one in _locations(azure)] or known

@@ -11,7 +11,6 @@ no token is needed. A disk lies in a zone as its machine does, or in none where 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +29,7 @@ from cloudgpu.providers.azure.compute import machine
 from cloudgpu.providers.azure.compute.request import is_system_disk
 from cloudgpu.providers.azure.storage import gallery, resources as refs
 from cloudgpu.providers.shared.named_volumes import pick_in_zone, size_to_make, volume_in_use_error
+from cloudgpu.providers.shared.rules import time_of_tag
 
 Raw = Mapping[str, Any]
 Tags = Mapping[str, Mapping[str, str]]  # of groups, by their names
@@ -175,8 +175,7 @@ def _made_at(raw: Raw) -> datetime | None:
     text = properties_of(raw).get("timeCreated") or (raw.get("systemData") or {}).get("createdAt")
     if text:
         return datetime.fromisoformat(str(text)).astimezone(UTC)
-    tag = str((raw.get("tags") or {}).get(TAG_MADE, ""))
-    return datetime.fromtimestamp(int(tag), UTC) if re.fullmatch(r"[1-9]\d{0,10}", tag) else None
+    return time_of_tag(str((raw.get("tags") or {}).get(TAG_MADE, "")))
 
 
 def remove(azure: Azure, resource: ProviderResource) -> None:

@@ -110,11 +110,10 @@ def delete(azure: Azure, name: str) -> None:
 
     action = f"{_ACTION}/images/versions/delete"
     find(azure, action, version, value=name)
-    definitions = compute.gallery_images
     find(
         azure,
         f"{_ACTION}/images/delete",
-        lambda: definitions.begin_delete(*_GALLERY_PATH, name, polling=False),
+        lambda: compute.gallery_images.begin_delete(*_GALLERY_PATH, name, polling=False),
         value=name,
     )
 

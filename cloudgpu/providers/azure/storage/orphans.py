@@ -105,12 +105,11 @@ class _Inventory:
 
     def address(self, raw: Raw) -> ProviderResource:
         """Return an address: billed whether it is used or not. It is used where its interface's machine is there."""
-        user = self._holders.get(str(raw["id"]).lower())
         return self._orphan(
             self._ref(raw, "publicIPAddresses"),
             Kind.ADDRESS,
             self.tags_of(raw),
-            attached_to=user,
+            attached_to=self._holders.get(str(raw["id"]).lower()),
             name=str(properties_of(raw).get("ipAddress") or ""),
             size_gb=1,
             stored_as=ADDRESS,

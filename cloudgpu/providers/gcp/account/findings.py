@@ -12,7 +12,7 @@ from cloudgpu.providers.account_abilities import Finding
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
-from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, read
+from cloudgpu.providers.gcp.market.quotas import ALL_REGIONS, page, quota_metrics
 from cloudgpu.providers.gcp.network.firewall_rules import openings
 from cloudgpu.providers.shared.calls import result_or_error
 from cloudgpu.providers.shared.rules import finding
@@ -33,7 +33,7 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
         project = gcp.project
     except InvalidRequest as error:
         return [Finding(PROJECT, good=False, says=error.message, next=error.next or "", needed=True)]
-    answers = _asked(gcp)
+    answers = _ask_all(gcp)
     denied = next((one for one in answers.values() if isinstance(one, AuthFailed)), None)
     if denied is not None and denied.field == "credentials":
         raise denied
@@ -42,17 +42,17 @@ def findings(gcp: Gcp, region: str | None = None) -> Sequence[Finding]:
     if isinstance(answers[PROJECT], CloudgpuError) and is_gone(answers[PROJECT]):
         says = f"Google Cloud has no project {project!r}, or this login may not see it"
         return [Finding(PROJECT, good=False, says=says, next="See yours: gcloud projects list", needed=True)]
-    named = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
-    there = region or "us-central1"
-    return [named, _os_login(gcp, answers), _quota(gcp, answers, there), *_network(gcp, answers)]
+    answering = Finding(PROJECT, good=True, says=f"{project}: Compute Engine answers")
+    quota = _quota(gcp, answers, region or "us-central1")
+    return [answering, _os_login(gcp, answers), quota, *_network(gcp, answers)]
 
 
-def _asked(gcp: Gcp) -> Answers:
+def _ask_all(gcp: Gcp) -> Answers:
     network = gcp.options.network
     calls = {
         PROJECT: lambda: gcp.call("compute.projects.get"),
         NETWORK: lambda: gcp.call("compute.networks.get", value=network, network=network),
-        OPEN: lambda: [rule for page in gcp.pages("compute.firewalls.list") for rule in page.get("items", ())],
+        OPEN: lambda: list(gcp.items("compute.firewalls.list")),
     }
     with Pool(len(calls)) as pool:
         return dict(zip(calls, pool.map(result_or_error, calls.values()), strict=True))
@@ -83,7 +83,7 @@ def _quota(gcp: Gcp, answers: Answers, region: str) -> Finding:
     project = answers[PROJECT]
     if isinstance(project, CloudgpuError):
         return _unknown(QUOTA, project)
-    limit = dict(read(project)).get(ALL_REGIONS)
+    limit = dict(quota_metrics(project)).get(ALL_REGIONS)
     remedy = f"Request more: {page(gcp, region, ALL_REGIONS)}"
     if limit is None:
         return Finding(QUOTA, good=None, says=f"the project does not tell its quota {ALL_REGIONS}", next=remedy)
@@ -107,12 +107,12 @@ def _network(gcp: Gcp, answers: Answers) -> Iterator[Finding]:
     if isinstance(rules, CloudgpuError):
         yield _unknown(OPEN, rules)
         return
-    yield _open(gcp, rules)
+    yield _open_to_all(gcp, rules)
     ahead = openings(rules, named, gcp.project, gcp.options.service_account)
     yield finding(ahead, f"no rule of {named} is ahead of the one by which cloudgpu shuts its machines")
 
 
-def _open(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
+def _open_to_all(gcp: Gcp, rules: Sequence[Raw]) -> Finding:
     """Tell of the rules that let everybody connect by SSH, as Google's own network comes with."""
     network, port = gcp.options.network, gcp.options.ssh_port
     names = sorted(one["name"] for one in rules if ids.last(one.get("network", "")) == network and _is_open(one, port))

@@ -98,8 +98,8 @@ ACTIONS = (
 
 MANAGER = "https://cloudresourcemanager.googleapis.com"
 CALL = "cloudresourcemanager.projects.testIamPermissions"
-MAX = 100
-_BAD = 400
+MAX_PER_CALL = 100
+_FIRST_ERROR_STATUS = 400
 Verdicts = Mapping[str, bool | None]
 
 
@@ -125,11 +125,11 @@ def _permission(action: Action, allowed: bool | None, why: str) -> Permission:  
 
 
 def _verdicts(gcp: Gcp, names: Sequence[str]) -> Verdicts:
-    parts = [names[start : start + MAX] for start in range(0, len(names), MAX)]
-    return dict(pair for part in parts for pair in _asked(gcp, part))
+    parts = [names[start : start + MAX_PER_CALL] for start in range(0, len(names), MAX_PER_CALL)]
+    return dict(pair for part in parts for pair in _query(gcp, part))
 
 
-def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
+def _query(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
     try:
         granted = _granted(gcp, names)
     except InvalidRequest as error:
@@ -140,7 +140,7 @@ def _asked(gcp: Gcp, names: Sequence[str]) -> Iterator[tuple[str, bool | None]]:
             return
         middle = len(names) // 2
         for part in (names[:middle], names[middle:]):
-            yield from _asked(gcp, part)
+            yield from _query(gcp, part)
         return
     yield from ((name, name in granted) for name in names)
 
@@ -156,7 +156,7 @@ def _granted(gcp: Gcp, names: Sequence[str]) -> frozenset[str]:
         count(KIND, CALL)
         with AuthorizedSession(credentials) as session:  # type: ignore[no-untyped-call]
             answer = session.post(url, json={"permissions": list(names)}, timeout=gcp.patience.read_s)
-            if answer.status_code >= _BAD:
+            if answer.status_code >= _FIRST_ERROR_STATUS:
                 raise from_http_response(answer)  # type: ignore[no-untyped-call]
             found: dict[str, Any] = answer.json()
     return frozenset(found.get("permissions", ()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from cloudgpu.errors import CloudgpuError
@@ -22,6 +22,7 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.shared.calls import by_item, result_or_error
+from cloudgpu.providers.shared.rules import time_of_tag
 
 _CALL = "compute.instances.getGuestAttributes"
 _NOT_SAID, _NOT_THERE = "guest attribute", "/instances/"
@@ -48,7 +49,6 @@ def read_attributes(gcp: Gcp, id: str, path: str) -> Mapping[str, str]:  # noqa:
 
 
 SPACE, KEY = "cloudgpu", "last-active"  # the machine writes epoch seconds there
-_SECONDS = re.compile(r"[1-9]\d{0,10}")
 
 
 def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuError | None]:
@@ -60,8 +60,7 @@ def activity(gcp: Gcp, ids: Sequence[str]) -> Mapping[str, datetime | CloudgpuEr
 
 
 def _last_active(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
-    text = read_attributes(gcp, id, f"{SPACE}/{KEY}").get(KEY, "").strip()
-    return datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
+    return time_of_tag(read_attributes(gcp, id, f"{SPACE}/{KEY}").get(KEY, "").strip())
 
 
 PATH = "hostkeys/"

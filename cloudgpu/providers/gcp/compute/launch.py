@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, body, request_id
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
-from cloudgpu.providers.gcp.network import firewall as access, firewall_rules as rules
+from cloudgpu.providers.gcp.network import firewall, firewall_rules
 from cloudgpu.providers.gcp.network.shared import make_shared
 from cloudgpu.providers.shared.calls import SendLimits
 
@@ -39,25 +39,25 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     call = Call(**attempt.call)
     made = body(attempt)  # a fault in it is said before anything is made
     machine = ids.joined(call.zone, made["name"])
-    listing.used(gcp, call.project)
+    listing.record_project(gcp, call.project)
     try:
-        _doors(gcp, attempt, call, machine)
+        _admit_callers(gcp, attempt, call, machine)
         found = _Sender(gcp, attempt, call, deadline).send(made)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
         with suppress(CloudgpuError):  # what is left of it costs nothing, and orphans finds it
             if isinstance(error, NoCapacity) or not _exists(gcp, call, machine):
-                _shut_again(gcp, call, machine)
+                _remove_rules(gcp, call, machine)
         raise
     return listing.instances(gcp, [found])[0]
 
 
-def _doors(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
+def _admit_callers(gcp: Gcp, attempt: Attempt, call: Call, machine: str) -> None:
     """Let the callers in, its cluster and nobody else, before there is a machine: it is never open to all."""
     if call.tag is None:
-        access.shut(gcp, call.network)
-        access.admit(gcp, call.network, machine, call.callers, attempt.tags)
+        firewall.shut(gcp, call.network)
+        firewall.admit(gcp, call.network, machine, call.callers, attempt.tags)
         make_shared(gcp, attempt, call)
 
 
@@ -74,11 +74,11 @@ def _exists(gcp: Gcp, call: Call, machine: str) -> bool:
     return True
 
 
-def _shut_again(gcp: Gcp, call: Call, machine: str) -> None:
+def _remove_rules(gcp: Gcp, call: Call, machine: str) -> None:
     """Take away the rules of a machine that was not made."""
     if call.tag is None:
         for label in call.callers:
-            access.forget(gcp, access.project_of(call.network), rules.allow_name(machine, label))
+            firewall.start_removal(gcp, firewall.project_of(call.network), firewall_rules.allow_name(machine, label))
 
 
 class _Sender:
@@ -95,17 +95,17 @@ class _Sender:
         """Return the machine as Google tells of it, once the operation has ended."""
         while True:
             try:
-                operation = self._sent(made)
+                operation = self._send_once(made)
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
                 if self._sends.unsure or code_of(error) in ALREADY_EXISTS:
-                    return self._made_before(error)
+                    return self._find_made(error)
                 raise
             else:
-                return self._done(operation)
+                return self._wait_until_made(operation)
 
-    def _sent(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _send_once(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._gcp.call(
             ACTION,
             self._call.zone,
@@ -117,34 +117,37 @@ class _Sender:
             instanceResource=dict(made),
         )
 
-    def _done(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _wait_until_made(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine once its operation has ended; raise what that has failed with."""
         with suppress(OSError):  # a full disk, say: the machine is there all the same
             self._gcp.launched_in.remember(self._name, self._call.project)
-        listing.used(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
+        listing.record_project(self._gcp, self._call.project)  # again: a look in between has seen nothing of it
         zone, project = self._call.zone, self._call.project
         try:
-            done = operations.waited(
+            done = operations.wait_until_done(
                 self._gcp, operation, action=ACTION, value=zone, deadline=self._deadline, project=project
             )
         except CloudgpuError as error:  # nobody told how it ended: is there a machine?
-            return self._made_before(error)
+            return self._find_made(error)
         refused = errors.operation_error(done, self._gcp.context(ACTION, zone, zone))
         if refused is not None:
-            return self._failed(refused)
-        return self._read_machine()
+            return self._resolve_failure(refused)
+        try:
+            return self._read_machine()
+        except InstanceNotFound as error:  # made, and gone or not yet shown
+            raise self._uncertain(error) from error
 
-    def _failed(self, refused: CloudgpuError) -> Mapping[str, Any]:
+    def _resolve_failure(self, refused: CloudgpuError) -> Mapping[str, Any]:
         """Raise what an operation has failed with, in the words of a launch.
 
         Where Google itself failed, it is asked whether there is a machine all the same: it would be billed.
         """
         if not isinstance(refused, ProviderUnavailable):
-            raise self._explained(refused)
+            raise self._launch_error(refused)
         try:
-            found = self._found()
+            found = self._read_machine()
         except InstanceNotFound:
-            raise self._explained(refused) from None
+            raise self._launch_error(refused) from None
         except CloudgpuError:
             raise self._uncertain(refused) from refused
         if found.get("status") == "PROVISIONING":
@@ -152,22 +155,16 @@ class _Sender:
         return found
 
     def _read_machine(self) -> Mapping[str, Any]:
-        try:
-            return self._found()
-        except InstanceNotFound as error:  # made, and gone or not yet shown
-            raise self._uncertain(error) from error
-
-    def _found(self) -> Mapping[str, Any]:
         zone = self._call.zone
         machine = ids.joined(zone, self._name)
         where: dict[str, Any] = {"project": self._call.project, "zone": zone, "instance": self._name}
         answer = self._gcp.call("compute.instances.get", zone, value=machine, **where)
         return {"zone": zone, "name": self._name, **answer}
 
-    def _made_before(self, error: CloudgpuError) -> Mapping[str, Any]:
+    def _find_made(self, error: CloudgpuError) -> Mapping[str, Any]:
         """Return the machine of this name, where it is this attempt's; else it is not known whether it comes to be."""
         try:
-            found = self._found()
+            found = self._read_machine()
         except CloudgpuError:
             raise self._uncertain(error) from error
         if found.get("labels", {}).get(TAG_ID) != self._attempt.machine:
@@ -176,7 +173,7 @@ class _Sender:
             raise self._uncertain(error) from error
         return found
 
-    def _explained(self, error: CloudgpuError) -> CloudgpuError:
+    def _launch_error(self, error: CloudgpuError) -> CloudgpuError:
         """Return a refusal inside the operation, in the words of a launch.
 
         An operation that has ended with an error has made no machine; to send the call again under the same request id

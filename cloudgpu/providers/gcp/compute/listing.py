@@ -11,7 +11,7 @@ from cloudgpu.core.model.identity import Unanswered
 from cloudgpu.core.model.instances import TAG_ID, Instance, Listing
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute import interruption as ended, translate
+from cloudgpu.providers.gcp.compute import interruption, translate
 from cloudgpu.providers.gcp.storage.resources import aggregated
 
 OURS = f"labels.{TAG_ID}:*"
@@ -40,11 +40,11 @@ def listed(gcp: Gcp) -> Listing:
 
     One more where machines have ended lately, which asks why.
     """
-    found, silent = everything(gcp)
-    return Listing(tuple(instances(gcp, found)), (*silent, *elsewhere(gcp)))
+    found, silent = list_ours(gcp)
+    return Listing(tuple(instances(gcp, found)), (*silent, *other_projects(gcp)))
 
 
-def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
+def list_ours(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...]]:
     """Return what Google says of every machine with a cloudgpu-id label, also where the settings launch none any more.
 
     Of the zones that were silent, those that the settings leave out are not told.
@@ -57,16 +57,10 @@ def everything(gcp: Gcp) -> tuple[list[Mapping[str, Any]], tuple[Unanswered, ...
 
 def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
     """Return machines as Google describes them as ours, with why they ended."""
-    machines = list(found)
-    why = ended.causes(gcp, machines)
-    port = gcp.options.ssh_port
+    machines, account, port = list(found), gcp.account, gcp.options.ssh_port
+    why = interruption.causes(gcp, machines)
     return [
-        translate.instance(
-            one,
-            account=gcp.account,
-            ssh_port=port,
-            reason=why.get(ids.joined(ids.last(one["zone"]), one["name"])),
-        )
+        translate.instance(one, account=account, ssh_port=port, reason=why.get(translate.id_of(one)))
         for one in machines
     ]
 
@@ -75,27 +69,27 @@ def instances(gcp: Gcp, found: Iterable[Mapping[str, Any]]) -> list[Instance]:
 # nothing of this ledger any more.
 
 
-def used(gcp: Gcp, project: str) -> None:
+def record_project(gcp: Gcp, project: str) -> None:
     """Write down that there may be resources of this account in a project."""
     with suppress(OSError):  # a full disk, say: no reason to launch nothing
-        _used(gcp).mkdir(mode=0o700, parents=True, exist_ok=True)
-        (_used(gcp) / project).touch()
+        _projects_dir(gcp).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (_projects_dir(gcp) / project).touch()
 
 
-def emptied(gcp: Gcp) -> None:
+def forget_project(gcp: Gcp) -> None:
     """Forget that there may be resources in the account's project: a whole look has found none."""
     with suppress(OSError):
-        (_used(gcp) / gcp.project).unlink(missing_ok=True)
+        (_projects_dir(gcp) / gcp.project).unlink(missing_ok=True)
 
 
-def elsewhere(gcp: Gcp) -> tuple[Unanswered, ...]:
+def other_projects(gcp: Gcp) -> tuple[Unanswered, ...]:
     """Return the account as silent where there may be resources of it in another project than is asked. No call."""
-    if not _used(gcp).is_dir():
+    if not _projects_dir(gcp).is_dir():
         return ()
-    others = sorted(file.name for file in _used(gcp).iterdir() if file.name != gcp.project)
+    others = sorted(file.name for file in _projects_dir(gcp).iterdir() if file.name != gcp.project)
     why = "it launched in the project {0}, and is of {1} now, where nothing is known of that; use {0} again to look"
     return tuple(Unanswered(gcp.account, why.format(one, gcp.project)) for one in others)
 
 
-def _used(gcp: Gcp) -> Path:
+def _projects_dir(gcp: Gcp) -> Path:
     return gcp.home / "projects"

@@ -26,7 +26,7 @@ from cloudgpu.providers.gcp.compute.translate import OLD_GPU
 from cloudgpu.providers.gcp.storage.resources import aggregated
 
 NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
-_COME_WITH = {  # by the longest beginning of a machine type's name
+_ACCELERATORS = {  # by the longest beginning of a machine type's name
     "a2-highgpu-": "nvidia-tesla-a100",
     "a2-megagpu-": "nvidia-tesla-a100",
     "a2-ultragpu-": "nvidia-a100-80gb",
@@ -40,11 +40,11 @@ _COME_WITH = {  # by the longest beginning of a machine type's name
     "g4-": "nvidia-rtx-pro-6000",
 }
 # "For these machine series, every machine type comes with Local SSD storage" (add-local-ssd).
-_WITH_SCRATCH = ("a2-ultragpu-", "a3-", "a4-", "a4x-")
+_WITH_LOCAL_SSD = ("a2-ultragpu-", "a3-", "a4-", "a4x-")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MachineSpec:
     """A type of the catalogue in Google's words. `accelerator` is empty where none is known.
 
     `attached`: it has to be named beside the machine type. `scratch`: a stop loses what is on its local SSD;
@@ -60,28 +60,28 @@ class Shape:
     scratch_gb: float | None
 
 
-def named(name: str) -> Shape:
+def spec_of_name(name: str) -> MachineSpec:
     """Return a type in Google's words by its name; one that the catalogue lacks has no GPU.
 
     Raises InvalidRequest for what cannot be the name of one.
     """
     try:
-        return shape(instance_type("gcp", name))
+        return spec_of(instance_type("gcp", name))
     except InvalidRequest:
         if not NAME.fullmatch(name):
             raise
-        return Shape(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
+        return MachineSpec(name, name, "", 0, attached=False, scratch=False, scratch_gb=None)
 
 
-def shape(one: InstanceType) -> Shape:
+def spec_of(one: InstanceType) -> MachineSpec:
     """Return a type of the catalogue in Google's words."""
     machine_type, _, attached = one.name.partition("+")
     if attached:
         accelerator = f"{OLD_GPU}{attached.partition(':')[0]}"
     else:
-        accelerator = next((gpu for begin, gpu in _COME_WITH.items() if machine_type.startswith(begin)), "")
-    scratch = machine_type.startswith(_WITH_SCRATCH) and not machine_type.endswith("-nolssd")
-    return Shape(
+        accelerator = next((gpu for begin, gpu in _ACCELERATORS.items() if machine_type.startswith(begin)), "")
+    scratch = machine_type.startswith(_WITH_LOCAL_SSD) and not machine_type.endswith("-nolssd")
+    return MachineSpec(
         name=one.name,
         machine_type=machine_type,
         accelerator=accelerator,

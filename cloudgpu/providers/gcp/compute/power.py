@@ -11,30 +11,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_HOLD_UNTIL, TAG_RENEW_UNTIL, Instance
 from cloudgpu.errors import AuthFailed, CloudgpuError, InstanceNotFound, InvalidRequest
 from cloudgpu.providers.gcp import errors, ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute import schedules as timer
+from cloudgpu.providers.gcp.compute import schedules
 from cloudgpu.providers.gcp.compute.interruption import is_spot
-from cloudgpu.providers.gcp.compute.listing import everything, instances, raw
-from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, labels_of, metadata_of
+from cloudgpu.providers.gcp.compute.listing import instances, list_ours, raw
+from cloudgpu.providers.gcp.compute.translate import boot_disk, has_scratch, id_of, labels_of, metadata_of
 from cloudgpu.providers.gcp.error_codes import STALE
 from cloudgpu.providers.gcp.errors import code_of
-from cloudgpu.providers.gcp.network import firewall as access
-from cloudgpu.providers.gcp.storage.resources import changed
+from cloudgpu.providers.gcp.network import firewall
+from cloudgpu.providers.gcp.storage.resources import change_and_wait
 from cloudgpu.providers.shared.calls import by_item, result_or_error, retry
-
-if TYPE_CHECKING:
-    from cloudgpu.providers.gcp.client import Gcp
-
 
 STOPPED = "TERMINATED"  # Google's word for a machine that can be started again
 STARTING = ("PENDING", "PROVISIONING", "STAGING", "REPAIRING")
 STOPPING = ("PENDING_STOP", "STOPPING", "SUSPENDING", "DEPROVISIONING")
-SETTLES_S, LOOKS = 3.0, 40  # a machine that is just starting is stopped once it runs
+POLL_PAUSE_S, MAX_POLLS = 3.0, 40  # a machine that is just starting is stopped once it runs
 
 
 def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -43,43 +39,49 @@ def terminate(gcp: Gcp, id: str) -> None:  # noqa: A002
     The disk is set to go with the machine before that is asked to end: what dies in between is found by its labels.
     The rules come last: they cost nothing, and what is left of them is found by its description.
     """
-    end(gcp, id, keep_disk=False)
+    _end(gcp, id, keep_disk=False)
 
 
-def end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
+def terminate_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
+    """Ask to end the machine while its system disk stays; one that is gone is no error.
+
+    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks
+    for it: every machine of Google's can be stopped, so none is parked, and the documents do not grant it.
+    """
+    _end(gcp, id, keep_disk=True)
+
+
+def _end(gcp: Gcp, id: str, *, keep_disk: bool) -> None:  # noqa: A002
     """Ask to end the machine and our rules for it, its system disk with it or not; an unknown id is no error.
 
     A read that does not find the machine is no proof: the end is asked all the same, and only what Google answers to
     that counts. A disk that is to stay is the exception: it has to be seen before.
     """
-    found = _seen(gcp, id)
+    found = _read_or_none(gcp, id)
     if found is None and keep_disk:
         return
     if found is not None and found.get("deletionProtection"):  # neither its disk nor its rules are touched
         raise errors.protected_from_deletion(gcp.context(errors.DELETE, ids.machine(id)[0], id))
     with suppress(InstanceNotFound):  # somebody else was faster
         if found is not None:
-            _mark_disk(gcp, id, found, goes=not keep_disk)
+            _set_disk_deletion(gcp, id, found, keep=keep_disk)
         _ask(gcp, "delete", id)
-    if found is None or access.is_ours(found):
+    if found is None or firewall.is_ours(found):
         with suppress(AuthFailed):
-            access.remove_all(gcp, id, access.network_of(found or {}))
+            firewall.remove_all(gcp, id, firewall.network_of(found or {}))
 
 
-def _seen(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
-    ids.machine(id)
-    try:
+def _read_or_none(gcp: Gcp, id: str) -> Mapping[str, Any] | None:  # noqa: A002
+    with suppress(InstanceNotFound):
         return raw(gcp, id)
-    except InstanceNotFound:
-        return None
+    return None
 
 
-def _mark_disk(gcp: Gcp, id: str, raw: Mapping[str, Any], *, goes: bool) -> None:  # noqa: A002
+def _set_disk_deletion(gcp: Gcp, id: str, raw: Mapping[str, Any], *, keep: bool) -> None:  # noqa: A002
     """Let the system disk go with its machine or stay; no call where it is so already."""
     disk = boot_disk(raw)
-    if disk is None or bool(disk.get("autoDelete")) is goes:
-        return
-    _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=goes)
+    if disk is not None and bool(disk.get("autoDelete")) is keep:
+        _change(gcp, id, "setDiskAutoDelete", deviceName=disk["deviceName"], autoDelete=not keep)
 
 
 def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
@@ -87,15 +89,15 @@ def stop(gcp: Gcp, id: str) -> None:  # noqa: A002
 
     Raises InstanceNotFound.
     """
-    for _ in range(LOOKS):
+    for _ in range(MAX_POLLS):
         found = raw(gcp, id)
         status = found.get("status")
         if status not in (*STARTING, *STOPPING, STOPPED):
             ask_to_stop(gcp, id, found)
         if status not in STARTING:
             return
-        gcp.pause(SETTLES_S)
-    message = f"{id} is still starting after {LOOKS * SETTLES_S:.0f} seconds, and only what runs is stopped."
+        gcp.pause(POLL_PAUSE_S)
+    message = f"{id} is still starting after {MAX_POLLS * POLL_PAUSE_S:.0f} seconds, and only what runs is stopped."
     raise InvalidRequest(message, field="instance", value=id, next="Try again in a minute, or end it: cloudgpu down")
 
 
@@ -124,7 +126,7 @@ def start(gcp: Gcp, id: str) -> None:  # noqa: A002
         message = f"{id} is {says}, and Google Cloud starts only what has stopped."
         raise InvalidRequest(message, field="instance", value=id, next=remedy)
     if status == STOPPED:
-        timer.renew(gcp, id, found)
+        schedules.renew(gcp, id, found)
         _change(gcp, id, "start")
 
 
@@ -185,63 +187,55 @@ def _set(gcp: Gcp, id: str, raw: Mapping[str, Any], tags: Mapping[str, str]) -> 
 def _change(gcp: Gcp, id: str, verb: str, **fields: Any) -> None:  # noqa: A002
     """Make a change of a machine, and wait until it is done."""
     zone, name = ids.machine(id)
-    changed(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
+    change_and_wait(gcp, f"compute.instances.{verb}", zone, value=id, zone=zone, instance=name, **fields)
 
 
 AT_ONCE = 16
 Raw = Mapping[str, Any]
 
 
-def stop_many(gcp: Gcp, many: Sequence[str]) -> dict[str, CloudgpuError]:
+def stop_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, CloudgpuError]:
     """Ask to stop these machines; return why not, by id, for those that were not asked.
 
     A look at all of them (a machine with local SSD is stopped by other words), and a call for each that runs.
     """
-    answers = _read_machines(gcp, many)
+    answers = _read_machines(gcp, machine_ids)
     refused = {id_: found for id_, found in answers.items() if isinstance(found, CloudgpuError)}
     there = {id_: found for id_, found in answers.items() if not isinstance(found, CloudgpuError)}
-    asked = by_item(there, lambda id_: _stopped(gcp, id_, there[id_]), AT_ONCE)
-    return refused | {id_: fault for id_, fault in asked.items() if fault is not None}
+    outcomes = by_item(there, lambda id_: result_or_error(_stop_running, gcp, id_, there[id_]), AT_ONCE)
+    return refused | {id_: fault for id_, fault in outcomes.items() if fault is not None}
 
 
-def _stopped(gcp: Gcp, id: str, raw: Raw) -> CloudgpuError | None:  # noqa: A002
-    """Ask to stop one that runs; return why not. What is stopped already, or stopping, is fine."""
+def _stop_running(gcp: Gcp, id: str, raw: Raw) -> None:  # noqa: A002
+    """Ask to stop one that runs. What is stopped already, or stopping, is fine; what is starting is refused."""
     status = raw.get("status")
     if status in STARTING:
-        return InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")
-    if status in (*STOPPING, STOPPED):
-        return None
-    try:
+        raise InvalidRequest(f"{id} is still starting.", field="instance", value=id, next="Try again in a minute.")
+    if status not in (*STOPPING, STOPPED):
         ask_to_stop(gcp, id, raw)
-    except CloudgpuError as error:
-        return error
-    return None
 
 
-def get_many(gcp: Gcp, many: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
+def get_many(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Instance | CloudgpuError]:
     """Return each machine now, or why not, by id: from one listing, and a call for each that it does not show."""
-    answers = _read_machines(gcp, many)
+    answers = _read_machines(gcp, machine_ids)
     found = [one for one in answers.values() if not isinstance(one, CloudgpuError)]
-    seen = {one.id: one for one in instances(gcp, found)}
-    return {id_: one if isinstance(one, CloudgpuError) else seen[id_] for id_, one in answers.items()}
+    by_id = {one.id: one for one in instances(gcp, found)}
+    return {id_: one if isinstance(one, CloudgpuError) else by_id[id_] for id_, one in answers.items()}
 
 
-def _read_machines(gcp: Gcp, many: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
+def _read_machines(gcp: Gcp, machine_ids: Sequence[str]) -> dict[str, Raw | CloudgpuError]:
     """Return what Google says of each, or why not. One alone is asked for itself."""
-    answers: dict[str, Raw | CloudgpuError] = {}
-    wanted = list(dict.fromkeys(many))
-    if len(wanted) > 1:
-        answers |= _listed(gcp, wanted)
-    missing = [id_ for id_ in wanted if id_ not in answers]
-    found = {id_: answers[id_] for id_ in wanted if id_ in answers}
+    wanted = list(dict.fromkeys(machine_ids))
+    listed = _listed(gcp) if len(wanted) > 1 else {}
+    found: dict[str, Raw | CloudgpuError] = {id_: listed[id_] for id_ in wanted if id_ in listed}
+    missing = [id_ for id_ in wanted if id_ not in listed]
     return found | by_item(missing, partial(result_or_error, raw, gcp), AT_ONCE)
 
 
-def _listed(gcp: Gcp, wanted: Sequence[str]) -> dict[str, Raw]:
-    """Return those that the listing shows; none where it is not to be had: then each is asked for itself."""
+def _listed(gcp: Gcp) -> dict[str, Raw]:
+    """Return what the listing shows, by our id; none where it is not to be had: then each is asked for itself."""
     try:
-        found, _ = everything(gcp)
+        found, _ = list_ours(gcp)
     except CloudgpuError:
         return {}
-    shown = {ids.joined(ids.last(one["zone"]), one["name"]): one for one in found}
-    return {id_: shown[id_] for id_ in wanted if id_ in shown}
+    return {id_of(one): one for one in found}

@@ -18,8 +18,8 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.machine.user_data import BootOptions, startup_script, too_large, user_data
 
 NETWORK_TAG = "cloudgpu"  # the firewall rule that lets nobody in is for machines that bear it
-SHORTEST, LONGEST = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
-LARGEST_VALUE = 262_144  # bytes of a value of the metadata ("About VM metadata")
+MIN_RUN, MAX_RUN = timedelta(seconds=30), timedelta(days=120)  # of maxRunDuration ("Limit the run time of a VM")
+MAX_METADATA_VALUE = 262_144  # bytes of a value of the metadata ("About VM metadata")
 ALL_SCOPES = "https://www.googleapis.com/auth/cloud-platform"  # what an account may do, its roles say
 
 
@@ -128,7 +128,7 @@ def scheduling(attempt: Attempt) -> dict[str, Any]:
 
 def run_seconds(wanted: timedelta) -> int:
     """Return for how many seconds a machine may run that is to run so long: Google takes 30 seconds to 120 days."""
-    return int(min(max(wanted, SHORTEST), LONGEST).total_seconds())
+    return int(min(max(wanted, MIN_RUN), MAX_RUN).total_seconds())
 
 
 def _system_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
@@ -147,10 +147,10 @@ def _system_disk(attempt: Attempt, call: Call) -> dict[str, Any]:
 
 
 def _interface(attempt: Attempt, call: Call) -> dict[str, Any]:
-    networks = {"network": call.network} | ({"subnetwork": call.subnet} if call.subnet else {})
-    if not attempt.request.setup.network.public_ip:
-        return networks
-    return {**networks, "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]}
+    interface: dict[str, Any] = {"network": call.network} | ({"subnetwork": call.subnet} if call.subnet else {})
+    if attempt.request.setup.network.public_ip:
+        interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
+    return interface
 
 
 def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
@@ -170,9 +170,9 @@ def _metadata(attempt: Attempt, call: Call) -> dict[str, str]:
 
 def boot_data(attempt: Attempt, call: Call) -> tuple[str, str]:
     """Return the key of the metadata that the image reads, and what it is given; InvalidRequest for too much of it."""
-    given = BootOptions(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
+    options = BootOptions(cloud="gcp", ssh_port=call.ssh_port, reports=True, volume=call.volume)
     key, write = ("user-data", user_data) if call.cloud_init else ("startup-script", startup_script)
-    text = write(attempt, given)
-    if len(text.encode()) > LARGEST_VALUE:
-        raise too_large(attempt, len(text.encode()), LARGEST_VALUE, "Google Cloud")
+    text = write(attempt, options)
+    if len(text.encode()) > MAX_METADATA_VALUE:
+        raise too_large(attempt, len(text.encode()), MAX_METADATA_VALUE, "Google Cloud")
     return key, text

@@ -16,15 +16,15 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import PlacementConstraint, Resolved
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute.machine_types import Shape, named
-from cloudgpu.providers.gcp.compute.request import LONGEST, Call
+from cloudgpu.providers.gcp.compute.machine_types import MachineSpec, spec_of_name
+from cloudgpu.providers.gcp.compute.request import MAX_RUN, Call
 from cloudgpu.providers.gcp.errors import is_gone
 from cloudgpu.providers.gcp.market import quotas
 from cloudgpu.providers.gcp.market.availability import named_region
-from cloudgpu.providers.gcp.network import firewall as access, network
+from cloudgpu.providers.gcp.network import firewall, network
 from cloudgpu.providers.gcp.storage import images
 from cloudgpu.providers.gcp.storage.disks import DEVICE, LARGEST_GB, check_size, listed
-from cloudgpu.providers.gcp.storage.images import Choice, Image
+from cloudgpu.providers.gcp.storage.images import Image, ImageChoice
 from cloudgpu.providers.gcp.storage.resources import aggregated, machine_of, our_tags
 from cloudgpu.providers.shared.named_volumes import (
     Data,
@@ -43,10 +43,10 @@ NEEDS_CLOUD_INIT = ("cloud_init",)  # what an image without it cannot run
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Lookups:
     """What the look-ups found."""
 
-    choice: Choice
+    choice: ImageChoice
     network_placement: network.NetworkPlacement
     callers: Mapping[str, str]
     risks: Sequence[str]  # who can connect beside them
@@ -61,23 +61,23 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     an image, a disk, a network or a volume that cannot be.
     """
     notes = by_their_rules(request, "firewall rules for that tag have")
-    wanted = named(item.instance_type)
-    found = _look_up(gcp, request, item, wanted)
+    spec = spec_of_name(item.instance_type)
+    found = _look_up(gcp, request, item, spec)
     image = found.choice.image
     shielded = image.shielded and image.machine != "arm64"  # whether Arm machines take it is unverified
     call = Call(
         project=gcp.project,
         zone=item.zone,
-        machine_type=wanted.machine_type,
+        machine_type=spec.machine_type,
         image=image.id,
         disk_gb=_disk_gb(request, image),
-        disk_type=disk_type(wanted.machine_type),
+        disk_type=disk_type(spec.machine_type),
         network=found.network_placement.network,
         subnet=found.network_placement.subnet,
         callers=found.callers,
         ssh_port=gcp.options.ssh_port,
-        accelerator=wanted.accelerator if wanted.attached else "",
-        accelerators=wanted.count if wanted.attached else 0,
+        accelerator=spec.accelerator if spec.attached else "",
+        accelerators=spec.count if spec.attached else 0,
         tag=request.setup.network.security_group,
         service_account=gcp.options.service_account,
         cloud_init=image.cloud_init is not False,
@@ -86,14 +86,14 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
         secure_boot=shielded and not item.accelerators,  # NVIDIA's modules are not signed for it
         volume=DEVICE if request.setup.volume else "",
         host_key="reads" if image.cloud_init is False else "",
-        scratch=wanted.scratch,
+        scratch=spec.scratch,
     )
     kind, address = call.disk_type, ADDRESSES[item.market]
     billed = attached(request.setup, call.disk_gb, kind, address, found.volume, lambda _size: kind)
     return Resolved(
         call=asdict(call),
         attached=tuple(billed),
-        guards=_guards(),
+        guards=(AGENT, f"{TIMER}, which stops it; its disk stays", in_the_cloud(IN_THE_CLOUD, "stops")),
         remarks=(*notes, *_remarks(gcp, request, item, found, call)),
         left_out=() if call.cloud_init else NEEDS_CLOUD_INIT,
         driver=found.choice.driver,
@@ -101,25 +101,25 @@ def resolve(gcp: Gcp, request: LaunchRequest, item: Available) -> Resolved:
     )
 
 
-def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, shape: Shape) -> _Found:
+def _look_up(gcp: Gcp, request: LaunchRequest, item: Available, spec: MachineSpec) -> _Lookups:
     setup, nodes = request.setup, request.cluster.nodes if request.cluster else 1
     with Pool(5) as pool:
-        offered = pool.submit(_check_offered, gcp, item, shape)
-        choice = pool.submit(images.chosen, gcp, item, setup.image, request.template)
+        offered = pool.submit(_check_offered, gcp, item, spec)
+        choice = pool.submit(images.choose_image, gcp, item, setup.image, request.template)
         placement = pool.submit(_network_placement, gcp, request, item)
         quota = pool.submit(quotas.check, gcp, item.region, item.instance_type, item.market, nodes)
         volume = pool.submit(data_volume, gcp, item, setup.volume)
         unasked = offered.result()  # the first fault in this order is said, whichever came first
         where, callers, risks = placement.result()
-        return _Found(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
+        return _Lookups(choice.result(), where, callers, risks, [*unasked, *quota.result()], volume.result())
 
 
-def _check_offered(gcp: Gcp, item: Available, shape: Shape) -> list[str]:
+def _check_offered(gcp: Gcp, item: Available, spec: MachineSpec) -> list[str]:
     """Raise NoCapacity where a zone that has the GPU does not have the machine type. One call.
 
     Where it cannot be asked that is returned, for the plan: the launch itself will tell.
     """
-    kind = shape.machine_type
+    kind = spec.machine_type
     try:
         gcp.call("compute.machineTypes.get", item.zone, value=item.instance_type, zone=item.zone, machineType=kind)
     except CloudgpuError as error:
@@ -142,21 +142,18 @@ def _network_placement(
 
 def _risks(gcp: Gcp, network: str) -> list[str]:
     try:
-        return [one.risk for one in access.openings(gcp, network)]
+        return [one.risk for one in firewall.openings(gcp, network)]
     except CloudgpuError as error:
         return [f"whether a firewall rule lets everybody in could not be asked: {error.message}"]
 
 
 def _disk_gb(request: LaunchRequest, image: Image) -> int:
-    wished = request.setup.disk_gb
-    return disk_gb(wished, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Google")
+    return disk_gb(
+        request.setup.disk_gb, image.name, image.size_gb, default=DEFAULT_GB, maximum=LARGEST_GB, whose="Google"
+    )
 
 
-def _guards() -> tuple[str, ...]:
-    return AGENT, f"{TIMER}, which stops it; its disk stays", in_the_cloud(IN_THE_CLOUD, "stops")
-
-
-def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, call: Call) -> Iterator[str]:
+def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Lookups, call: Call) -> Iterator[str]:
     yield from (Note(risk, NoteKind.ACCESS) for risk in found.risks)
     yield from found.choice.remarks
     if item.market is Market.SPOT:
@@ -169,8 +166,8 @@ def _remarks(gcp: Gcp, request: LaunchRequest, item: Available, found: _Found, c
     if call.disk_type == HYPERDISK:
         charged = f"{call.machine_type} takes {HYPERDISK} disks alone, whose speed is charged in addition to their size"
         yield Note(charged, NoteKind.MONEY)
-    if request.renew_s > LONGEST.total_seconds():
-        yield f"Google stops it after {LONGEST.days} days in any case: its timer cannot be set later"
+    if request.renew_s > MAX_RUN.total_seconds():
+        yield f"Google stops it after {MAX_RUN.days} days in any case: its timer cannot be set later"
     if gcp.options.service_account:
         yield f"what runs on it acts as {gcp.options.service_account}, as config.toml says"
     yield from found.unchecked
@@ -188,7 +185,7 @@ def constraint(gcp: Gcp, setup: Setup, requirements: Requirements) -> PlacementC
     not exist, or that lies elsewhere than `requirements` or another of them says.
     """
     if setup.image is not None:
-        images.meant(gcp, setup.image)
+        images.find_image(gcp, setup.image)
     volume = _volume(gcp, setup.volume, requirements) if setup.volume is not None else None
     region = _subnet_region(gcp, setup.network.subnet, requirements) if setup.network.subnet is not None else None
     if volume is not None:
@@ -214,9 +211,9 @@ def data_volume(gcp: Gcp, item: Available, volume: Volume | None) -> Data | None
     """
     if volume is None:
         return None
-    there = ((one, _data(one)) for one in listed(gcp, gcp.ledger))
+    volumes = ((one, _data(one)) for one in listed(gcp, gcp.ledger))
     raw, found = next(
-        ((raw, one) for raw, one in there if (one.name, one.zone) == (volume.name, item.zone)), ({}, None)
+        ((raw, one) for raw, one in volumes if (one.name, one.zone) == (volume.name, item.zone)), ({}, None)
     )
     if found is not None and found.holder is not None:
         raise volume_in_use_error(volume, found.holder)
@@ -234,24 +231,22 @@ def _data(raw: Mapping[str, Any]) -> Data:
 
 
 def _volume(gcp: Gcp, volume: Volume, requirements: Requirements) -> Data | None:
-    wished, there = named_region(gcp, requirements), [_data(one) for one in listed(gcp, gcp.ledger)]
-    return volume_named(volume, there, requirements, wished, region_of=ids.region_of, check_size=check_size)
+    region, volumes = named_region(gcp, requirements), [_data(one) for one in listed(gcp, gcp.ledger)]
+    return volume_named(volume, volumes, requirements, region, region_of=ids.region_of, check_size=check_size)
 
 
 def _subnet_region(gcp: Gcp, named: str, requirements: Requirements) -> str | None:
     """Return the region of a subnet; None where the region that is meant does not have it: resolving says so."""
-    wished, whole = named_region(gcp, requirements), SUBNET.fullmatch(named)
+    requested_region, whole = named_region(gcp, requirements), SUBNET.fullmatch(named)
     if whole is not None:
-        return check_location("subnet", named, whole[1], wished, "--region")
-    if wished is not None:
-        return wished
+        return check_location("subnet", named, whole[1], requested_region, "--region")
+    if requested_region is not None:
+        return requested_region
     found, silent = aggregated(gcp, "subnetworks")
-    there = [one for one in found if one.get("name") == named]
-    places = sorted({ids.last(one["region"]) for one in there})
-    if not places:
+    regions = sorted({ids.last(one["region"]) for one in found if one.get("name") == named})
+    if not regions:
         raise not_found_error(
             "subnet", "--subnet", named, set(), silent, "See what there is: gcloud compute networks subnets list"
         )
-    if len(places) > 1:  # a network in automatic mode has one of its own name in every region: it ties to none
-        return None
-    return places[0]
+    # a network in automatic mode has a subnet of its own name in every region: it ties to none
+    return regions[0] if len(regions) == 1 else None

@@ -16,12 +16,12 @@ from cloudgpu.core.values.times import from_epoch
 from cloudgpu.errors import InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
-from cloudgpu.providers.gcp.compute.listing import everything, raw
-from cloudgpu.providers.gcp.compute.request import LONGEST, run_seconds
-from cloudgpu.providers.gcp.compute.translate import has_scratch, labels_of
-from cloudgpu.providers.gcp.storage.resources import at as moment, changed
+from cloudgpu.providers.gcp.compute.listing import list_ours, raw
+from cloudgpu.providers.gcp.compute.request import MAX_RUN, run_seconds
+from cloudgpu.providers.gcp.compute.translate import has_scratch, id_of, labels_of
+from cloudgpu.providers.gcp.storage.resources import change_and_wait, parse_time
 
-NEAR = timedelta(minutes=3)  # a start takes its time, and a timer that is so near is the one that was meant
+TOLERANCE = timedelta(minutes=3)  # a start takes its time, and a timer that is so near is the one that was meant
 STOPPED = "TERMINATED"
 
 
@@ -30,13 +30,13 @@ def timer(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
 
     Of a stopped machine: the time to which the next start sets it.
     """
-    return fires(raw(gcp, id))
+    return fires_at(raw(gcp, id))
 
 
 def timer_limit(gcp: Gcp, id: str) -> datetime | None:  # noqa: A002
     """Return when the timer of a machine that runs fires; None for one that is stopped, whose timer can be set."""
     found = raw(gcp, id)
-    return None if found.get("status") == STOPPED else fires(found)
+    return None if found.get("status") == STOPPED else fires_at(found)
 
 
 def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
@@ -49,9 +49,9 @@ def set_timer(gcp: Gcp, id: str, at: datetime) -> bool:  # noqa: A002
     if found.get("status") == STOPPED:
         _reschedule(gcp, id, found, run_seconds(at - gcp.clock()))
         return True
-    limit = fires(found)
-    is_last = _seconds(found) >= LONGEST.total_seconds()
-    if limit is None or (at > limit + NEAR and not is_last):
+    limit = fires_at(found)
+    is_last = _max_run_s(found) >= MAX_RUN.total_seconds()
+    if limit is None or (at > limit + TOLERANCE and not is_last):
         says = f"fires at {limit:%Y-%m-%d %H:%M} UTC" if limit else "was never set"
         raise InvalidRequest(
             f"The timer of {id} {says}: Google Cloud fixed that when the machine was started.",
@@ -67,16 +67,16 @@ def timers(gcp: Gcp, region: str | None = None) -> dict[str, datetime]:
 
     Raises ProviderUnavailable naming a zone that did not answer.
     """
-    found, silent = everything(gcp)
+    found, silent = list_ours(gcp)
     silent = tuple(gap for gap in silent if region is None or gap.scope.startswith(region))
     if silent:
         message = f"{silent[0].scope} did not say which timers it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="provider", value=silent[0].scope)
-    firing = {ids.joined(ids.last(one["zone"]), one["name"]): fires(one) for one in found if _is_meant(gcp, one)}
+    firing = {id_of(one): fires_at(one) for one in found if _is_of_ledger(gcp, one)}
     return {id_: at for id_, at in firing.items() if at and region in (None, ids.region_of(ids.machine(id_)[0]))}
 
 
-def _is_meant(gcp: Gcp, raw: Mapping[str, Any]) -> bool:
+def _is_of_ledger(gcp: Gcp, raw: Mapping[str, Any]) -> bool:
     return gcp.ledger in ("", labels_of(raw).get(TAG_LEDGER))
 
 
@@ -88,24 +88,24 @@ def renew(gcp: Gcp, id: str, raw: Mapping[str, Any]) -> None:  # noqa: A002
     """
     until = _renew_until(raw)
     left = until - gcp.clock() if until else timedelta(0)
-    if left > timedelta(0) and abs(_seconds(raw) - run_seconds(left)) > NEAR.total_seconds():
+    if left > timedelta(0) and abs(_max_run_s(raw) - run_seconds(left)) > TOLERANCE.total_seconds():
         _reschedule(gcp, id, raw, run_seconds(left))
 
 
-def fires(raw: Mapping[str, Any]) -> datetime | None:
+def fires_at(raw: Mapping[str, Any]) -> datetime | None:
     """Return when the timer of a machine (as Google tells of it) fires; None for none."""
     scheduling = raw.get("scheduling", {})
     if raw.get("status") == STOPPED:
-        return _renew_until(raw) if _seconds(raw) else None
+        return _renew_until(raw) if _max_run_s(raw) else None
     reported = raw.get("resourceStatus", {}).get("scheduling", {}).get("terminationTimestamp")
-    fixed = moment(reported) or moment(scheduling.get("terminationTime"))
-    began = moment(raw.get("lastStartTimestamp")) or moment(raw.get("creationTimestamp"))
-    if fixed or not began or not _seconds(raw):
+    fixed = parse_time(reported) or parse_time(scheduling.get("terminationTime"))
+    began = parse_time(raw.get("lastStartTimestamp")) or parse_time(raw.get("creationTimestamp"))
+    if fixed or not began or not _max_run_s(raw):
         return fixed
-    return began + timedelta(seconds=_seconds(raw))
+    return began + timedelta(seconds=_max_run_s(raw))
 
 
-def _seconds(raw: Mapping[str, Any]) -> int:
+def _max_run_s(raw: Mapping[str, Any]) -> int:
     return int(raw.get("scheduling", {}).get("maxRunDuration", {}).get("seconds") or 0)
 
 
@@ -122,4 +122,4 @@ def _reschedule(gcp: Gcp, id: str, raw: Mapping[str, Any], seconds: int) -> None
     if has_scratch(raw):
         wanted |= {"onInstanceStopAction": {"discardLocalSsd": True}}
     action = "compute.instances.setScheduling"
-    changed(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)
+    change_and_wait(gcp, action, zone, value=id, zone=zone, instance=name, schedulingResource=wanted)

@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.core.model.instances import Address, Instance, State
 from cloudgpu.core.model.offers import Accelerator, Market
 from cloudgpu.providers.gcp import ids
-from cloudgpu.providers.gcp.storage.resources import at
+from cloudgpu.providers.gcp.storage.resources import parse_time
 from cloudgpu.providers.machine.files import USER
 from cloudgpu.providers.shared.rules import gpus_of
 
@@ -32,7 +32,7 @@ _STATES = {  # Compute Engine's guide, "VM instance lifecycle"
 # A machine costs from RUNNING until it is TERMINATED (the same guide; that it costs while it is STOPPING is the careful
 # reading). What is pending is about to: the bill shows that time as a range (`from_running` in core.billing.rules). A
 # suspended one costs the memory that it keeps (unverified).
-_FREE = ("TERMINATED",)
+_UNBILLED = ("TERMINATED",)
 
 
 def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None) -> Instance:
@@ -44,21 +44,26 @@ def instance(raw: Raw, *, account: str, ssh_port: int, reason: str | None = None
     return Instance(
         provider="gcp",
         account=account,
-        id=ids.joined(zone, raw["name"]),
+        id=id_of(raw),
         state=state,
-        billed=status not in _FREE,
+        billed=status not in _UNBILLED,
         tags={key: value for key, value in labels_of(raw).items() if key.startswith(TAG_PREFIX)},
         region=ids.region_of(zone) or "",
         zone=zone,
         instance_type=name,
         market=_market(raw),
-        launched_at=at(raw.get("creationTimestamp")),
+        launched_at=parse_time(raw.get("creationTimestamp")),
         since=_since(raw, state),
         address=_address(raw, ssh_port) if state in (State.PENDING, State.RUNNING) else None,
         accelerators=accelerators(raw, name),
         last_active=None,  # it stands in the guest attributes, which are asked machine by machine
         reason=reason if state in (State.STOPPED, State.STOPPING) else None,
     )
+
+
+def id_of(raw: Raw) -> str:
+    """Return our id of a machine that Google tells of."""
+    return ids.joined(ids.last(raw["zone"]), raw["name"])
 
 
 def labels_of(raw: Raw) -> dict[str, str]:
@@ -108,8 +113,8 @@ def _market(raw: Raw) -> Market:
 def _since(raw: Raw, state: State) -> datetime | None:
     """Return when the state began, where Google says it: the last start, or the last stop."""
     if state in (State.PENDING, State.RUNNING):
-        return at(raw.get("lastStartTimestamp")) or at(raw.get("creationTimestamp"))
-    return at(raw.get("lastStopTimestamp")) if state is State.STOPPED else None
+        return parse_time(raw.get("lastStartTimestamp")) or parse_time(raw.get("creationTimestamp"))
+    return parse_time(raw.get("lastStopTimestamp")) if state is State.STOPPED else None
 
 
 def _address(raw: Raw, port: int) -> Address | None:

@@ -7,7 +7,6 @@ launched are types that fit, and the zones in which Google has their GPUs. A pri
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 from cloudgpu.catalog import instance_types, regions
@@ -20,29 +19,30 @@ from cloudgpu.core.values.naming import unknown_word
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
-from cloudgpu.providers.gcp.compute import machine_types as unlisted
-from cloudgpu.providers.gcp.compute.machine_types import NAME, Shape, shape
+from cloudgpu.providers.gcp.compute import machine_types
+from cloudgpu.providers.gcp.compute.machine_types import NAME, MachineSpec, spec_of
 from cloudgpu.providers.gcp.storage.resources import aggregated
-from cloudgpu.providers.shared.rules import is_meant, region as wished_region
+from cloudgpu.providers.shared.rules import is_meant, region as requested_region, unused_error
 
 HTTPS, HTTP = 443, 80
+SETTINGS = "regions, zones or exclude_regions"  # that leave out places
 NO_ZONE, ZONE_LIKE = "not a zone of Google Cloud", "Write it like us-central1-a."
 
 
 def used_regions(gcp: Gcp) -> tuple[str, ...]:
     """Return the regions that the account uses, by name: those of its settings, else all. A call at most."""
     named = gcp.options.regions or tuple(sorted({str(ids.region_of(zone)) for zone in gcp.options.zones}))
-    found = named or tuple(one["name"] for page in gcp.pages("compute.regions.list") for one in page.get("items", ()))
+    found = named or tuple(one["name"] for one in gcp.items("compute.regions.list"))
     return tuple(sorted(region for region in found if gcp.options.uses(region)))
 
 
 def named_region(gcp: Gcp, requirements: Requirements) -> str | None:
     """Return the region that a wish names, by itself or by its zone, None for no wish. Raises InvalidRequest."""
-    region = wished_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
+    region = requested_region(requirements, ids.region_of, NO_ZONE, ZONE_LIKE)
     if region is not None:
         check_region(gcp, region)
     if requirements.zone is not None and not gcp.options.uses_zone(requirements.zone):
-        raise _unused(gcp, "--zone", requirements.zone)
+        raise unused_error(gcp.account, "--zone", requirements.zone, SETTINGS)
     return region
 
 
@@ -53,19 +53,13 @@ def check_region(gcp: Gcp, region: str) -> None:
     """
     chosen, known = gcp.options.regions, regions(KIND)
     if not gcp.options.uses(region) and (region in known or region in gcp.options.exclude_regions):
-        raise _unused(gcp, "--region", region)
+        raise unused_error(gcp.account, "--region", region, SETTINGS)
     if region in (chosen or known):
         return
     there = used_regions(gcp)
     if region not in there:
         message = f"Google Cloud has no region {region!r}"
         raise unknown_word(message, region, there, field="--region", use="Use {}.")
-
-
-def _unused(gcp: Gcp, field: str, region: str) -> InvalidRequest:
-    message = f"Account {gcp.account} does not use {region}: its settings leave it out, so ls would miss the machine."
-    remedy = f"Change regions, zones or exclude_regions of accounts.{gcp.account} in config.toml."
-    return InvalidRequest(message, field=field, value=region, next=remedy)
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:
@@ -83,8 +77,8 @@ def _endpoint(region: str, own: str | None) -> Region:
 
 
 STOPS = "keeps its disk, and a stopped machine costs that disk alone"
-_OVER = ("OBSOLETE", "DELETED")
-Cards = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
+_RETIRED_STATES = ("OBSOLETE", "DELETED")
+MaxGpus = Mapping[tuple[str, str], int]  # the most of an accelerator on one machine, by its name and zone; 0: not told
 
 
 def available(gcp: Gcp, requirements: Requirements) -> Availability:
@@ -95,17 +89,16 @@ def available(gcp: Gcp, requirements: Requirements) -> Availability:
     a type, region or zone that does not exist.
     """
     region = named_region(gcp, requirements)
-    meant = [one for one in instance_types(KIND) if is_meant(one, requirements)]
-    if not meant:
-        return (
-            Availability(())
-            if requirements.instance_type is None
-            else _unlisted(gcp, requirements.instance_type, requirements, region)
-        )
-    cards, silent = _cards(gcp)
-    gaps = tuple(gap for gap in silent if _is_asked(gcp, gap.scope, requirements, region))
-    places = sorted({zone for _, zone in cards if ids.region_of(zone) and _is_asked(gcp, zone, requirements, region)})
-    items = tuple(item for one in meant for zone in places for item in _items(gcp, one, zone, cards, requirements))
+    types = [one for one in instance_types(KIND) if is_meant(one, requirements)]
+    if not types:
+        name = requirements.instance_type
+        return Availability(()) if name is None else _unlisted(gcp, name, requirements, region)
+    max_gpus, silent = _max_gpus(gcp)
+    gaps = tuple(gap for gap in silent if _is_requested(gcp, gap.scope, requirements, region))
+    places = sorted(
+        {zone for _, zone in max_gpus if ids.region_of(zone) and _is_requested(gcp, zone, requirements, region)}
+    )
+    items = tuple(item for one in types for zone in places for item in _items(gcp, one, zone, max_gpus, requirements))
     if requirements.zone is not None and not items and not gaps:
         check_zone(gcp, requirements.zone)
     return Availability(items, gaps)
@@ -116,11 +109,13 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
     known = [one.name for one in instance_types(KIND)]
     if name in known:
         return Availability(())
-    found, silent = unlisted.zones_with(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())
+    found, silent = (
+        machine_types.zones_with(gcp, name) if requirements.gpu is None and NAME.fullmatch(name) else ([], ())
+    )
     if found or silent:
-        here = [one for one in found if _is_asked(gcp, ids.last(one["zone"]), requirements, region)]
-        gaps = tuple(one for one in silent if _is_asked(gcp, one.scope, requirements, region))
-        return Availability(unlisted.items(gcp.account, here, allowed_markets(requirements), STOPS), gaps)
+        here = [one for one in found if _is_requested(gcp, ids.last(one["zone"]), requirements, region)]
+        gaps = tuple(one for one in silent if _is_requested(gcp, one.scope, requirements, region))
+        return Availability(machine_types.items(gcp.account, here, allowed_markets(requirements), STOPS), gaps)
     raise unknown_word(
         f"Google Cloud has no machine type {name!r}, and the catalogue none with a GPU",
         name,
@@ -131,67 +126,55 @@ def _unlisted(gcp: Gcp, name: str, requirements: Requirements, region: str | Non
     )
 
 
-def _is_asked(gcp: Gcp, zone: str, requirements: Requirements, region: str | None) -> bool:
+def _is_requested(gcp: Gcp, zone: str, requirements: Requirements, region: str | None) -> bool:
     if ids.region_of(zone) is None:  # a region, or all of it, that did not answer
         return region in (None, zone) and gcp.options.uses(zone)
     return gcp.options.uses_zone(zone) and region in (None, ids.region_of(zone)) and requirements.zone in (None, zone)
 
 
-def _cards(gcp: Gcp) -> tuple[Cards, tuple[Unanswered, ...]]:
+def _max_gpus(gcp: Gcp) -> tuple[MaxGpus, tuple[Unanswered, ...]]:
     found, silent = aggregated(gcp, "acceleratorTypes")
-    there = (one for one in found if one.get("deprecated", {}).get("state") not in _OVER)
-    return {(one["name"], ids.last(one["zone"])): _most(one) for one in there}, silent
-
-
-def _most(raw: Mapping[str, Any]) -> int:
-    return int(raw.get("maximumCardsPerInstance") or 0)
+    there = (one for one in found if one.get("deprecated", {}).get("state") not in _RETIRED_STATES)
+    most = {(one["name"], ids.last(one["zone"])): int(one.get("maximumCardsPerInstance") or 0) for one in there}
+    return most, silent
 
 
 def _items(
-    gcp: Gcp, machine_type: InstanceType, zone: str, cards: Cards, requirements: Requirements
+    gcp: Gcp, machine_type: InstanceType, zone: str, max_gpus: MaxGpus, requirements: Requirements
 ) -> Iterator[Available]:
-    wanted = shape(machine_type)
-    most = cards.get((wanted.accelerator, zone))
-    if most is None or (wanted.attached and 0 < most < wanted.count):
+    spec = spec_of(machine_type)
+    most = max_gpus.get((spec.accelerator, zone))
+    if most is None or (spec.attached and 0 < most < spec.count):
         return
     for market in allowed_markets(requirements):
         if market is Market.SPOT or not machine_type.spot_only:
-            yield _item(gcp, machine_type, wanted, zone, market)
+            yield Available(
+                provider=KIND,
+                account=gcp.account,
+                region=ids.region_of(zone) or "",
+                zone=zone,
+                instance_type=machine_type.name,
+                market=market,
+                accelerators=(machine_type.gpu,),
+                vcpus=machine_type.vcpus,
+                memory_gib=machine_type.memory_gib,
+                stoppable=True,  # a spot machine of Google's too
+                stop_effect=erased_by_stop(spec) + STOPS,
+            )
 
 
-def _item(gcp: Gcp, machine_type: InstanceType, shape: Shape, zone: str, market: Market) -> Available:
-    return Available(
-        provider=KIND,
-        account=gcp.account,
-        region=ids.region_of(zone) or "",
-        zone=zone,
-        instance_type=machine_type.name,
-        market=market,
-        accelerators=(machine_type.gpu,),
-        vcpus=machine_type.vcpus,
-        memory_gib=machine_type.memory_gib,
-        stoppable=True,  # a spot machine of Google's too
-        stop_effect=erases(shape) + STOPS,
-    )
-
-
-def erases(shape: Shape) -> str:
+def erased_by_stop(spec: MachineSpec) -> str:
     """Return what stopping such a machine erases, as the beginning of what it means; empty for nothing."""
-    if not shape.scratch:
+    if not spec.scratch:
         return ""
-    much = f"{shape.scratch_gb:,g} GB of " if shape.scratch_gb else ""
+    much = f"{spec.scratch_gb:,g} GB of " if spec.scratch_gb else ""
     return f"erases its {much}scratch disks (local SSD) and "
 
 
 def check_zone(gcp: Gcp, zone: str) -> None:
     """Raise InvalidRequest, with those that there are, for a zone that its region does not have. One call."""
     region = ids.region_of(zone)
-    there = sorted(_zones(gcp, region))
-    if zone not in there:
-        remedy = f"Use one of: {', '.join(there)}." if there else "See them: gcloud compute zones list"
+    zones = sorted(one["name"] for one in gcp.items("compute.zones.list") if ids.region_of(one["name"]) == region)
+    if zone not in zones:
+        remedy = f"Use one of: {', '.join(zones)}." if zones else "See them: gcloud compute zones list"
         raise InvalidRequest(f"{region} has no zone {zone!r}.", field="--zone", value=zone, next=remedy)
-
-
-def _zones(gcp: Gcp, region: str | None) -> Sequence[str]:
-    found = [one["name"] for page in gcp.pages("compute.zones.list") for one in page.get("items", ())]
-    return [zone for zone in found if ids.region_of(zone) == region]

@@ -30,6 +30,7 @@ from cloudgpu.errors import AuthFailed, CloudgpuError, InvalidRequest, MissingEx
 from cloudgpu.providers.base import ProviderSettings
 from cloudgpu.providers.gcp.client import KIND
 from cloudgpu.providers.gcp.compute.machine_types import unverified_price
+from cloudgpu.providers.shared.errors import retry_after
 
 SOURCE = "Google Cloud Billing Catalog (services.skus.list)"
 PER_MONTH = "usd_per_gib_month"
@@ -38,7 +39,9 @@ GB_PER_GIB = Fraction(1024**3, 1000**3)
 NANO = 1_000_000_000
 _UNITS = {"h": PER_HOUR, "GiBy.h": "usd_per_gib_hour", "GiBy.mo": PER_MONTH, "GiBy": "usd_per_gb"}
 _MARKETS = {"OnDemand": Market.ON_DEMAND, "Preemptible": Market.SPOT}
-_OTHERS = re.compile(r"commit|sole tenancy|custom|reserved|\bdws\b|calendar|premium|extended|regional ", re.IGNORECASE)
+_EXCLUDED = re.compile(
+    r"commit|sole tenancy|custom|reserved|\bdws\b|calendar|premium|extended|regional ", re.IGNORECASE
+)
 _SPOT = re.compile(r"^(?:Spot )?Preemptible |(?: attached to)? Spot Preemptible VMs", re.IGNORECASE)
 _PLACE = r"(?: (?:running )?in .*)?$"
 
@@ -98,15 +101,15 @@ def part_from(found: Iterable[Any], read_at: datetime) -> PricePart:
         market = _MARKETS.get(sku.category.usage_type)
         if market is None or sku.category.resource_family not in ("Compute", "Storage", "Network"):
             continue
-        rate = _rate(sku, rows) if _meant(sku.description) else None
+        rate = _rate(sku, rows) if _is_relevant(sku.description) else None
         if rate is not None:
-            _take(sku.description, market, rate, rows, parts)
+            _add_rate(sku.description, market, rate, rows, parts)
     _add_machines(rows, parts)
     return rows.part()
 
 
-def _meant(description: str) -> bool:
-    return not _OTHERS.search(description) and bool(_kind(description, _PARTS) or _kind(description, _STORAGE))
+def _is_relevant(description: str) -> bool:
+    return not _EXCLUDED.search(description) and bool(_kind(description, _PARTS) or _kind(description, _STORAGE))
 
 
 def _kind(description: str, words: Mapping[str, str]) -> str:
@@ -146,7 +149,7 @@ def _amount(price: Any) -> Decimal:
     return Decimal(price.units) + Decimal(price.nanos) / NANO
 
 
-def _take(
+def _add_rate(
     description: str, market: Market, rate: Rate, rows: PartBuilder, parts: dict[tuple[str, str, Market], Fraction]
 ) -> None:
     part, kind = _kind(description, _PARTS), _kind(description, _STORAGE)
@@ -170,40 +173,40 @@ def _add_storage(rows: PartBuilder, key: RowKey, rate: Rate) -> None:
 
 def _add_machines(rows: PartBuilder, parts: Mapping[tuple[str, str, Market], Fraction]) -> None:
     places = sorted({(region, market) for _, region, market in parts})
-    for shape in instance_types("gcp"):
-        needed = list(_needed(shape))
+    for machine_type in instance_types("gcp"):
+        needed = list(_parts_of(machine_type))
         for region, market in places if needed else ():
             priced = [(amount, parts.get((part, region, market))) for part, amount in needed]
             if all(price is not None for _, price in priced):
                 total = sum((Fraction(amount) * (price or 0) for amount, price in priced), Fraction(0))
                 note = f"added up: {', '.join(f'{float(amount):g} {part}' for part, amount in needed)}"
                 rows.add(
-                    RowKey(shape.name, region, market),
+                    RowKey(machine_type.name, region, market),
                     PER_HOUR,
                     Decimal(round(total * NANO)) / NANO,
                     source=SOURCE,
-                    name=shape.name,
+                    name=machine_type.name,
                     basis=Basis.DERIVED,
                     note=note,
                 )
 
 
-def _needed(shape: InstanceType) -> Iterator[tuple[str, Fraction]]:
+def _parts_of(machine_type: InstanceType) -> Iterator[tuple[str, Fraction]]:
     """Yield the parts of a machine and how much of each; nothing for one whose parts are not known for sure."""
-    series = shape.name.partition("-")[0]
-    sort = "-".join(shape.name.split("-")[:2])
-    family = _FAMILIES.get(sort) or _FAMILIES.get(series)
+    series = machine_type.name.partition("-")[0]
+    subtype = "-".join(machine_type.name.split("-")[:2])
+    family = _FAMILIES.get(subtype) or _FAMILIES.get(series)
     if (
         family is None
-        or (family == "n1" and not component_name(shape.name))
-        or (sort in _WITH_DISKS and not shape.local_ssd_gb)
+        or (family == "n1" and not component_name(machine_type.name))
+        or (subtype in _WITH_DISKS and not machine_type.local_ssd_gb)
     ):
         return
-    yield f"{family} Core", Fraction(shape.vcpus)
-    yield f"{family} Ram", Fraction(shape.memory_gib)
-    yield f"gpu {_GPUS.get(shape.gpu.name, shape.gpu.name)}", Fraction(shape.gpu.count)
-    if sort in _WITH_DISKS:
-        yield "local-ssd", round(Fraction(shape.local_ssd_gb or 0) / GB_PER_GIB) / Fraction(MONTH_H)
+    yield f"{family} Core", Fraction(machine_type.vcpus)
+    yield f"{family} Ram", Fraction(machine_type.memory_gib)
+    yield f"gpu {_GPUS.get(machine_type.gpu.name, machine_type.gpu.name)}", Fraction(machine_type.gpu.count)
+    if subtype in _WITH_DISKS:
+        yield "local-ssd", round(Fraction(machine_type.local_ssd_gb or 0) / GB_PER_GIB) / Fraction(MONTH_H)
 
 
 def prices(offers: Sequence[Available]) -> list[Price | None]:
@@ -282,18 +285,18 @@ def _page(client: Any, token: str, pause: Callable[[float], None]) -> Any:
             return next(iter(client.list_skus(request=request, retry=None, timeout=TIMEOUT_S).pages))
         except Exception as error:
             fault = _fault(error)
-            if send == SENDS or not _passes(fault):
+            if send == SENDS or not _is_transient(fault):
                 raise fault from error
-            pause(_wait(fault, send))
+            pause(_pause_s(fault, send))
 
 
-def _passes(error: CloudgpuError) -> bool:
+def _is_transient(error: CloudgpuError) -> bool:
     return isinstance(error, RateLimited) or error.value in ("500", "502", "503", "504")
 
 
-def _wait(error: CloudgpuError, send: int) -> float:
-    asked = error.retry_after if isinstance(error, RateLimited) else None
-    return min(LONGEST_WAIT_S, DEFAULT_WAIT_S * 2 ** (send - 1) if asked is None else asked)
+def _pause_s(error: CloudgpuError, send: int) -> float:
+    requested_s = error.retry_after if isinstance(error, RateLimited) else None
+    return min(LONGEST_WAIT_S, DEFAULT_WAIT_S * 2 ** (send - 1) if requested_s is None else requested_s)
 
 
 def _fault(error: Exception) -> CloudgpuError:
@@ -309,14 +312,8 @@ def _fault(error: Exception) -> CloudgpuError:
         return AuthFailed(message, field="credentials", value=str(code), next=remedy)
     if code == 429:  # noqa: PLR2004  (too many requests)
         headers = getattr(error.response, "headers", None) or {}
-        return RateLimited(
-            "Google's price list gets too many requests.", retry_after=_seconds(headers.get("Retry-After"))
-        )
+        return RateLimited("Google's price list gets too many requests.", retry_after=retry_after(headers))
     return _unavailable(f"answered with the status {code}", str(code))
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.replace(".", "", 1).isdigit() else None
 
 
 def _unavailable(says: str, value: str | None = None) -> ProviderUnavailable:

@@ -60,11 +60,13 @@ def _checked(gcp: Gcp, quota: ListedQuota, region: str, name: str, limits: Limit
         problem = _checked(gcp, replace(quota, code=other), region, name, limits, machines)
         return problem or f"{quota.code} in {region} is 0: Google counts spot machines by {other} then"
     if limit[0] < machines * quota.amount_of(instance_type(KIND, name)):
-        raise _too_small(gcp, quota, region, name, limit[0], machines)
+        raise _too_small_error(gcp, quota, region, name, limit[0], machines)
     return None
 
 
-def _too_small(gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int) -> QuotaExceeded:
+def _too_small_error(
+    gcp: Gcp, quota: ListedQuota, region: str, name: str, limit: float, machines: int
+) -> QuotaExceeded:
     where = "in all regions together" if quota.is_overall else f"in {region}"
     needs = machines * quota.amount_of(instance_type(KIND, name))
     what = f"{name} has" if machines == 1 else f"{machines} x {name} have"
@@ -92,11 +94,11 @@ def quotas(gcp: Gcp, region: str) -> list[Quota]:
     limits = _limits_of(gcp, region)
     known = {one.code: one for one in reversed(listed_quotas(KIND))}  # one of both markets once, as on demand
     listed = [_quota(gcp, region, one, _limit(one, limits)) for one in reversed(known.values())]
-    others = (code for code in limits if code not in known and _is_of_gpus(code))
+    others = (code for code in limits if code not in known and _is_gpu_metric(code))
     return [*listed, *(_quota(gcp, region, _unlisted(code), limits[code]) for code in others)]
 
 
-def _is_of_gpus(code: str) -> bool:
+def _is_gpu_metric(code: str) -> bool:
     return bool(_OF_GPUS.fullmatch(code)) and not code.endswith(_WORKSTATIONS)
 
 
@@ -118,10 +120,10 @@ def _limits_of(gcp: Gcp, region: str) -> Limits:
     with Pool(2) as pool:
         here = pool.submit(gcp.call, "compute.regions.get", region, value=region, region=region)
         everywhere = pool.submit(gcp.call, "compute.projects.get")
-        return dict([*read(here.result()), *read(everywhere.result())])
+        return dict([*quota_metrics(here.result()), *quota_metrics(everywhere.result())])
 
 
-def read(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
+def quota_metrics(answer: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the metrics of a region's or a project's answer, each with its limit and its usage."""
     limits: Iterable[Mapping[str, Any]] = answer.get("quotas", ())
     return (

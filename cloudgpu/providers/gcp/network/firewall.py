@@ -14,14 +14,15 @@ from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
 from cloudgpu.providers.gcp.compute.translate import labels_of
 from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS, NOT_READY
 from cloudgpu.providers.gcp.errors import code_of, is_gone
-from cloudgpu.providers.gcp.network import firewall_rules as rules
+from cloudgpu.providers.gcp.network import firewall_rules
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
-from cloudgpu.providers.gcp.network.network import partial
+from cloudgpu.providers.gcp.network.network import relative_name
+from cloudgpu.providers.gcp.storage.resources import if_found
 from cloudgpu.providers.shared.calls import retry
 from cloudgpu.providers.shared.rules import Opening
 
-AT_ONCE = 8  # rules that are changed side by side
-TRIES, SETTLES_S = 10, 2.0  # while a rule is being made or removed it takes no change
+MAX_PARALLEL = 8  # rules that are changed side by side
+TRIES, RETRY_PAUSE_S = 10, 2.0  # while a rule is being made or removed it takes no change
 
 
 def allowed(gcp: Gcp, id: str) -> Mapping[str, str]:  # noqa: A002
@@ -51,7 +52,7 @@ def allow(gcp: Gcp, id: str, label: str, cidr: str | None) -> None:  # noqa: A00
         )
     network = network_of(machine)
     if cidr is None:
-        remove(gcp, project_of(network), rules.allow_name(id, label))
+        remove(gcp, project_of(network), firewall_rules.allow_name(id, label))
     else:
         admit(gcp, network, id, {label: cidr}, labels_of(machine))
 
@@ -66,60 +67,57 @@ def shut(gcp: Gcp, network: str) -> None:
 
     One call where it is so already. Raises what Google says where it cannot be made.
     """
-    wanted = rules.shut(network)
-    there = found(gcp, project_of(network), wanted["name"])
-    if there is None:
-        written(gcp, project_of(network), wanted)
-    elif not rules.is_shut(there):
-        _patched(gcp, project_of(network), wanted)
+    wanted = firewall_rules.shut(network)
+    existing = find_rule(gcp, project_of(network), wanted["name"])
+    if existing is None:
+        write_rule(gcp, project_of(network), wanted)
+    elif not firewall_rules.is_shut(existing):
+        _patch(gcp, project_of(network), wanted)
 
 
 def admit(gcp: Gcp, network: str, machine: str, callers: Mapping[str, str], tags: Mapping[str, str]) -> None:
     """Let each of these in (CIDR per label); a rule that is there already is moved to its new CIDR."""
     port = gcp.options.ssh_port
-    wanted = [rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
-    with Pool(AT_ONCE) as pool:
-        list(pool.map(lambda one: written(gcp, project_of(network), one), wanted))
+    wanted = [firewall_rules.allow(network, machine, label, cidr, port, tags) for label, cidr in callers.items()]
+    with Pool(MAX_PARALLEL) as pool:
+        list(pool.map(lambda one: write_rule(gcp, project_of(network), one), wanted))
 
 
 def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
     """Return our rules that let in to a machine (our id), of the network's project: a call per 500 rules there are."""
-    return [one for one in all_rules(gcp, project_of(network)) if one.machine == machine]
-
-
-def all_rules(gcp: Gcp, project: str = "") -> Sequence[Rule]:
-    """Return all rules of ours that let in to machines: a call per 500 rules that the project has."""
-    return [one for one in map(rules.rule, listed(gcp, project)) if one is not None]
+    ours = filter(None, map(firewall_rules.rule, listed(gcp, project_of(network))))
+    return [one for one in ours if one.machine == machine]
 
 
 def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
     """Yield the rules of a project, ours for none, as Google tells of them: a call per 500."""
-    asked = _in(project)
-    return (one for page in gcp.pages("compute.firewalls.list", **asked) for one in page.get("items", ()))
+    return gcp.items("compute.firewalls.list", **_in(project))
 
 
 def openings(gcp: Gcp, network: str) -> Sequence[Opening]:
     """Return the rules, made by hand, by which everybody gets in to our machines in a network: a call per 500 rules."""
-    found = list(listed(gcp, project_of(network)))
-    return rules.openings(found, network, project_of(network) or gcp.project, gcp.options.service_account)
+    project = project_of(network)
+    return firewall_rules.openings(
+        list(listed(gcp, project)), network, project or gcp.project, gcp.options.service_account
+    )
 
 
 def remove_all(gcp: Gcp, machine: str, network: str = "") -> None:
     """Ask to take away all rules that let in to a machine. Does not wait; none is no error."""
     found = of_machine(gcp, machine, network)
     if found:
-        with Pool(AT_ONCE) as pool:
-            list(pool.map(lambda one: forget(gcp, project_of(network), one.name), found))
+        with Pool(MAX_PARALLEL) as pool:
+            list(pool.map(lambda one: start_removal(gcp, project_of(network), one.name), found))
 
 
 def remove(gcp: Gcp, project: str, name: str) -> None:
     """Take a rule away and wait until it is gone; one that is not there is no error."""
-    operation = forget(gcp, project, name)
+    operation = start_removal(gcp, project, name)
     if operation is not None:
         operations.wait_for(gcp, operation, action="compute.firewalls.delete", value=name, project=project or None)
 
 
-def forget(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+def start_removal(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
         return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_in(project))
@@ -136,44 +134,41 @@ def project_of(network: str) -> str:
 
 def network_of(machine: Mapping[str, Any]) -> str:
     """Return the whole name of the network that a machine is in; empty where Google does not say."""
-    return next((partial(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), "")
-
-
-def found(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
-    """Return a rule as Google tells of it; None where there is none of this name. One call."""
-    try:
-        return gcp.call("compute.firewalls.get", value=name, firewall=name, **_in(project))
-    except InvalidRequest as error:
-        if is_gone(error):
-            return None
-        raise
-
-
-def written(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
-    retry(
-        lambda: _made_or_patched(gcp, project, wanted),
-        TRIES,
-        after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
-        pause=lambda _tries: gcp.pause(SETTLES_S),
+    return next(
+        (relative_name(one["network"]) for one in machine.get("networkInterfaces", ()) if one.get("network")), ""
     )
 
 
-def _made_or_patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+def find_rule(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
+    """Return a rule as Google tells of it; None where there is none of this name. One call."""
+    return if_found(lambda: gcp.call("compute.firewalls.get", value=name, firewall=name, **_in(project)))
+
+
+def write_rule(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+    """Make a rule; one that is there already is made so. One that somebody makes or removes just now is waited for."""
+    retry(
+        lambda: _insert_or_patch(gcp, project, wanted),
+        TRIES,
+        after=lambda error: code_of(error) in NOT_READY or (is_gone(error) and "/firewalls/" in error.message),
+        pause=lambda _tries: gcp.pause(RETRY_PAUSE_S),
+    )
+
+
+def _insert_or_patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
-        asked = gcp.call("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
-        operations.wait_for(gcp, asked, action="compute.firewalls.insert", value=name, project=project or None)
+        operation = gcp.call("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
+        operations.wait_for(gcp, operation, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
-        _patched(gcp, project, wanted)
+        _patch(gcp, project, wanted)
 
 
-def _patched(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
-    name = wanted["name"]
-    sent = gcp.call("compute.firewalls.patch", value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
-    operations.wait_for(gcp, sent, action="compute.firewalls.patch", value=name, project=project or None)
+def _patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
+    name, action = wanted["name"], "compute.firewalls.patch"
+    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
+    operations.wait_for(gcp, operation, action=action, value=name, project=project or None)
 
 
 def _in(project: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Firewall rules of ours on Google Cloud: what they are called, say and do. Pure; `access` does the talking.
+"""Firewall rules of ours on Google Cloud: what they are called, say and do. Pure; `firewall` does the talking.
 
 One rule per network lets nobody in to machines that bear our network tag, ahead of what else the network allows (the
 default network lets everybody open SSH). One rule per machine and label (`caller`, or a name given by `share`) comes
@@ -21,14 +21,14 @@ from cloudgpu.core.values.network import EVERYBODY
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.compute.request import NETWORK_TAG
-from cloudgpu.providers.gcp.storage.resources import at
+from cloudgpu.providers.gcp.storage.resources import parse_time
 from cloudgpu.providers.shared.rules import Opening, is_wide
 
 ALLOW_PRIORITY, DENY_PRIORITY = 100, 200  # the lower comes first; a network's own rules usually stand at 1000 and more
 PREFIX = "cloudgpu-"
 _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_MACHINE = "machine"
-_LABELLED = "label"
+_MACHINE_KEY = "machine"
+_LABEL_KEY = "label"
 Raw = Mapping[str, Any]
 
 
@@ -128,7 +128,7 @@ def allow(network: str, machine: str, label: str, cidr: str, port: int, tags: Ma
     kept = {key: tags[key] for key in (TAG_ID, TAG_LEDGER) if key in tags}
     return {
         "name": allow_name(machine, label),
-        "description": json.dumps({_MACHINE: machine, _LABELLED: label, **kept}),
+        "description": json.dumps({_MACHINE_KEY: machine, _LABEL_KEY: label, **kept}),
         "network": network,
         "direction": "INGRESS",
         "disabled": False,
@@ -139,20 +139,26 @@ def allow(network: str, machine: str, label: str, cidr: str, port: int, tags: Ma
     }
 
 
-def rule(raw: Raw) -> Rule | None:
-    """Return the rule of ours that Google tells of; None for one that is not, or lets in to no machine of ours."""
+def stored_in(raw: Raw) -> Mapping[str, Any]:
+    """Return what the description of a rule says, as JSON; empty for what is no object of JSON."""
     try:
         stored = json.loads(raw.get("description") or "")
     except ValueError:
-        return None
-    if not isinstance(stored, dict) or not ids.split(str(stored.get(_MACHINE))) or _LABELLED not in stored:
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def rule(raw: Raw) -> Rule | None:
+    """Return the rule of ours that Google tells of; None for one that is not, or lets in to no machine of ours."""
+    stored = stored_in(raw)
+    if not ids.split(str(stored.get(_MACHINE_KEY))) or _LABEL_KEY not in stored:
         return None
     return Rule(
         name=raw["name"],
-        machine=stored[_MACHINE],
-        label=str(stored[_LABELLED]),
+        machine=stored[_MACHINE_KEY],
+        label=str(stored[_LABEL_KEY]),
         cidr=next(iter(raw.get("sourceRanges", ())), ""),
         ports=tuple(port for one in raw.get("allowed", ()) for port in one.get("ports", ())),
         tags={key: str(value) for key, value in stored.items() if key.startswith(PREFIX)},
-        made_at=at(raw.get("creationTimestamp")),
+        made_at=parse_time(raw.get("creationTimestamp")),
     )

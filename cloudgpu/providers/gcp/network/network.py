@@ -38,7 +38,7 @@ def placement(gcp: Gcp, region: str, network: Network) -> NetworkPlacement:
         message = f"{network.security_group!r} is not a network tag of Google Cloud's."
         remedy = "Name the tag by which your firewall rules know the machine."
         raise InvalidRequest(message, field="--security-group", value=network.security_group, next=remedy)
-    return _named(gcp, region, network.subnet) if network.subnet else _default_placement(gcp, region)
+    return _named_placement(gcp, region, network.subnet) if network.subnet else _default_placement(gcp, region)
 
 
 def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, network: Network) -> Mapping[str, str]:
@@ -53,7 +53,7 @@ def ssh_sources(gcp: Gcp, region: str, placed: NetworkPlacement, network: Networ
     return callers_of(network, _subnet(gcp, region, placed.subnet)["ipCidrRange"])
 
 
-def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
+def _named_placement(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
     found = _SUBNET.fullmatch(typed)
     if found is None:
         message = f"{typed!r} is not a subnet of Google Cloud's."
@@ -64,7 +64,7 @@ def _named(gcp: Gcp, region: str, typed: str) -> NetworkPlacement:
         remedy = f"Launch there (--region {found['region']}), or name a subnet of {region}."
         raise InvalidRequest(message, field="--subnet", value=typed, next=remedy)
     whole = f"projects/{found['project'] or gcp.project}/regions/{region}/subnetworks/{found['name']}"
-    return NetworkPlacement(partial(_subnet(gcp, region, whole)["network"]), whole)
+    return NetworkPlacement(relative_name(_subnet(gcp, region, whole)["network"]), whole)
 
 
 def _subnet(gcp: Gcp, region: str, whole: str) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _default_placement(gcp: Gcp, region: str) -> NetworkPlacement:
     """Return the place in the account's network: its only subnet in the region, or that which Google chooses."""
     name = gcp.options.network
     found = _network(gcp, name)
-    whole = partial(found.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
-    here = [partial(one) for one in found.get("subnetworks", ()) if f"/regions/{region}/" in one]
+    whole = relative_name(found.get("selfLink") or f"projects/{gcp.project}/global/networks/{name}")
+    here = [relative_name(one) for one in found.get("subnetworks", ()) if f"/regions/{region}/" in one]
     if len(here) == 1:
         return NetworkPlacement(whole, here[0])
     if not here and (found.get("autoCreateSubnetworks") or "IPv4Range" in found or not found.get("subnetworks")):
@@ -110,6 +110,6 @@ def _network(gcp: Gcp, name: str) -> dict[str, Any]:
         ) from error
 
 
-def partial(url: str) -> str:
+def relative_name(url: str) -> str:
     """Return an address of Google's from its project on (`projects/P/...`), as calls take it too."""
     return url[url.index("projects/") :] if "projects/" in url else url

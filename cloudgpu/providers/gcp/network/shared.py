@@ -24,16 +24,17 @@ from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import Gcp
 from cloudgpu.providers.gcp.compute import listing
 from cloudgpu.providers.gcp.compute.request import Call, cluster_tag
+from cloudgpu.providers.gcp.compute.translate import id_of
 from cloudgpu.providers.gcp.network import firewall
-from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX
-from cloudgpu.providers.gcp.storage.resources import at
+from cloudgpu.providers.gcp.network.firewall_rules import ALLOW_PRIORITY, PREFIX, stored_in
+from cloudgpu.providers.gcp.storage.resources import parse_time
 
 Raw = Mapping[str, Any]
 _CLUSTER, _REGION = "cluster", "region"
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ClusterRule:
     """The rule of a cluster (`ClusterNode.id`) in a region: its name, which is the network tag, and whose it is."""
 
     name: str
@@ -53,10 +54,10 @@ def make_shared(gcp: Gcp, attempt: Attempt, call: Call) -> None:
     if wanted is None:
         return
     project = firewall.project_of(call.network)
-    found = firewall.found(gcp, project, wanted["name"])
+    found = firewall.find_rule(gcp, project, wanted["name"])
     if found is None:
-        _host_project_used(gcp, project)
-        firewall.written(gcp, project, wanted)
+        _record_host_project(gcp, project)
+        firewall.write_rule(gcp, project, wanted)
     elif not _is_as_wanted(found, wanted):
         raise InvalidRequest(
             f"The firewall rule {wanted['name']} is not as cloudgpu makes it: somebody has changed it.",
@@ -95,28 +96,27 @@ def _is_as_wanted(raw: Raw, wanted: Raw) -> bool:
     return same and opens and not raw.get("disabled") and not raw.get("sourceRanges")
 
 
-def read(raw: Raw) -> Inside | None:
+def read(raw: Raw) -> ClusterRule | None:
     """Return the rule of a cluster of ours that Google tells of; None for any other rule."""
-    try:
-        stored = json.loads(raw.get("description") or "")
-    except ValueError:
-        return None
-    if not isinstance(stored, dict) or _CLUSTER not in stored or TAG_ID not in stored:
+    stored = stored_in(raw)
+    if _CLUSTER not in stored or TAG_ID not in stored:
         return None
     tags = {key: str(value) for key, value in stored.items() if key.startswith(PREFIX)}
-    return Inside(raw["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, at(raw.get("creationTimestamp")))
+    return ClusterRule(
+        raw["name"], str(stored[_CLUSTER]), str(stored.get(_REGION)), tags, parse_time(raw.get("creationTimestamp"))
+    )
 
 
-def all_shared(gcp: Gcp, project: str = "") -> list[Inside]:
+def all_shared(gcp: Gcp, project: str = "") -> list[ClusterRule]:
     """Return all rules of clusters in a project, ours for none: a call per 500 rules that it has."""
     return [one for one in map(read, firewall.listed(gcp, project)) if one is not None]
 
 
-def user_of(one: Inside, machines: Iterable[Raw], silent: Sequence[Unanswered]) -> str | None:
+def user_of(one: ClusterRule, machines: Iterable[Raw], silent: Sequence[Unanswered]) -> str | None:
     """Return our id of a machine that a rule lets others in to; where part of Google was silent, what that was."""
     for machine in machines:
         if one.name in machine.get("tags", {}).get("items", ()):
-            return ids.joined(ids.last(machine["zone"]), machine["name"])
+            return id_of(machine)
     return next((gap.scope for gap in silent if ids.region_of(gap.scope) in (None, one.region)), None)
 
 
@@ -132,17 +132,17 @@ def clear_shared(gcp: Gcp, cluster: str, region: str) -> bool:
         if (one.cluster, one.region) == (cluster, region)
     ]
     if found:
-        machines, silent = listing.everything(gcp)
+        machines, silent = listing.list_ours(gcp)
         for project, one in found:
             if user_of(one, machines, silent) is None:
-                firewall.forget(gcp, project, one.name)
+                firewall.start_removal(gcp, project, one.name)
     return not found
 
 
 # The rules of a shared network lie in another project, which is asked for them, too, once one was made there.
 
 
-def _host_project_used(gcp: Gcp, project: str) -> None:
+def _record_host_project(gcp: Gcp, project: str) -> None:
     if project not in ("", gcp.project):
         with suppress(OSError):  # a full disk, say: the rule costs nothing
             (gcp.home / "host-projects").mkdir(mode=0o700, parents=True, exist_ok=True)

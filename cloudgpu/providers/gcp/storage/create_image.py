@@ -22,7 +22,7 @@ from cloudgpu.providers.gcp.error_codes import ALREADY_EXISTS
 from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.operations import wait_for
 from cloudgpu.providers.gcp.storage.disks import DISKS, image, remove
-from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, split
+from cloudgpu.providers.gcp.storage.resources import if_found, our_tags, parse_id
 
 Raw = Mapping[str, Any]
 LONGEST = 63  # characters of a name at Google
@@ -81,52 +81,41 @@ def _start_image(gcp: Gcp, source: str, image_name: str, tags: Mapping[str, str]
         "storageLocations": [ids.region_of(zone) or ""],
     }
     try:
-        begun = gcp.call(_MAKE, value=source, imageResource=request, forceCreate=True)
+        operation = gcp.call(_MAKE, value=source, imageResource=request, forceCreate=True)
     except CloudgpuError as error:
         if code_of(error) not in ALREADY_EXISTS:
             raise
         return
     if _get_image(gcp, image_name) is None:  # it is shown once Google has looked at the disk, or never
-        wait_for(gcp, begun, action=_MAKE, value=source)
+        wait_for(gcp, operation, action=_MAKE, value=source)
 
 
 def _source_disk(gcp: Gcp, source: str) -> tuple[str, str]:
     """Return Google's name and the zone of the disk that is meant: a machine's system disk, or one that was left."""
-    parts = split(source, DISKS)
+    parts = parse_id(source, DISKS)
     if parts is not None:
         return _free_disk(gcp, source, parts[0], parts[2]), parts[0]
     machine = ids.split(source)
     if machine is None:
-        raise _not_found(source)
+        raise _not_found_error(source)
     zone, name = machine
     found = gcp.call("compute.instances.get", zone, value=source, zone=zone, instance=name)
     disk = boot_disk(found)
     if disk is None:
-        raise _not_found(source)
+        raise _not_found_error(source)
     return ids.last(disk["source"]), zone
 
 
 def _free_disk(gcp: Gcp, source: str, zone: str, name: str) -> str:
     found = if_found(lambda: gcp.call("compute.disks.get", zone, value=source, zone=zone, disk=name))
     if found is None:
-        raise _not_found(source)
+        raise _not_found_error(source)
     if TAG_VOLUME in our_tags(found):
         message = f"{source} is a data volume: it holds no system to start from."
         raise InvalidRequest(message, field="id", value=source, next="Name a machine.")
     return name
 
 
-def terminate_keeping_disk(gcp: Gcp, id: str) -> None:  # noqa: A002
-    """Ask to end the machine while its system disk stays; one that is gone is no error.
-
-    First the disk is told to stay, and only then the machine to go: a fault between the two leaves both. No verb asks
-    for it: every machine of Google's can be stopped, so none is parked, and the documents do not grant it.
-    """
-    from cloudgpu.providers.gcp.compute import power
-
-    power.end(gcp, id, keep_disk=True)
-
-
-def _not_found(source: str) -> InstanceNotFound:
+def _not_found_error(source: str) -> InstanceNotFound:
     message = f"Google has no machine and no disk {source}."
     return InstanceNotFound(message, field="id", value=source, next="Run: cloudgpu ls --refresh")

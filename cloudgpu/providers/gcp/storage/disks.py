@@ -21,18 +21,19 @@ from cloudgpu.providers.gcp.errors import code_of
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
     aggregated,
-    at,
-    changed,
-    checked,
+    change_and_wait,
     if_found,
     joined,
-    lacking,
     machine_of,
-    missed,
+    missing_parts,
     our_tags,
+    parse_resource_id,
+    parse_time,
     scope_parameter,
+    silent_scopes,
 )
 from cloudgpu.providers.shared.calls import result_or_error
+from cloudgpu.providers.shared.errors import Tolerating
 from cloudgpu.providers.shared.named_volumes import check_volume_size, pick_in_zone, size_to_make, volume_in_use_error
 
 Raw = Mapping[str, Any]
@@ -40,13 +41,13 @@ Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 DISKS, IMAGES, SNAPSHOTS, MACHINE_IMAGES = "disks", "images", "snapshots", "machineImages"
 OURS = f"labels.{TAG_LEDGER}:*"
 STORED_AS_IMAGE, STORED_AS_SNAPSHOT = "custom_image", "snapshot(standard)"  # the catalogue's names
-_SORTS = {
+_COLLECTIONS = {
     Kind.DISK: (DISKS,),
     Kind.VOLUME: (DISKS,),
     Kind.SNAPSHOT: (SNAPSHOTS,),
     Kind.IMAGE: (IMAGES, MACHINE_IMAGES),
 }
-_NAMES = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES: "machineImage"}
+_PARAMETERS = {DISKS: "disk", IMAGES: "image", SNAPSHOTS: "snapshot", MACHINE_IMAGES: "machineImage"}
 _GIB = 1024**3
 
 
@@ -69,13 +70,13 @@ def resources(gcp: Gcp, region: str | None) -> ResourceListing:
         raise faults[0]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
     answered = [one for one in (disks, images, *others) if not isinstance(one, CloudgpuError)]
-    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    silent += [gap for _, gaps in answered for gap in silent_scopes(gcp, gaps, region)]
     items = tuple(
         resource for found_there, _ in answered for resource in found_there if region in (None, resource.region)
     )
     if region is None and not silent and not any(gcp.ledger in ("", one.tags.get(TAG_LEDGER)) for one in items):
-        listing.emptied(gcp)  # no machine either: each has a disk
-    silent += listing.elsewhere(gcp) if region is None else ()
+        listing.forget_project(gcp)  # no machine either: each has a disk
+    silent += listing.other_projects(gcp) if region is None else ()
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
@@ -84,9 +85,9 @@ def _disks(gcp: Gcp) -> Part:
     return [disk(gcp, one) for one in found if _exists(one)], silent
 
 
-def _everywhere(gcp: Gcp, sort: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
-    pages = list(gcp.pages(f"compute.{sort}.list", filter=OURS))
-    silent = {scope: why for page in pages for scope, why in lacking(gcp.account, page).items()}
+def _everywhere(gcp: Gcp, collection: str, shown: Callable[[Gcp, Raw], ProviderResource]) -> Part:
+    pages = list(gcp.pages(f"compute.{collection}.list", filter=OURS))
+    silent = {scope: why for page in pages for scope, why in missing_parts(gcp.account, page).items()}
     found = [shown(gcp, one) for page in pages for one in page.get("items", ()) if _exists(one)]
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
@@ -98,7 +99,7 @@ def _exists(raw: Raw) -> bool:
 def disk(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return a disk: a data disk where it bears a name of the user's, else a machine's system disk."""
     tags, zone = our_tags(raw), ids.last(raw.get("zone", ""))
-    return _leftover(
+    return _resource(
         gcp,
         raw,
         id=joined(zone, DISKS, raw["name"]),
@@ -115,28 +116,28 @@ def disk(gcp: Gcp, raw: Raw) -> ProviderResource:
 
 def image(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return an image; what is billed is its archive, at most the size of its disk."""
-    billed = -(-int(raw.get("archiveSizeBytes", 0)) // _GIB)
-    size = billed or int(raw.get("diskSizeGb", 0))
-    more = {"size_gb": size, "stored_as": STORED_AS_IMAGE, "region": lies_in(raw)}
-    return _kept(gcp, raw, IMAGES, Kind.IMAGE, **more)
+    size = _gib(raw.get("archiveSizeBytes", 0)) or int(raw.get("diskSizeGb", 0))
+    return _image_or_snapshot(gcp, raw, IMAGES, Kind.IMAGE, size_gb=size, stored_as=STORED_AS_IMAGE)
 
 
 def snapshot(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return a snapshot; what is billed is what it stores, at most the size of its disk."""
-    billed = -(-int(raw.get("storageBytes", 0)) // _GIB)
-    size = billed or int(raw.get("diskSizeGb", 0))
-    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(raw)}
-    return _kept(gcp, raw, SNAPSHOTS, Kind.SNAPSHOT, **more)
+    size = _gib(raw.get("storageBytes", 0)) or int(raw.get("diskSizeGb", 0))
+    return _image_or_snapshot(gcp, raw, SNAPSHOTS, Kind.SNAPSHOT, size_gb=size, stored_as=STORED_AS_SNAPSHOT)
 
 
 def machine_image(gcp: Gcp, raw: Raw) -> ProviderResource:
     """Return an image of a whole machine: cloudgpu makes none, and sees those that bear its labels."""
-    size = -(-int(raw.get("totalStorageBytes", 0)) // _GIB)
-    more = {"size_gb": size, "stored_as": STORED_AS_SNAPSHOT, "region": lies_in(raw)}
-    return _kept(gcp, raw, MACHINE_IMAGES, Kind.IMAGE, **more)
+    size = _gib(raw.get("totalStorageBytes", 0))
+    return _image_or_snapshot(gcp, raw, MACHINE_IMAGES, Kind.IMAGE, size_gb=size, stored_as=STORED_AS_SNAPSHOT)
 
 
-def lies_in(raw: Raw) -> str:
+def _gib(size_bytes: str | int) -> int:
+    """Return a size in whole GiB, rounded up."""
+    return -(-int(size_bytes) // _GIB)
+
+
+def region_of(raw: Raw) -> str:
     """Return the region in which an image or a snapshot counts as lying: where it is stored, else where its disk lay.
 
     It can be used everywhere. One that is stored in several regions (`us`) lies where its disk lay.
@@ -147,21 +148,21 @@ def lies_in(raw: Raw) -> str:
     return next(iter(stored), None) or ids.region_of(zone) or next(iter(raw.get("storageLocations", ())), GLOBAL)
 
 
-def _kept(gcp: Gcp, raw: Raw, sort: str, kind: Kind, **facts: Any) -> ProviderResource:
-    named = {"id": joined(GLOBAL, sort, raw["name"]), "kind": kind, "name": our_tags(raw).get(TAG_IMAGE, "")}
-    return _leftover(gcp, raw, **named, ready=raw.get("status", "READY") == "READY", **facts)
+def _image_or_snapshot(gcp: Gcp, raw: Raw, collection: str, kind: Kind, **facts: Any) -> ProviderResource:
+    known = {"id": joined(GLOBAL, collection, raw["name"]), "kind": kind, "name": our_tags(raw).get(TAG_IMAGE, "")}
+    return _resource(gcp, raw, **known, region=region_of(raw), ready=raw.get("status", "READY") == "READY", **facts)
 
 
-def _leftover(gcp: Gcp, raw: Raw, **facts: Any) -> ProviderResource:
-    usual = {"zone": "", "made_at": at(raw.get("creationTimestamp")), "tags": our_tags(raw), **facts}
-    return ProviderResource(provider=KIND, account=gcp.account, **usual)
+def _resource(gcp: Gcp, raw: Raw, **facts: Any) -> ProviderResource:
+    known = {"zone": "", "made_at": parse_time(raw.get("creationTimestamp")), "tags": our_tags(raw), **facts}
+    return ProviderResource(provider=KIND, account=gcp.account, **known)
 
 
 def remove(gcp: Gcp, resource: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while a machine uses it."""
-    scope, sort, name = checked(resource, _SORTS, "cloudgpu ls --refresh")
-    where = {**scope_parameter(scope), _NAMES[sort]: name}
-    if_found(lambda: changed(gcp, f"compute.{sort}.delete", scope, value=resource.id, **where))
+    scope, collection, name = parse_resource_id(resource, _COLLECTIONS, "cloudgpu ls --refresh")
+    where = {**scope_parameter(scope), _PARAMETERS[collection]: name}
+    if_found(lambda: change_and_wait(gcp, f"compute.{collection}.delete", scope, value=resource.id, **where))
 
 
 DEVICE = "cloudgpu-data"  # on the machine: /dev/disk/by-id/google-cloudgpu-data
@@ -176,9 +177,9 @@ def attach(gcp: Gcp, id: str, volume: Volume, tags: Mapping[str, str]) -> Provid
     """
     zone, name = ids.machine(id)
     machine = gcp.call("compute.instances.get", zone, value=id, zone=zone, instance=name)
-    named = {**tags, TAG_VOLUME: volume.name}
-    found = _found(gcp, zone, volume, named) or _made(
-        gcp, zone, volume, named, disk_type(ids.last(machine["machineType"]))
+    tags = {**tags, TAG_VOLUME: volume.name}
+    found = _find_volume(gcp, zone, volume, tags) or _create_volume(
+        gcp, zone, volume, tags, disk_type(ids.last(machine["machineType"]))
     )
     user = machine_of(found.get("users", ()))
     if user not in (None, id):
@@ -195,7 +196,7 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
     Raises ProviderUnavailable for a zone that did not answer: nobody would find a second volume of the same name.
     """
     found, gaps = aggregated(gcp, DISKS, filter=OURS)
-    silent = missed(gcp, gaps)
+    silent = silent_scopes(gcp, gaps)
     if silent:
         message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")
@@ -203,13 +204,13 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
     return [one for one in there if ledger in ("", our_tags(one).get(TAG_LEDGER))]
 
 
-def _found(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
+def _find_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
     there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
     return pick_in_zone(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
 
 
-def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
+def _create_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:
     """Make the volume under a name that follows from its own: a zone has one disk of a name."""
     name = own_name(tags.get(TAG_LEDGER, ""), volume.name)
     request = {
@@ -218,11 +219,8 @@ def _made(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: st
         "type": f"projects/{gcp.project}/zones/{zone}/diskTypes/{kind}",
         "labels": dict(tags),
     }
-    try:
-        changed(gcp, "compute.disks.insert", zone, value=volume.name, zone=zone, diskResource=request)
-    except CloudgpuError as error:
-        if code_of(error) not in ALREADY_EXISTS:
-            raise
+    with Tolerating(code_of, *ALREADY_EXISTS):
+        change_and_wait(gcp, "compute.disks.insert", zone, value=volume.name, zone=zone, diskResource=request)
     return _read_disk(gcp, zone, name)
 
 
@@ -247,7 +245,7 @@ def _attach(gcp: Gcp, id: str, raw: Raw, volume: Volume) -> None:  # noqa: A002
         "autoDelete": False,
     }
     where = {"zone": zone, "instance": name, "attachedDiskResource": parameters}
-    changed(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
+    change_and_wait(gcp, "compute.instances.attachDisk", zone, value=volume.name, **where)
 
 
 def check_size(volume: Volume) -> None:

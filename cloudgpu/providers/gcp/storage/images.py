@@ -76,7 +76,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ImageChoice:
     """An image and what follows from it: settings of the template that installs a driver (None: none is needed)."""
 
     image: Image
@@ -84,7 +84,7 @@ class Choice:
     remarks: tuple[str, ...] = ()
 
 
-def chosen(gcp: Gcp, item: Available, named: str | None, template: str) -> Choice:
+def choose_image(gcp: Gcp, item: Available, named: str | None, template: str) -> ImageChoice:
     """Return the image for an offer. Reads only: a call, one more for each family that is gone.
 
     Raises InvalidRequest for a named image that is not there, not ready, or for another processor; and where no public
@@ -92,28 +92,28 @@ def chosen(gcp: Gcp, item: Available, named: str | None, template: str) -> Choic
     """
     machine = instance_type(KIND, item.instance_type).arch if item.accelerators else architecture(item.instance_type)
     if named is not None:
-        return _given(gcp, item, named, machine)
+        return _requested_image(gcp, item, named, machine)
     wanted = wanted_images(KIND, item, machine, template)
     found = _newest(gcp, wanted)
     if has_driver(item, template):
-        return Choice(found) if found else _with_script(gcp, item, machine, wanted)
+        return ImageChoice(found) if found else _driver_by_cloud_init(gcp, item, machine, wanted)
     if found is None:
-        raise _none(wanted)
-    return Choice(found, *installed(item, found.name, template))
+        raise _no_image_error(wanted)
+    return ImageChoice(found, *installed(item, found.name, template))
 
 
-def _with_script(gcp: Gcp, item: Available, machine: str, images: Sequence[PublicImage]) -> Choice:
+def _driver_by_cloud_init(gcp: Gcp, item: Available, machine: str, images: Sequence[PublicImage]) -> ImageChoice:
     """Return a plain image where Google has none of those with a driver any more: then cloud-init installs it."""
     plain = public_images(KIND, "plain", machine)
     found = _newest(gcp, plain)
     if found is None:
-        raise _none([*images, *plain])
+        raise _no_image_error([*images, *plain])
     families = ", ".join(ids.last(one.parameter) for one in images)
     message = (
         f"Google has none of the images with a driver that are known here ({families}): {found.name} is used, and "
         "cloud-init installs the driver and CUDA in the machine's first minutes"
     )
-    return Choice(found, {} if item.accelerators else None, (message,))
+    return ImageChoice(found, {} if item.accelerators else None, (message,))
 
 
 def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
@@ -122,7 +122,7 @@ def _newest(gcp: Gcp, images: Sequence[PublicImage]) -> Image | None:
     return next((one for one in found if one is not None), None)
 
 
-def _none(images: Sequence[PublicImage]) -> InvalidRequest:
+def _no_image_error(images: Sequence[PublicImage]) -> InvalidRequest:
     looked = " or ".join(one.parameter for one in images) or "any"
     message = f"No public image was found (looked for {looked})."
     remedy = "Name one: --image projects/PROJECT/global/images/family/FAMILY"
@@ -130,17 +130,17 @@ def _none(images: Sequence[PublicImage]) -> InvalidRequest:
 
 
 def _of_family(gcp: Gcp, project: str, family: str) -> Image | None:
-    return _seen(
+    return _to_image(
         if_found(lambda: gcp.call("compute.images.getFromFamily", value=family, project=project, family=family)),
         project,
     )
 
 
 def _by_name(gcp: Gcp, project: str, name: str) -> Image | None:
-    return _seen(if_found(lambda: gcp.call("compute.images.get", value=name, project=project, image=name)), project)
+    return _to_image(if_found(lambda: gcp.call("compute.images.get", value=name, project=project, image=name)), project)
 
 
-def _seen(raw: Mapping[str, Any] | None, project: str) -> Image | None:
+def _to_image(raw: Mapping[str, Any] | None, project: str) -> Image | None:
     if raw is None:
         return None
     words = [raw["name"], raw.get("family", ""), *map(ids.last, raw.get("licenses", ()))]
@@ -156,9 +156,9 @@ def _seen(raw: Mapping[str, Any] | None, project: str) -> Image | None:
     )
 
 
-def _given(gcp: Gcp, item: Available, named: str, machine: str) -> Choice:
+def _requested_image(gcp: Gcp, item: Available, named: str, machine: str) -> ImageChoice:
     """Return the image that was named."""
-    found = meant(gcp, named)
+    found = find_image(gcp, named)
     if found.status != "READY":
         raise InvalidRequest(
             f"The image {named} is {found.status}, so nothing can be launched from it yet.",
@@ -173,15 +173,15 @@ def _given(gcp: Gcp, item: Available, named: str, machine: str) -> Choice:
             value=named,
             next=f"Name an image for {machine}, or leave --image out.",
         )
-    return Choice(found, None, (*_about_driver(item, found), *_about_boot(found), *_about_licence(found)))
+    return ImageChoice(found, None, (*_about_driver(item, found), *_about_boot(found), *_about_licence(found)))
 
 
-def meant(gcp: Gcp, named: str) -> Image:
+def find_image(gcp: Gcp, named: str) -> Image:
     """Return the image that a word means: an own one by any of its names or its family, any by its whole name.
 
     Raises InvalidRequest where there is none.
     """
-    found = _named(gcp, named)
+    found = _find_or_none(gcp, named)
     if found is not None:
         return found
     raise InvalidRequest(
@@ -192,20 +192,19 @@ def meant(gcp: Gcp, named: str) -> Image:
     )
 
 
-def _named(gcp: Gcp, named: str) -> Image | None:
+def _find_or_none(gcp: Gcp, named: str) -> Image | None:
     whole = _WHOLE.fullmatch(named)
     if whole is None:
-        return _by_name(gcp, gcp.project, google_name(named)) or _saved(gcp, named) or _own_family(gcp, named)
+        return _by_name(gcp, gcp.project, google_name(named)) or _find_saved(gcp, named) or _own_family(gcp, named)
     project = whole["project"] or gcp.project
     return _of_family(gcp, project, whole["name"]) if whole["family"] else _by_name(gcp, project, whole["name"])
 
 
-def _saved(gcp: Gcp, named: str) -> Image | None:
+def _find_saved(gcp: Gcp, named: str) -> Image | None:
     """Return the newest image that was saved under this name: its label has it, for Google it is longer."""
-    pages = gcp.pages("compute.images.list", filter=OURS)
-    there = [one for page in pages for one in page.get("items", ()) if our_tags(one).get(TAG_IMAGE) == named]
-    mine = [one for one in there if gcp.ledger in ("", our_tags(one).get(TAG_LEDGER))]
-    return _seen(max(mine, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
+    saved = [one for one in gcp.items("compute.images.list", filter=OURS) if our_tags(one).get(TAG_IMAGE) == named]
+    ours = [one for one in saved if gcp.ledger in ("", our_tags(one).get(TAG_LEDGER))]
+    return _to_image(max(ours, key=lambda one: str(one.get("creationTimestamp")), default=None), gcp.project)
 
 
 def _own_family(gcp: Gcp, named: str) -> Image | None:

@@ -17,22 +17,23 @@ from cloudgpu.parallel import Pool
 from cloudgpu.providers.gcp import ids
 from cloudgpu.providers.gcp.client import KIND, Gcp
 from cloudgpu.providers.gcp.compute import listing
-from cloudgpu.providers.gcp.network import firewall as access, firewall_rules, shared
+from cloudgpu.providers.gcp.compute.translate import id_of
+from cloudgpu.providers.gcp.network import firewall, firewall_rules, shared
 from cloudgpu.providers.gcp.network.firewall_rules import Rule
-from cloudgpu.providers.gcp.network.shared import Inside
+from cloudgpu.providers.gcp.network.shared import ClusterRule
 from cloudgpu.providers.gcp.storage.disks import OURS
 from cloudgpu.providers.gcp.storage.resources import (
     GLOBAL,
     aggregated,
-    at,
-    changed,
-    checked,
+    change_and_wait,
     if_found,
     joined,
     machine_of,
-    missed,
     our_tags,
+    parse_resource_id,
+    parse_time,
     scope_parameter,
+    silent_scopes,
 )
 from cloudgpu.providers.shared.calls import result_or_error
 
@@ -40,7 +41,7 @@ Raw = Mapping[str, Any]
 Part = tuple[list[ProviderResource], tuple[Unanswered, ...]]
 FIREWALLS, ADDRESSES = "firewalls", "addresses"
 STORED_AS = "static_ip_unused"  # the catalogue's name
-_SORTS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
+_COLLECTIONS = {Kind.SECURITY_GROUP: (FIREWALLS,), Kind.ADDRESS: (ADDRESSES,)}
 
 
 def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
@@ -56,28 +57,28 @@ def orphans(gcp: Gcp, region: str | None) -> ResourceListing:
         raise faults[0]
     answered = [one for one in answers if not isinstance(one, CloudgpuError)]
     silent = [Unanswered(region or gcp.account, fault.message) for fault in faults]
-    silent += [gap for _, gaps in answered for gap in missed(gcp, gaps, region)]
+    silent += [gap for _, gaps in answered for gap in silent_scopes(gcp, gaps, region)]
     items = tuple(orphan for found_there, _ in answered for orphan in found_there if region in (None, orphan.region))
     return ResourceListing(items, tuple(silent), None if region is None else frozenset((region,)))
 
 
 def _rules(gcp: Gcp) -> Part:
     """Return the rules that let in to machines of ours; the machines are asked for only where there are rules."""
-    raw = list(access.listed(gcp))
+    raw = list(firewall.listed(gcp))
     found = [one for one in map(firewall_rules.rule, raw) if one and gcp.options.uses_zone(ids.machine(one.machine)[0])]
-    inside = [one for one in map(shared.read, raw) if one is not None and gcp.options.uses(one.region)]
-    if not found and not inside:
+    cluster_rules = [one for one in map(shared.read, raw) if one is not None and gcp.options.uses(one.region)]
+    if not found and not cluster_rules:
         return [], ()
-    machines, silent = listing.everything(gcp)
-    there = {ids.joined(ids.last(one["zone"]), one["name"]) for one in machines}
-    unheard = {gap.scope for gap in silent}
-    of_clusters = [_inside(gcp, one, shared.user_of(one, machines, silent)) for one in inside]
-    return [*(_rule(gcp, one, there, unheard) for one in found), *of_clusters], silent
+    machines, silent = listing.list_ours(gcp)
+    machine_ids = {id_of(one) for one in machines}
+    silent_zones = {gap.scope for gap in silent}
+    of_clusters = [_cluster_rule(gcp, one, shared.user_of(one, machines, silent)) for one in cluster_rules]
+    return [*(_rule(gcp, one, machine_ids, silent_zones) for one in found), *of_clusters], silent
 
 
-def _rule(gcp: Gcp, rule: Rule, there: set[str], unheard: set[str]) -> ProviderResource:
+def _rule(gcp: Gcp, rule: Rule, machine_ids: set[str], silent_zones: set[str]) -> ProviderResource:
     zone, _ = ids.machine(rule.machine)
-    in_use = rule.machine in there or zone in unheard
+    in_use = rule.machine in machine_ids or zone in silent_zones
     return ProviderResource(
         provider=KIND,
         account=gcp.account,
@@ -94,7 +95,7 @@ def _rule(gcp: Gcp, rule: Rule, there: set[str], unheard: set[str]) -> ProviderR
     )
 
 
-def _inside(gcp: Gcp, found: Inside, user: str | None) -> ProviderResource:
+def _cluster_rule(gcp: Gcp, found: ClusterRule, user: str | None) -> ProviderResource:
     """Return the rule of a cluster; it is used as long as one of its machines is there."""
     return ProviderResource(
         provider=KIND,
@@ -130,7 +131,7 @@ def _address(gcp: Gcp, raw: Raw) -> ProviderResource:
         size_gb=1,
         stored_as=STORED_AS,
         tags=our_tags(raw),
-        made_at=at(raw.get("creationTimestamp")),
+        made_at=parse_time(raw.get("creationTimestamp")),
         attached_to=_user(raw.get("users", ())),
     )
 
@@ -142,13 +143,13 @@ def _user(users: Sequence[str]) -> str | None:
 
 def remove(gcp: Gcp, orphan: ProviderResource) -> None:
     """Delete it; what is gone already is no error. Raises InvalidRequest while something uses it."""
-    scope, sort, name = checked(orphan, _SORTS, "cloudgpu orphans")
-    if sort == FIREWALLS:
+    scope, collection, name = parse_resource_id(orphan, _COLLECTIONS, "cloudgpu orphans")
+    if collection == FIREWALLS:
         _remove_rule(gcp, orphan, name)
         return
     service = ADDRESSES if scope_parameter(scope) else "globalAddresses"
     parameters = {**scope_parameter(scope), "address": name}
-    if_found(lambda: changed(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
+    if_found(lambda: change_and_wait(gcp, f"compute.{service}.delete", scope, value=orphan.id, **parameters))
 
 
 def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
@@ -157,4 +158,4 @@ def _remove_rule(gcp: Gcp, orphan: ProviderResource, name: str) -> None:
     if used is not None:
         message = f"The firewall rule {name} is of the machine {used.attached_to}, which is there."
         raise InvalidRequest(message, field="id", value=orphan.id, next="End that machine first: cloudgpu down")
-    access.remove(gcp, "", name)
+    firewall.remove(gcp, "", name)

@@ -1,7 +1,7 @@
 """Things of ours that are no machines on Google Cloud: their ids, and what Google's answers say of all of them.
 
-An id is the thing's scope, sort and name, `us-central1-a/disks/cg-3f9a...`: a scope is a zone, a region or `global`,
-and sorts are spelled as in Google's own addresses.
+An id is scope, collection and name, `us-central1-a/disks/cg-3f9a...`: a scope is a zone, a region or `global`,
+and collections are spelled as in Google's own addresses.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ GLOBAL = "global"
 NOT_REACHED = "Google could not reach it"
 TAG_PREFIX = "cloudgpu-"
 # Warnings of a list that lacks something; "no results on this page" is none of these.
-LACKING = frozenset(("UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"))
+INCOMPLETE_WARNINGS = frozenset(("UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"))
 _ID = re.compile(r"([a-z]+(?:-[a-z]+\d+(?:-[a-z])?)?)/([a-z][A-Za-z]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)")
 
 
-def joined(scope: str, sort: str, name: str) -> str:
+def joined(scope: str, collection: str, name: str) -> str:
     """Return our id of what Google calls `name` among its things of this sort (`disks`, `images`) in a scope."""
-    return f"{scope}/{sort}/{name}"
+    return f"{scope}/{collection}/{name}"
 
 
-def split(id: str, *sorts: str) -> tuple[str, str, str] | None:  # noqa: A002
-    """Return scope, sort and name of one of ours of these sorts; None for any other text."""
+def parse_id(id: str, *collections: str) -> tuple[str, str, str] | None:  # noqa: A002
+    """Return scope, collection and name of one of ours of these collections; None for any other text."""
     found = _ID.fullmatch(id)
-    return (found[1], found[2], found[3]) if found and found[2] in sorts else None
+    return (found[1], found[2], found[3]) if found and found[2] in collections else None
 
 
-def checked(resource: ProviderResource, sorts: Mapping[Kind, tuple[str, ...]], see: str) -> tuple[str, str, str]:
-    """Return scope, sort and name of a thing; raise InvalidRequest where its id is none of its kind's."""
-    found = split(resource.id, *sorts.get(resource.kind, ()))
+def parse_resource_id(
+    resource: ProviderResource, collections: Mapping[Kind, tuple[str, ...]], see: str
+) -> tuple[str, str, str]:
+    """Return scope, collection and name of a thing; raise InvalidRequest where its id is none of its kind's."""
+    found = parse_id(resource.id, *collections.get(resource.kind, ()))
     if found is None:
         message = f"{resource.id!r} is not an id of a {resource.kind} on Google Cloud."
         raise InvalidRequest(message, field="id", value=resource.id, next=f"Run: {see}")
@@ -61,7 +63,7 @@ def our_tags(raw: Raw) -> dict[str, str]:
     return {key: value for key, value in raw.get("labels", {}).items() if key.startswith(TAG_PREFIX)}
 
 
-def at(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """Return one of Google's times as aware UTC; None where it did not say, or said something else."""
     try:
         found = datetime.fromisoformat(text or "")
@@ -86,21 +88,21 @@ def aggregated(gcp: Gcp, service: str, *, key: str = "", **parameters: Any) -> t
     silent: dict[str, str] = {}
     for page in gcp.pages(f"compute.{service}.aggregatedList", **parameters):
         silent |= {ids.last(scope): NOT_REACHED for scope in page.get("unreachables", ())}
-        silent |= lacking(gcp.account, page)
+        silent |= missing_parts(gcp.account, page)
         for scope, answer in page.get("items", {}).items():
             zone = {"zone": ids.last(scope)} if scope.startswith("zones/") else {}
             found += [{**zone, **one} for one in answer.get(key or service, ())]
-            silent |= lacking(ids.last(scope), answer)
+            silent |= missing_parts(ids.last(scope), answer)
     return found, tuple(Unanswered(scope, why) for scope, why in silent.items())
 
 
-def lacking(scope: str, answer: Raw) -> dict[str, str]:
+def missing_parts(scope: str, answer: Raw) -> dict[str, str]:
     """Return the scope, and why, where a warning says that something of it is missing here; else nothing."""
     warning = answer.get("warning", {})
-    return {scope: warning.get("message") or NOT_REACHED} if warning.get("code") in LACKING else {}
+    return {scope: warning.get("message") or NOT_REACHED} if warning.get("code") in INCOMPLETE_WARNINGS else {}
 
 
-def missed(gcp: Gcp, silent: Iterable[Unanswered], region: str | None = None) -> tuple[Unanswered, ...]:
+def silent_scopes(gcp: Gcp, silent: Iterable[Unanswered], region: str | None = None) -> tuple[Unanswered, ...]:
     """Return those of the silent scopes that count: in this region, None for all, and not left out by the settings."""
     return tuple(gap for gap in silent if _counts(gcp, gap.scope, region))
 
@@ -113,7 +115,7 @@ def _counts(gcp: Gcp, scope: str, region: str | None) -> bool:
     return used and region in (None, where)
 
 
-def changed(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
+def change_and_wait(gcp: Gcp, action: str, where: str, *, value: str | None = None, **parameters: Any) -> Raw:
     """Make a change and return its operation once that is done. Raises what it failed with."""
     return wait_for(gcp, gcp.call(action, where, value=value, **parameters), action=action, value=value)
 
