@@ -14,8 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from cloudgpu.core.jobs.ignore import Rules, is_ignored, read_rules
-from cloudgpu.core.jobs.included import Included, check_globs_used, read_includes
+from cloudgpu.core.jobs.ignore import Included, Rules, check_globs_used, is_ignored, read_includes, read_rules
 from cloudgpu.core.jobs.snapshot import (
     LeftOut,
     Omissions,

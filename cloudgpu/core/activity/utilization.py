@@ -139,8 +139,11 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 def _alike(last: UsageSpan, joules: float | None, cards: float | None) -> bool:
     """Say whether a span can be extended: power and GPUs are known for both or neither, and both drew power or not."""
-    measured = (last.joules is None) == (joules is None) and bool(last.joules) == bool(joules)
-    return measured and (last.cards is None) == (cards is None)
+    return (
+        (last.joules is None) == (joules is None)
+        and bool(last.joules) == bool(joules)
+        and (last.cards is None) == (cards is None)
+    )
 
 
 def join_days(days: Iterable[Iterable[UsageSpan]]) -> list[UsageSpan]:

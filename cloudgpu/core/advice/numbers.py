@@ -125,7 +125,13 @@ def parse_share(value: object, option: str, *, most: int = 1) -> Fraction:
         if 0 <= share <= 1:
             return share
         if 1 < share <= 100 * most:
-            raise _share_or_percent(share, option, most)
+            readings = [f'"{float(one):g}%"' for one in (share, share * 100) if one <= 100 * most]
+            raise InvalidRequest(  # it is per cent, or so many times all of it
+                f"{float(share):g} is above 1: write a share as a number from 0 to 1, or as text with a % sign.",
+                field=option,
+                value=f"{float(share):g}",
+                next=f"Write {' or '.join(readings)}.",
+            )
     text = _text(value)
     if text.endswith("%"):
         return Fraction(parse_number(text[:-1].strip(), option, most=100 * most, unit="per cent")) / 100
@@ -157,17 +163,6 @@ def parse_yearly_change(value: object, option: str, *, least: int = -90, most: i
             next=f"For example {option} {_EXAMPLES[option]}",
         )
     return share
-
-
-def _share_or_percent(number: Fraction, option: str, most: int) -> InvalidRequest:
-    """Refuse a number above 1: it is per cent, or so many times all of it."""
-    readings = [f'"{float(one):g}%"' for one in (number, number * 100) if one <= 100 * most]
-    return InvalidRequest(
-        f"{float(number):g} is above 1: write a share as a number from 0 to 1, or as text with a % sign.",
-        field=option,
-        value=f"{float(number):g}",
-        next=f"Write {' or '.join(readings)}.",
-    )
 
 
 def parse_utilization(utilization: object | None, hours_per_day: object | None) -> Utilization:

@@ -110,18 +110,19 @@ def _item(
     machine: Machine, charge: Charge, piece: tuple[datetime, datetime], amount: Money, now: datetime, job: str
 ) -> LineItem:
     (begin, end), use = piece, charge.usage
-    free = bool(use.segments) and not charge.high
+    price = _price_at(use, begin)
+    is_free = price is not None and price.nanos > 0 and not charge.high
     until = end if use.resource is Resource.TRAFFIC else begin + charge.billed_us * _MICRO
     return LineItem(
         machine=machine,
         begin=begin,
         end=end,
         charge=charge,
-        segment=_price_at(use, begin),
+        segment=price,
         amount=amount,
         low=amount if charge.low == charge.amount else min(money(charge.low), amount),
         high=amount if charge.high == charge.amount else max(money(charge.high), amount),
-        units=Fraction(0) if free and _has_price(use, begin) else billed_units(use, begin, until),
+        units=Fraction(0) if is_free else billed_units(use, begin, until),
         running=use.end is None and end >= now,
         job=job,
     )
@@ -130,8 +131,3 @@ def _item(
 def _price_at(usage: Usage, moment: datetime) -> PriceInterval | None:
     started = [segment for segment in usage.segments[1:] if from_iso(segment.at) <= moment]
     return started[-1] if started else next(iter(usage.segments), None)
-
-
-def _has_price(usage: Usage, moment: datetime) -> bool:
-    price = _price_at(usage, moment)
-    return price is not None and price.nanos > 0

@@ -60,7 +60,12 @@ def traffic_gaps(machines: Iterable[Machine]) -> list[TrafficGap]:
     )
     uncounted = (machine for machine in charged if machine.billed or machine.terminated_at or not machine.traffic)
     gaps = [
-        TrafficGap(machine.id, machine.name, _traffic_counted_until(machine), machine.terminated_at)
+        TrafficGap(
+            machine.id,
+            machine.name,
+            machine.traffic.until if machine.traffic else machine.launched_at or machine.intended_at,
+            machine.terminated_at,
+        )
         for machine in uncounted
     ]
     return [gap for gap in gaps if gap.until is None or gap.until > gap.since]
@@ -71,8 +76,3 @@ def gaps_within(machines: Iterable[Machine], since: datetime | None, until: date
     begin, end = (None if moment is None else iso(moment) for moment in (since, until))
     gaps = (gap for gap in traffic_gaps(machines) if end is None or gap.since < end)
     return [gap for gap in gaps if begin is None or gap.until is None or gap.until > begin]
-
-
-def _traffic_counted_until(machine: Machine) -> str:
-    last = machine.traffic
-    return str(last.until if last else machine.launched_at or machine.intended_at)

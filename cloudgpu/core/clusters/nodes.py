@@ -108,7 +108,10 @@ def node_facts(name: str, answers: Any, ahead_s: float) -> NodeFacts:
             ahead_s=ahead_s,
             user=_matched(_USER, answers["user"]),
             uid=_whole_number(answers["uid"], 2**32, least=0),
-            people={str(one): _uid(value) for one, value in answers["people"].items()},
+            people={
+                str(person): None if uid is None else _whole_number(uid, 2**32, least=0)
+                for person, uid in answers["people"].items()
+            },
             root=answers["root"] is True,
             hostname=_matched(_WORD, answers["hostname"]),
             host=_line(answers["host"]),
@@ -147,10 +150,6 @@ def _path(value: object) -> str:
     if not text.startswith("/") or any(letter.isspace() or letter in "#\"'" for letter in text):
         raise ValueError(f"Slurm cannot have its files below {text[:60]!r}")
     return text
-
-
-def _uid(value: object) -> int | None:
-    return None if value is None else _whole_number(value, 2**32, least=0)
 
 
 def _whole_number(value: object, most: int, *, least: int = 1) -> int:

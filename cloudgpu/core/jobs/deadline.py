@@ -246,9 +246,11 @@ def position_of(
     saved = saved_s(job, attempt, now)
     done, pending = saved, 0.0
     if attempt is not None:
-        done = attempt.base_s + _ran(attempt, running_at)
+        done = attempt.base_s
         if attempt.began_at is None:
             pending = max(0.0, margins.start_s - (now - attempt.placed_at).total_seconds())
+        elif running_at is not None:
+            done += max(0.0, (running_at - attempt.began_at).total_seconds())
     mode: Mode = "wait" if attempt is None or attempt.market is None else attempt.market
     return Position(
         elapsed_s=(now - job.requested_at).total_seconds(),
@@ -281,12 +283,6 @@ def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float
     begin = attempt.began_at or attempt.placed_at
     ran_s = min(newest.work_s, max(0.0, ((attempt.ended_at or now) - begin).total_seconds()))
     return newest.name, attempt.base_s + ran_s, begin + timedelta(seconds=ran_s)
-
-
-def _ran(attempt: Attempt, running_at: datetime | None) -> float:
-    if attempt.began_at is None or running_at is None:
-        return 0.0
-    return max(0.0, (running_at - attempt.began_at).total_seconds())
 
 
 def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:

@@ -1,4 +1,4 @@
-"""Reads ignore files as git does: which entry of a directory a pattern means.
+"""Reads ignore files as git does: which entry of a directory a pattern means; and what `--include` brings back.
 
 The source of the rules is git's own code (`dir.c`, `wildmatch.c`) and the page gitignore(5). A pattern is compared with
 one entry, never with what is below it: whoever walks the tree does not enter a directory that is ignored. Here a `?`
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from cloudgpu.errors import InvalidRequest
 
 CLASSES = {
     "alnum": "a-zA-Z0-9",
@@ -101,12 +103,7 @@ def read_pattern(line: str) -> Pattern | None:
     return Pattern(line, ignores, directories_only, by_name, re.compile(regex, re.DOTALL))
 
 
-def literal_start(text: str) -> str:
-    """Return the pattern up to its first wildcard."""
-    return text[: _simple(text)]
-
-
-def _simple(text: str) -> int:
+def _wildcard_at(text: str) -> int:
     match = re.search(r"[*?\[\\]", text)
     return len(text) if match is None else match.start()
 
@@ -116,7 +113,7 @@ def _regex(text: str) -> str | None:
 
     Git compares what stands before the first wildcard by itself, so a `**` behind it counts as one at the start.
     """
-    start = _simple(text)
+    start = _wildcard_at(text)
     rest, at, parts = text[start:], 0, [re.escape(text[:start])]
     while at < len(rest):
         found = _token(rest, at)
@@ -209,3 +206,97 @@ def is_ignored(chain: Sequence[tuple[int, Rules]], path: str, name: str, *, is_d
         if found is not None:
             return found
     return False
+
+
+@dataclass(slots=True)
+class Included:
+    """Globs that begin at the top of the directory, as a shell reads them; `**/` is any directory below.
+
+    A glob that means a directory brings all that is in it. A secret needs its very path: no glob takes it in.
+    """
+
+    globs: tuple[str, ...]
+    patterns: tuple[Pattern, ...]
+    paths: frozenset[str]
+    _met: set[int] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.globs)
+
+    def takes(self, path: str, *, is_directory: bool) -> bool:
+        """Say whether a glob means this entry, and remember that it meant one."""
+        met = {at for at, one in enumerate(self.patterns) if _means(one, path, is_directory=is_directory)}
+        self._met |= met
+        return bool(met)
+
+    def takes_secret(self, path: str) -> bool:
+        """Say whether this very path was named."""
+        return path in self.paths
+
+    def may_hold(self, directory: str) -> bool:
+        """Say whether a glob could mean an entry below this directory: it is worth a walk although it is ignored."""
+        return any(_could_hold(pattern.text, directory) for pattern in self.patterns)
+
+    def names_secret_below(self, directory: str) -> bool:
+        """Say whether a path below this directory was named."""
+        return any(path.startswith(f"{directory}/") for path in self.paths)
+
+    def unmet(self) -> list[str]:
+        """Return the globs that have meant nothing so far, as they were given."""
+        return [glob for at, glob in enumerate(self.globs) if at not in self._met]
+
+
+def read_includes(globs: Sequence[str]) -> Included:
+    """Return what these globs mean. Raises InvalidRequest for one that can match nothing in the directory."""
+    texts = [_relative(glob) for glob in globs]
+    patterns = tuple(_pattern(glob, text) for glob, text in zip(globs, texts, strict=True))
+    return Included(tuple(globs), patterns, frozenset(text.rstrip("/") for text in texts))
+
+
+def check_globs_used(included: Included, secrets: Iterable[str]) -> None:
+    """Raise InvalidRequest for a glob that brought nothing: it is misspelt, or it means a secret without its path."""
+    for glob in included.unmet():
+        pattern = _pattern(glob, _relative(glob))
+        secret = next((path for path in secrets if _means(pattern, path, is_directory=False)), None)
+        if secret is not None:
+            raise InvalidRequest(
+                f"--include {glob!r} means {secret}, which looks like a secret: a glob does not take it in.",
+                field="include",
+                value=glob,
+                next="Pass it with --secret or --env-file, or name the file by its very path, without a wildcard.",
+            )
+        raise InvalidRequest(
+            f"--include {glob!r} matches nothing in the directory.",
+            field="include",
+            value=glob,
+            next="Write it from the top of the directory, as in 'data/*.csv' or '**/*.csv', or leave it out.",
+        )
+
+
+def _means(pattern: Pattern, path: str, *, is_directory: bool) -> bool:
+    return (is_directory or not pattern.directories_only) and pattern.regex.fullmatch(path) is not None
+
+
+def _relative(glob: str) -> str:
+    text = glob
+    while text.startswith("./"):
+        text = text[2:].lstrip("/")
+    return text
+
+
+def _pattern(glob: str, text: str) -> Pattern:
+    pattern = None if text.startswith("/") or ".." in text.split("/") else read_pattern(f"/{text}")
+    if pattern is None:
+        raise InvalidRequest(
+            f"--include {glob!r} is not a glob of paths below the directory.",
+            field="include",
+            value=glob,
+            next="Write it from the top of the directory: --include 'data/*.csv'",
+        )
+    return pattern
+
+
+def _could_hold(text: str, directory: str) -> bool:
+    text, below = text.lstrip("/"), f"{directory}/"
+    start = text[: _wildcard_at(text)]
+    return start.startswith(below) or (start != text and below.startswith(start[: start.rfind("/") + 1]))

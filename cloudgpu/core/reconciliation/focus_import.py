@@ -84,7 +84,13 @@ def records(lines: Iterable[tuple[int, Sequence[str]]], name: str) -> Iterator[R
         if not cells:
             continue
         if len(cells) != len(header):
-            raise _cut(name, number, len(cells), len(header))
+            why = "it is cut short" if len(cells) < len(header) else "a comma or a quote is wrong"
+            raise InvalidRequest(
+                f"{name}, line {number} has {len(cells)} columns and the header {len(header)}: {why}.",
+                field="FILE",
+                value=f"line {number}",
+                next="Download the complete file again.",
+            )
         found = True
         yield _record(_Line(name, number, cells, places))
     if not found:
@@ -211,14 +217,4 @@ def _no_focus(missing: Sequence[str], there: Sequence[str], name: str) -> Invali
         field="FILE",
         value=", ".join(missing),
         next=f"It needs the columns {', '.join(NEEDED)}; docs/focus.md says where each cloud writes such a file.",
-    )
-
-
-def _cut(name: str, number: int, found: int, wanted: int) -> InvalidRequest:
-    why = "it is cut short" if found < wanted else "a comma or a quote is wrong"
-    return InvalidRequest(
-        f"{name}, line {number} has {found} columns and the header {wanted}: {why}.",
-        field="FILE",
-        value=f"line {number}",
-        next="Download the complete file again.",
     )

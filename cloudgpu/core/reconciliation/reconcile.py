@@ -262,19 +262,15 @@ def _compute(ours: LedgerTotal, theirs: ResourceTotal, last: datetime | None, no
         return
     price = ours.of(Part.COMPUTE) / ours.hours
     by_hours = (theirs.hours - ours.hours) * price
-    yield _hours_gap(ours, theirs, by_hours, _is_late(ours, theirs, last, now))
+    late = _is_late(ours, theirs, last, now)
+    both = f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}"
+    yield GapReason("lag", by_hours, late) if late and by_hours < 0 else GapReason("hours", by_hours, both)
     paid, listed = theirs.of(Part.COMPUTE) / theirs.hours, theirs.list_cost / theirs.hours
     says = f"they charge ${float(paid):.4f} an hour, the ledger ${float(price):.4f}"
     if paid < listed and abs(listed - price) <= price * PER_MILLE:
         yield GapReason("discount", gap - by_hours, f"{says}: theirs is below the list price")
     else:
         yield GapReason("price", gap - by_hours, f"{says}: the price changed, or the ledger's was not theirs")
-
-
-def _hours_gap(ours: LedgerTotal, theirs: ResourceTotal, usd: Fraction, late: str) -> GapReason:
-    if usd < 0 and late:
-        return GapReason("lag", usd, late)
-    return GapReason("hours", usd, f"they charge {float(theirs.hours):.2f} hours, the ledger {float(ours.hours):.2f}")
 
 
 def _is_late(ours: ResourceTotal, theirs: ResourceTotal, last: datetime | None, now: datetime) -> str:

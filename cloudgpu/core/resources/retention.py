@@ -71,7 +71,9 @@ def steps(machine: Machine, resources: Sequence[ProviderResource], now: datetime
     """
     found = retained_of(machine, resources)
     if machine.terminated_at is None:
-        done = machine.launch_status == "made" and machine.state == State.RUNNING and _runs_surely(machine, now)
+        since = machine.since or machine.seen_at
+        runs = machine.launch_status == "made" and machine.state == State.RUNNING
+        done = runs and since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER
         return [RetentionStep(StepKind.REMOVE, resource) for resource in found] if done else []
     if machine.discard:
         return [RetentionStep(StepKind.REMOVE, resource) for resource in found if resource.attached_to is None]
@@ -133,8 +135,3 @@ def _life(resource: ProviderResource) -> int:
 def _length(tags: Mapping[str, str]) -> int:
     text = tags.get(TAG_SEQ, "")
     return int(text) if text.isascii() and text.isdecimal() else 0
-
-
-def _runs_surely(machine: Machine, now: datetime) -> bool:
-    since = machine.since or machine.seen_at
-    return since is not None and now - from_iso(since) >= DELETE_IMAGE_AFTER

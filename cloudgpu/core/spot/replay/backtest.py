@@ -149,7 +149,8 @@ def backtest(
     for name, policy in made.items():
         runs = runs_of(policy, job, found, None if progress is None else partial(_tell, progress, name, most))
         tested.append(summarised(name, job, found, runs, draws.fork("bootstrap")))
-    shown = _middling(found, tested[-1].runs)
+    by_cost = sorted(zip(found, tested[-1].runs, strict=True), key=lambda start_and_run: start_and_run[1].cost)
+    shown = by_cost[len(by_cost) // 2][0]
     timelines = tuple(run_of(policy, job, shown, timeline=True) for policy in made.values())
     return Backtest(job, tuple(found), tuple(tested), shown, timelines, () if together else short, together)
 
@@ -174,11 +175,6 @@ def runs_of(
         if progress is not None:
             progress(len(runs))
     return runs
-
-
-def _middling(starts: Sequence[Start], runs: Sequence[Run]) -> Start:
-    order = sorted(range(len(runs)), key=lambda place: runs[place].cost)
-    return starts[order[len(order) // 2]]
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ def quote(
         coarse = job  # so little slack that each tick counts
     draws = Draws(seed)
     usable = [trace for trace in traces if trace.window_starts(job.deadline_h * 3600)]
-    decider = _decider(policy)
+    decider = POLICIES[policy]() if isinstance(policy, str) else policy or POLICIES[_DEFAULT_POLICY]()
     net = SafetyNet(coarse.changeover_h, coarse.tick_h)
     count = runs or (ADAPTIVE_RUNS if policy == "adaptive" else RUNS)
     found = [simulate(coarse, _zones(coarse, usable, draws), decider, net=net, live=True) for _ in range(count)]
@@ -97,12 +97,6 @@ def quote(
         missed=sum(run.missed for run in found),
         runs=count,
     )
-
-
-def _decider(policy: str | Policy | None) -> Policy:
-    if isinstance(policy, str):
-        return POLICIES[policy]()
-    return policy or POLICIES[_DEFAULT_POLICY]()
 
 
 def _zones(job: SpotJob, traces: Sequence[Trace], draws: Draws) -> list[bytes]:
