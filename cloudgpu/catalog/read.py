@@ -282,7 +282,7 @@ def _gpu_spec(name: str, row: dict[str, Any]) -> GpuSpec:
     texts = {key: row.get(key, "") for key in ("architecture", "compute_capability", "notes", "source")}
     numbers: dict[str, Any] = {key: row.get(key) for key in GPU_FIGURES}
     numbers["year"] = None if numbers["year"] is None else int(numbers["year"])
-    return GpuSpec(name=name, **numbers, **texts, card=_card_prices(row["card"]) if "card" in row else None)
+    return GpuSpec(name=name, **numbers, **texts, card_prices=_card_prices(row["card"]) if "card" in row else None)
 
 
 def _card_prices(row: dict[str, str]) -> CardPrices:

@@ -286,8 +286,8 @@ def test_every_gpu_that_google_sells_counts_against_the_limit_on_all_regions():
 
 
 def test_a_card_that_is_sold_apart_has_its_prices_with_their_date_and_others_have_none():
-    card = catalog.gpu("rtx3090").card
+    card = catalog.gpu("rtx3090").card_prices
     assert (card.at_launch, card.new, card.used) == (Money.usd(1499), Money.usd(762), Money.usd(537))
     assert (card.dated, f"{card.as_of:%Y-%m-%d}") == ("2025 (undated table)", "2025-01-01")
-    assert catalog.gpu("rtx5090").card is None  # its price is unverified in the facts, so none is listed
-    assert catalog.gpu("t4").card is None
+    assert catalog.gpu("rtx5090").card_prices is None  # its price is unverified in the facts, so none is listed
+    assert catalog.gpu("t4").card_prices is None

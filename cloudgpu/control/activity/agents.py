@@ -21,7 +21,7 @@ from cloudgpu.core.clusters.engine import split, tells_queue, with_queue
 from cloudgpu.core.events.observations import has_moved_on, instance_observed_by_itself, not_before
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.reaper.decisions import CLOCK_SLACK
-from cloudgpu.core.reaper.seen import Word
+from cloudgpu.core.reaper.seen import SelfReport
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import CloudgpuError, ProviderUnavailable
 from cloudgpu.ledger.samples.store import SampleStore, sweep_daily
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.control.session.session import Session
 
 
-def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, Word]:
+def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool = True) -> dict[str, SelfReport]:
     """Return what these machines report of their use, by machine id; without those whose listing has it.
 
     What is new is written to the ledger if `store`. Raises LedgerUnavailable only.
@@ -52,13 +52,13 @@ def ask_activity(session: Session, machines: Sequence[Machine], *, store: bool =
     return reports
 
 
-def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[str, Word]:
+def _reports_of(provider: ReportsActivity, machines: Sequence[Machine]) -> dict[str, SelfReport]:
     """Return what one provider's machines report, by machine id."""
     answers = _ask_provider(provider, [machine.provider_id for machine in machines if machine.provider_id])
     return {machine.id: answers.get(machine.provider_id or "") for machine in machines}
 
 
-def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, Word]:
+def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Mapping[str, SelfReport]:
     try:
         return provider.activity(provider_ids)
     except CloudgpuError as error:
@@ -68,12 +68,12 @@ def _ask_provider(provider: ReportsActivity, provider_ids: Sequence[str]) -> Map
         return dict.fromkeys(provider_ids, ProviderUnavailable(why, field="provider"))
 
 
-def _check_clock(session: Session, report: Word) -> Word:
+def _check_clock(session: Session, report: SelfReport) -> SelfReport:
     """Return the report; None if it is in the future, so that the machine's clock is wrong."""
     return None if isinstance(report, datetime) and report - session.clock() > CLOCK_SLACK else report
 
 
-def _record_news(session: Session, machines: Sequence[Machine], reports: Mapping[str, Word]) -> None:
+def _record_news(session: Session, machines: Sequence[Machine], reports: Mapping[str, SelfReport]) -> None:
     drafts = []
     for machine in machines:
         report, recorded = reports.get(machine.id), machine.last_active

@@ -92,7 +92,7 @@ def answer(
 def _with_card_prices(specs: Iterable[GpuSpec], prices: Mapping[str, Money], now: datetime) -> list[GpuSpec]:
     """Return the GPUs with the user's prices of cards in place of the catalogue's."""
     return [
-        replace(spec, card=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, users_own=prices[spec.name]))
+        replace(spec, card_prices=CardPrices(None, None, None, f"{now:%Y-%m-%d}", now, users_own=prices[spec.name]))
         if spec.name in prices
         else spec
         for spec in specs
@@ -128,7 +128,12 @@ def _cards_without_price(specs: Iterable[GpuSpec], need: WorkNeeds, figures: Fig
     """Yield the cards for desktops of which one has enough memory for the work, and whose price is not known."""
     for spec in specs:
         is_card = spec.name.startswith(("RTX", "GTX", "A4000", "A5000", "A6000", "Quadro"))
-        if is_card and spec.card is None and not exclusion(spec, need, figures) and need.gpus(spec.memory_gib, 1):
+        if (
+            is_card
+            and spec.card_prices is None
+            and not exclusion(spec, need, figures)
+            and need.gpus(spec.memory_gib, 1)
+        ):
             yield spec.name
 
 

@@ -15,12 +15,12 @@ from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
+    job_alert_key,
     machine_finding,
     secret_finding,
     stalled,
     stalled_finding,
     stalled_since,
-    waits_key,
 )
 from cloudgpu.core.jobs.job import Job, State
 from cloudgpu.core.jobs.waiting import waits_until
@@ -48,18 +48,18 @@ def update_stall_alert(
     since = stalled_since(job, last_activity_at)
     is_stalled = since is not None and stalled(job, last_activity_at, now)
     finding = stalled_finding(job, since, now) if is_stalled and since is not None else None
-    return record_finding(session, waits_key(job, "stalled"), finding)
+    return record_finding(session, job_alert_key(job, "stalled"), finding)
 
 
 def update_secret_alert(session: Session, job: Job, missing: Sequence[str]) -> bool:
     """Raise the alert that a job waits for secrets of these names, or clear it where there are none."""
-    return record_finding(session, waits_key(job, "secret"), secret_finding(job, missing) if missing else None)
+    return record_finding(session, job_alert_key(job, "secret"), secret_finding(job, missing) if missing else None)
 
 
 def update_machine_alert(session: Session, job: Job, why: str | None) -> bool:
     """Raise the alert that a job waits for a machine, or clear it where it has one (`why` is None)."""
     finding = None if why is None else machine_finding(job, why, waits_until(job, session.clock()))
-    return record_finding(session, waits_key(job, "machine"), finding)
+    return record_finding(session, job_alert_key(job, "machine"), finding)
 
 
 def show_end(session: Session, job: Job, environ: Mapping[str, str] = os.environ) -> bool:

@@ -19,7 +19,7 @@ from cloudgpu.core.policies.policy import thresholds
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decide import decide
 from cloudgpu.core.reaper.decisions import ACTIVE, UNKNOWN, MachineView, evidence_text, up_since, warned_by_budget
-from cloudgpu.core.reaper.seen import Word, with_silence, with_word
+from cloudgpu.core.reaper.seen import SelfReport, with_self_report, with_silence
 from cloudgpu.core.values.times import duration_text, iso
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 from cloudgpu.ledger.samples.store import SampleStore
@@ -101,8 +101,10 @@ def _cluster_id(machine: Machine) -> str:
     return "" if machine.cluster is None else machine.cluster.id
 
 
-def _view(machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: Word, now: datetime) -> MachineView:
-    view = with_word(view_without_report(machine, chosen), answer)
+def _view(
+    machine: Machine, chosen: ChosenPolicy, source: ActivitySource, answer: SelfReport, now: datetime
+) -> MachineView:
+    view = with_self_report(view_without_report(machine, chosen), answer)
     return with_silence(with_source(view, source, now), answer)
 
 

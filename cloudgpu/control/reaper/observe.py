@@ -34,7 +34,7 @@ from cloudgpu.core.policies.policy import Rule
 from cloudgpu.core.reaper.clusters import with_cluster_activity
 from cloudgpu.core.reaper.decisions import Decision, MachineView
 from cloudgpu.core.reaper.result import EndItem, NotEnded, Outcome, busy, lock_of, split_ends
-from cloudgpu.core.reaper.seen import to_ask, with_report, with_row, with_silence, with_word
+from cloudgpu.core.reaper.seen import to_ask, with_machine, with_report, with_self_report, with_silence
 from cloudgpu.core.resources import retention as retention_rules
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.errors import LedgerUnavailable, ProviderUnavailable, Silent
@@ -208,7 +208,7 @@ def machine_views(
     to_query = to_ask(views, now)
     answers = ask_activity(session, to_query, store=store)
     if answers:
-        views = [with_word(one, answers.get(one.machine.id)) for one in views]
+        views = [with_self_report(one, answers.get(one.machine.id)) for one in views]
         to_query = to_ask(views, now)
     reports = probe_twice(session, to_query, store=store)
     results = [with_report(one, reports.get(one.machine.id)) for one in views] if reports else views
@@ -343,7 +343,7 @@ def _recheck_views(session: Session, items: Sequence[EndItem], outcome: Outcome)
     reports = probe_twice(session, running) if running else {}
     if reports:
         _record_traffic(session, machines, reports)
-    return [with_report(with_row(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
+    return [with_report(with_machine(one.seen, machines[one.id]), reports.get(one.id)) for one in remaining]
 
 
 def _record_traffic(session: Session, machines: Mapping[str, Machine], reports: Mapping[str, Report]) -> None:

@@ -106,10 +106,10 @@ def _with_speed(build: Build, speed: Speed | None) -> Build:
 
 def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figures) -> Iterator[Build]:
     number = need.gpus(spec.memory_gib, int(figures.most_cards.value))
-    if spec.card is None or number is None or spec.watts is None or exclusion(spec, need, figures):
+    if spec.card_prices is None or number is None or spec.watts is None or exclusion(spec, need, figures):
         return
     other_parts = Money(round(figures.base_machine_usd.value * NANOS_PER_USD))
-    for price_kind, price in _prices(spec.card):
+    for price_kind, price in _prices(spec.card_prices):
         desktop = replace(
             base,
             name=f"{number}x {spec.name}",
@@ -121,10 +121,11 @@ def _builds_of_card(spec: GpuSpec, need: WorkNeeds, base: Desktop, figures: Figu
             resale=ZERO,
             resale_known=False,
             depreciation=Depreciation.NONE,
-            source=f"{spec.name} {price_kind}: {spec.card.dated}; the rest: {figures.base_machine_usd.source.text}",
-            as_of=spec.card.as_of.date(),
+            source=f"{spec.name} {price_kind}: {spec.card_prices.dated}; "
+            f"the rest: {figures.base_machine_usd.source.text}",
+            as_of=spec.card_prices.as_of.date(),
         )
-        yield Build(spec, number, price_kind, price, spec.card.dated, desktop)
+        yield Build(spec, number, price_kind, price, spec.card_prices.dated, desktop)
 
 
 def _prices(card: CardPrices) -> list[tuple[PriceKind, Money]]:

@@ -13,14 +13,12 @@ from typing import NamedTuple
 from cloudgpu.core.billing.charges import CostTimeline, cost_timeline
 from cloudgpu.core.billing.cost_groups import By, with_full_names
 from cloudgpu.core.billing.rates import RateInterval
-from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, PER_NANO, Rule, in_months, rule_of, to_us
+from cloudgpu.core.billing.rules import CLOCKS_DIFFER, EPOCH, MICRO, PER_NANO_HOUR, Rule, in_months, rule_of, to_us
 from cloudgpu.core.model.machine import Machine
 from cloudgpu.core.model.usage import Usage
-from cloudgpu.core.values.money import HOUR_MICROS
 from cloudgpu.core.values.times import periods
 
 Ended = tuple[str, Usage]
-PER_NANO_HOUR = PER_NANO // HOUR_MICROS
 _FAR_FUTURE = 2**62
 
 

@@ -51,8 +51,8 @@ class CardPrices:
 class GpuSpec:
     """One GPU model. Memory in GiB, bandwidth in GB/s, dense TFLOPs, board watts; None where no source was found.
 
-    `trains_vs_h100` is the measured PyTorch training throughput as a fraction of one H100 SXM. `card` is None where no
-    price of the card is known.
+    `trains_vs_h100` is the measured PyTorch training throughput as a fraction of one H100 SXM. `card_prices` is None
+    where no price of the card is known.
     """
 
     name: str
@@ -67,7 +67,7 @@ class GpuSpec:
     trains_vs_h100: float | None
     notes: str
     source: str
-    card: CardPrices | None = None
+    card_prices: CardPrices | None = None
     fp8_tflops: float | None = None
 
 

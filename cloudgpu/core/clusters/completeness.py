@@ -14,13 +14,13 @@ GRACE = timedelta(minutes=10)  # after the latest launch or end of a node, in wh
 
 
 def why_part(machines: Sequence[Machine], now: datetime) -> str:
-    """Return why these rows are only a part of a cluster, a clause; empty where they are none.
+    """Return why a cluster exists only in part, as a clause; empty if it is complete, or does not exist at all.
 
-    They are one where some live though others of their launch never did, or were ended for good. `machines` are all
-    machines of one cluster that the ledger knows, also those that were refused or have ended. They are no part while a
-    launch or an end may still be on its way: for GRACE after the latest one. A command that still works on it holds its
-    lock, which the caller checks. A node that was lost makes no part: `is_lost` says that. Nor does one that had ended
-    when its user started the others.
+    It does if some of its nodes exist while others of the same launch were never created, or were terminated for good.
+    `machines` are all machines of one cluster that the ledger knows, also those that were refused or have ended. For
+    GRACE after the latest launch or end it counts as complete: a command may still be at work on it. Such a command
+    holds the cluster's lock, which the caller checks. A lost node (`is_lost`) does not count as missing, nor does one
+    that had ended when its user started the others.
     """
     if not any(node_exists(machine) for machine in machines):
         return ""

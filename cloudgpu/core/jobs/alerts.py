@@ -38,7 +38,7 @@ def job_findings(
     """
     for job in jobs:
         if job.outcome is None:
-            keys = (waits_key(job, what) for what in ("stalled", "secret", "machine", "late"))
+            keys = (job_alert_key(job, what) for what in ("stalled", "secret", "machine", "late"))
             yield from (lasting[key].finding for key in keys if key in lasting)
         elif is_reported(job, now):
             key = ended_key(job)
@@ -96,7 +96,7 @@ def stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:
 def stalled_finding(job: Job, since: datetime, now: datetime) -> Finding:
     """Return what is told of a job that has given no sign of life since then."""
     return Finding(
-        waits_key(job, "stalled"),
+        job_alert_key(job, "stalled"),
         "job stalled",
         f"Job {job.name} has been silent for {duration_text(now - since)}",
         f"No output and no progress since {minute_text(iso(since))}; its machine is billed. "
@@ -110,7 +110,7 @@ def secret_finding(job: Job, names: Sequence[str]) -> Finding:
     """Return what is told of a job that cannot be restarted before somebody gives the values of these secrets again."""
     wanted = ", ".join(names)
     return Finding(
-        waits_key(job, "secret"),
+        job_alert_key(job, "secret"),
         "job waits for a secret",
         f"Job {job.name} waits for {wanted}",
         f"It has to be started again, and the computer that tried has no value for {wanted}. Any computer on this "
@@ -123,7 +123,7 @@ def secret_finding(job: Job, names: Sequence[str]) -> Finding:
 def machine_finding(job: Job, why: str, until: datetime) -> Finding:
     """Return what is told of a job that waits for a machine, until then at most."""
     return Finding(
-        waits_key(job, "machine"),
+        job_alert_key(job, "machine"),
         "job waits for a machine",
         f"Job {job.name} waits for a machine",
         f"{why} It is tried again each time somebody watches, until {minute_text(iso(until))}; nothing is billed "
@@ -138,7 +138,7 @@ def late_finding(job: Job, at: Position) -> Finding:
     """Return what is told of a job whose work no longer fits its deadline."""
     left, time = (duration_text(timedelta(seconds=max(0, int(one)))) for one in (at.work_left_s, at.time_left_s))
     return Finding(
-        waits_key(job, "late"),
+        job_alert_key(job, "late"),
         "job late",
         f"Job {job.name} does not fit its deadline any more",
         f"{left} of work are left, and {time} to the deadline. It keeps running, on demand where it has to. Its "
@@ -153,7 +153,7 @@ def ended_key(job: Job) -> str:
     return f"{JOB}:{job.id}:{job.state}"
 
 
-def waits_key(job: Job, what: str) -> str:
+def job_alert_key(job: Job, what: str) -> str:
     """Return the key of the alert that a job is `stalled` or `late`, or waits for a `secret` or a `machine`."""
     return f"{JOB_WAITS}:{job.id}:{what}"
 

@@ -246,7 +246,7 @@ def position_of(
     saved = saved_s(job, attempt, now)
     done, pending = saved, 0.0
     if attempt is not None:
-        done = attempt.base_s
+        done = attempt.work_before_s
         if attempt.began_at is None:
             pending = max(0.0, margins.start_s - (now - attempt.placed_at).total_seconds())
         elif running_at is not None:
@@ -266,7 +266,7 @@ def saved_s(job: Job, attempt: Attempt | None, now: datetime) -> float:
     """Return the work that another machine would begin with: the newest copy's, as far as there was one then."""
     if job.saved is not None and job.saved.at <= now:
         return job.saved.work_s
-    return 0.0 if attempt is None else attempt.base_s
+    return 0.0 if attempt is None else attempt.work_before_s
 
 
 def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float, datetime] | None:
@@ -282,7 +282,7 @@ def stored_work(job: Job, state: StoredState, now: datetime) -> tuple[str, float
         return None
     begin = attempt.began_at or attempt.placed_at
     ran_s = min(newest.work_s, max(0.0, ((attempt.ended_at or now) - begin).total_seconds()))
-    return newest.name, attempt.base_s + ran_s, begin + timedelta(seconds=ran_s)
+    return newest.name, attempt.work_before_s + ran_s, begin + timedelta(seconds=ran_s)
 
 
 def work_s(given: float, done: float, progress: tuple[float, float | None] | None) -> float:

@@ -52,10 +52,10 @@ class Attempt:
 
     `waits` is since when that launch is refused, `stuck` since when its machine cannot begin it, both with why at
     first; None where it is not so. `nothing_made`: it ended since its launch made no machine. The rest is of a job with
-    a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing; `base_s`
-    is the work that it began with. `move` is there once its machine is to be ended under it; `moved`: that is how the
-    attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of `cluster`, in order. `refused` are
-    nodes that came up for it, and were ended as others were refused.
+    a deadline. `market` is where it is launched; `turn` counts the launches of this attempt that made nothing;
+    `work_before_s` is the work that it began with, in seconds. `move` is there once its machine is to be ended under
+    it; `moved`: that is how the attempt ended. Of a gang, `machine` is node 0, and `members` are all nodes of
+    `cluster`, in order. `refused` are nodes that came up for it, and were ended as others were refused.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Attempt:
     stuck: tuple[datetime, str] | None = None
     market: Market | None = None
     turn: int = 0
-    base_s: float = 0.0
+    work_before_s: float = 0.0
     move: JobMove | None = None
     moved: bool = False
     cluster: str | None = None
@@ -329,7 +329,7 @@ def _placed(job: Job, body: EventBody, at: datetime) -> Job:
         return job
     base = 0.0 if job.saved is None else job.saved.work_s
     made = Attempt(
-        int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, base_s=base
+        int(number or 0), body["key"], body["machine"], at, market=body.get("market"), turn=turn, work_before_s=base
     )
     there = next((one for one in job.attempts if one.machine is not None and one.machine == made.machine), None)
     if there is not None:  # it is tried again where it was

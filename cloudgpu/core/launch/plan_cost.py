@@ -154,6 +154,6 @@ def row_of(draft: Draft, before: Machine | None = None) -> Machine:
     return not_none(machine_of([line]))._replace(retained=before.retained if before else ())
 
 
-def row_until(machine: Machine, renew_until: datetime) -> Machine:
+def running_until(machine: Machine, renew_until: datetime) -> Machine:
     """Return a machine's row as it is once it runs under this renew-until."""
     return machine._replace(renew_until=iso(renew_until), state="running", billed=True, pending_action="start")

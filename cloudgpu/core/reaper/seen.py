@@ -21,19 +21,21 @@ from cloudgpu.errors import CloudgpuError
 WARN_BEFORE = timedelta(minutes=60)  # before the end of a lease people are told, unless the machine is in use
 
 
-Word = datetime | CloudgpuError | None  # when it was in use, why that is not known, or that it has said nothing yet
+SelfReport = (
+    datetime | CloudgpuError | None
+)  # when it was in use, why that is not known, or that it has said nothing yet
 
 
-def with_word(view: MachineView, word: Word) -> MachineView:
-    """Return it with the machine's own word, where it has just said one."""
-    return replace(view, last_active=word) if isinstance(word, datetime) else view
+def with_self_report(view: MachineView, report: SelfReport) -> MachineView:
+    """Return it with when the machine has just reported that it was in use, where it has."""
+    return replace(view, last_active=report) if isinstance(report, datetime) else view
 
 
-def with_silence(view: MachineView, word: Word) -> MachineView:
-    """Return it with why its provider did not tell its word either, where it was not reached."""
-    if not isinstance(word, CloudgpuError) or not view.judged_fault:
+def with_silence(view: MachineView, report: SelfReport) -> MachineView:
+    """Return it with why its provider did not tell its report either, where its agent was not reached."""
+    if not isinstance(report, CloudgpuError) or not view.judged_fault:
         return view
-    fault = f"{view.judged_fault}; {view.machine.provider} does not tell its word: {word.message.removesuffix('.')}"
+    fault = f"{view.judged_fault}; {view.machine.provider} does not tell its word: {report.message.removesuffix('.')}"
     return replace(view, judged_fault=fault)
 
 
@@ -104,7 +106,7 @@ def _could_be_idle(machine: Machine, policy: Policy | None, window: timedelta, n
     return now - up_since(machine) >= max(window, policy.idle.uptime)
 
 
-def with_row(view: MachineView, machine: Machine) -> MachineView:
+def with_machine(view: MachineView, machine: Machine) -> MachineView:
     """Return it with its row of now; a word that was heard in this run, and is no news to the ledger, counts on."""
     written = from_iso(machine.last_active) if machine.last_active else None
     return replace(view, machine=machine, last_active=max(filter(None, (written, view.last_active)), default=None))

@@ -142,7 +142,7 @@ def _machine(machine: FittingOffer, answer: Answer, now: datetime) -> RentableMa
 
 
 def _desktop(build: Build, break_even: BreakEven | None, now: datetime) -> BuildableDesktop:
-    card = build.spec.card
+    card = build.spec.card_prices
     return {
         "gpu": build.spec.name,
         "cards": build.cards,

@@ -46,12 +46,12 @@ def rent_source(machine: FittingOffer) -> Source:
 
 def purchase_sources(answer: Answer, build: Build) -> Iterator[Source]:
     """Yield the sources of a desktop's figures: the price of its cards, of the rest, and its power."""
-    if build.spec.card is not None:
+    if build.spec.card_prices is not None:
         kind = build.price_kind
         what = "list price" if kind is PriceKind.LAUNCH else f"{kind} price".replace("yours price", "your price")
         table = "as you gave it" if kind is PriceKind.YOURS else f"a public table of cards, {build.dated}"
         name = f"{what} of an {build.spec.name}: {table}"
-        yield Source(name, build.spec.card.as_of.date(), SourceQuality.PUBLISHED)
+        yield Source(name, build.spec.card_prices.as_of.date(), SourceQuality.PUBLISHED)
     yield answer.workload_data.figures.base_machine_usd.source
     base = answer.base
     yield Source(

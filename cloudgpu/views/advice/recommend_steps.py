@@ -245,7 +245,7 @@ def warnings(answer: Answer) -> Iterator[str]:
 
 
 def _card_notes(answer: Answer, build: Build, now: datetime) -> Iterator[str]:
-    card = build.spec.card
+    card = build.spec.card_prices
     if card is not None:
         old = " and old" if is_old_price(card.as_of, now) else ""
         note = f" {card.note[:1].upper()}{card.note[1:]}." if card.note else ""

@@ -206,7 +206,7 @@ def test_cards_without_a_dated_price_are_named_and_not_counted(gpu):
     said = gpu.advice.recommend("video")
     assert "RTX5090" in said["without_price"]
     assert "RTX5090" not in [one["gpu"] for one in said["desktops"]]
-    assert catalog.gpu("rtx5090").card is None
+    assert catalog.gpu("rtx5090").card_prices is None
 
 
 def test_several_gpus_are_said_with_what_they_cost(gpu):

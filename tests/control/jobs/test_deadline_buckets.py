@@ -79,7 +79,7 @@ def test_a_machine_that_is_taken_while_nobody_watches_leaves_the_work_that_its_b
     world.child(job, until=lambda found: runs(found) and len(found.job.attempts) > 1)
     job = world.now(job)
     assert job.saved.checkpoint == "19"
-    assert 0 < job.saved.work_s == job.attempts[1].base_s
+    assert 0 < job.saved.work_s == job.attempts[1].work_before_s
     assert job.saved.at < job.attempts[0].ended_at
     world.hold(on=False)
     world.child(job)

@@ -288,7 +288,7 @@ def test_a_job_with_a_deadline_whose_spot_machine_is_taken_ends_with_the_same_an
     is_right(bench, job)
     job = bench.now(job)
     assert [one.market for one in job.attempts] == ["spot", "spot"]
-    assert (first.market, job.attempts[1].base_s > 0, job.interruptions) == ("spot", True, 1)
+    assert (first.market, job.attempts[1].work_before_s > 0, job.interruptions) == ("spot", True, 1)
     (line,) = [one for one in bench.session.ledger.events(first.id) if one.kind == "spot_interrupted"]
     assert line.body["ran_s"] > 0
 

@@ -106,7 +106,11 @@ def test_a_used_desktop_brings_what_used_cards_do():
     """USED_SHARE and USED_LOSS are the middle of the cards in the catalogue that have a launch and street prices."""
     cards = {"RTX2080Ti": 7, "RTX3060": 4, "RTX3070": 5, "RTX3080": 5, "RTX3080Ti": 4, "RTX3090": 5, "RTX3090Ti": 3,
              "RTX4070Ti": 2, "RTX4080": 3, "RTX4090": 3}  # years from their launch to 2025  # fmt: skip
-    prices = {spec.name: spec.card for spec in catalog.gpus() if spec.card and spec.card.used and spec.card.at_launch}
+    prices = {
+        spec.name: spec.card_prices
+        for spec in catalog.gpus()
+        if spec.card_prices and spec.card_prices.used and spec.card_prices.at_launch
+    }
     assert set(prices) == set(cards)
     shares = [float(one.used.dollars / one.new.dollars) for one in prices.values()]
     losses = [1 - float(one.new.dollars / one.at_launch.dollars) ** (1 / cards[name]) for name, one in prices.items()]

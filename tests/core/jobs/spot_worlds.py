@@ -124,7 +124,7 @@ class SpotWorld(World):
     def copies(self):
         """Copy the newest checkpoint, and write how much it holds."""
         attempt = self.job.attempts[-1]
-        held = attempt.base_s + (self.progress - attempt.base_s) // self.checkpoint_s * self.checkpoint_s
+        held = attempt.work_before_s + (self.progress - attempt.work_before_s) // self.checkpoint_s * self.checkpoint_s
         self.copied = self.now.timestamp()
         if held > self.saved:
             self.saved = held

@@ -10,12 +10,12 @@ from cloudgpu.core.alerts.alerts import RaisedAlert
 from cloudgpu.core.jobs.alerts import (
     ended_finding,
     ended_key,
+    job_alert_key,
     job_findings,
     secret_finding,
     stalled,
     stalled_finding,
     stalled_since,
-    waits_key,
 )
 from cloudgpu.core.jobs.job import Fetched, State
 from cloudgpu.core.values.money import Money
@@ -127,7 +127,7 @@ def test_what_a_running_job_waits_for_lasts_until_the_job_is_over():
     one = stalled_finding(running, START, START + HOUR)
     two = secret_finding(running, ["HF_TOKEN"])
     lasting = {each.key: RaisedAlert(each, 1, END, frozenset()) for each in (one, two)}
-    assert [one.key, two.key] == [waits_key(running, "stalled"), waits_key(running, "secret")]
+    assert [one.key, two.key] == [job_alert_key(running, "stalled"), job_alert_key(running, "secret")]
     assert found(running, lasting=lasting) == [one, two]
     over = succeeded(1, attempt("cg-1", 0, 3600))
     assert [each.key for each in found(over, lasting=lasting)] == [ended_key(over)]

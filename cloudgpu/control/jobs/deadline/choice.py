@@ -20,7 +20,7 @@ from cloudgpu.control.launch.offers import offers_unless_launched, with_constrai
 from cloudgpu.control.pricing.price_history import item_of_machine, spot_price_history
 from cloudgpu.control.session.session import Session, all_jobs
 from cloudgpu.control.spot.history import history, offer_location, preferred_offer, spot_location
-from cloudgpu.core.jobs.alerts import late_finding, waits_key
+from cloudgpu.core.jobs.alerts import job_alert_key, late_finding
 from cloudgpu.core.jobs.deadline import (
     END_S,
     HOUR_S,
@@ -120,7 +120,9 @@ def choice_of(
     margins = measured_margins(session, job, record.gaps)
     job_position = current_position(job, machine, remote, record, margins, now)
     record_finding(
-        session, waits_key(job, "late"), None if work_fits(job_position, margins) else late_finding(job, job_position)
+        session,
+        job_alert_key(job, "late"),
+        None if work_fits(job_position, margins) else late_finding(job, job_position),
     )
     policy = _spot_policy(not_none(job.deadline)["policy"], job.id)
     choice = choose(job, policy, observed_spot_history(session, job), margins, now, job_position)
@@ -259,7 +261,7 @@ def _copied_work_s(
     is_new = before is None or after.number > before.number
     if after.name != remote.checkpoints[0] and not (is_new and after.name not in remote.checkpoints):
         return None
-    return job.attempts[-1].base_s + max(0.0, remote.checkpointed - remote.started)
+    return job.attempts[-1].work_before_s + max(0.0, remote.checkpointed - remote.started)
 
 
 def _from_epoch(epoch: float) -> datetime:
