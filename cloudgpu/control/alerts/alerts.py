@@ -33,10 +33,10 @@ from cloudgpu.core.alerts.alerts import (
     Finding,
     RaisedAlert,
     alert_state,
+    alerts_now,
     due,
     known_as,
     raised_line,
-    updated_alerts,
 )
 from cloudgpu.core.alerts.findings import (
     TOPICS,
@@ -214,7 +214,7 @@ def deliver(
     state = _alert_state(session) if outcomes else state
     audience = _audience(session) if state.news else Audience(frozenset())
     pending = {alert.id for label in audience.all for alert in state.waiting(label, audience)}
-    alerts = updated_alerts(state.news, all_findings)
+    alerts = alerts_now(state.news, all_findings)
     titles = tuple(alert.finding.title for alert in alerts if alert.cleared_at is None and is_wrong(alert))
     return Delivery(raised, cleared, outcomes, len(pending), titles)
 
@@ -316,7 +316,7 @@ def _send_undelivered(session: Session, findings: Sequence[Finding]) -> tuple[Ou
             state = _alert_state(session)  # as it is under the lock: another command may have sent all of it
             audience = _audience(session)
             addresses = all_receivers(session.settings.alerts, session.home)
-            by_address = {one: updated_alerts(state.waiting(label_of(one), audience), findings) for one in addresses}
+            by_address = {one: alerts_now(state.waiting(label_of(one), audience), findings) for one in addresses}
             outcomes = _send_and_record(session, {address: alerts for address, alerts in by_address.items() if alerts})
             return (*outcomes, *_send_and_record(session, _for_lab_instead(session, audience, findings, outcomes)))
     except LedgerUnavailable:
@@ -333,9 +333,7 @@ def _for_lab_instead(
     failed = {outcome.receiver for outcome in outcomes if outcome.why is not None}
     if not failed:
         return {}
-    alerts = [
-        (alert, audience.instead(alert, failed)) for alert in updated_alerts(_alert_state(session).news, findings)
-    ]
+    alerts = [(alert, audience.instead(alert, failed)) for alert in alerts_now(_alert_state(session).news, findings)]
     lab = {address: label_of(address) for address in receivers(session.settings.alerts, session.home)}
     by_address = {
         address: [_with_lab_text(alert) for alert, labels in alerts if label in labels]

@@ -164,7 +164,7 @@ def due(
     return tuple(reversed(raised)), tuple(one for one in gone if judged is None or one.finding.topic in judged)
 
 
-def updated_alerts(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[RaisedAlert, ...]:
+def alerts_now(news: Iterable[RaisedAlert], findings: Iterable[Finding]) -> tuple[RaisedAlert, ...]:
     """Return news that last with the words of now, where their key is among what was found now.
 
     What an alert said when it was raised may be wrong by the time that it is sent: its budget was replaced, say. It
