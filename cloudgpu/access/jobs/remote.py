@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -311,7 +312,19 @@ class RemoteJob:
             return 0
         rows = [[digest, size] for digest, size, _ in wanted]
         chunks = read_files([(size, path) for _, size, path in wanted], progress)
-        return int(self._request("receive", chunks=chunks, files=rows)["bytes"])
+        try:
+            return int(self._send_request("receive", chunks=chunks, files=rows)["bytes"])
+        except RequestRefused as error:
+            damaged = _delete_damaged(wanted) if error.kind == "damaged" else 0
+            if not damaged:
+                raise self._error_of(error) from error
+        raise InvalidRequest(
+            f"{damaged} file{'s' * (damaged > 1)} of the job's snapshot had another content on this computer than its "
+            "hash says, perhaps after a power cut.",
+            field="snapshot",
+            value=self.job,
+            next="Run the job again from its directory: cloudgpu run takes a new snapshot.",
+        )
 
     def _request(self, verb: str, **values: Any) -> dict[str, Any]:
         try:
@@ -334,6 +347,22 @@ class RemoteJob:
             value=name,
             next=f"Look at ~/.cloudgpu/jobs/{self.job} there: cloudgpu ssh {name}",
         )
+
+
+def _delete_damaged(files: Sequence[tuple[str, int, Path]]) -> int:
+    """Delete those of these files of a store that have not the content of their hash; return how many.
+
+    The next snapshot stores them again. Files elsewhere, such as copies of results, are left.
+    """
+    count = 0
+    for digest, _, path in files:
+        if path.name == digest and path.is_file():
+            with path.open("rb") as stream:
+                is_damaged = hashlib.file_digest(stream, "sha256").hexdigest() != digest
+            if is_damaged:
+                path.unlink()
+                count += 1
+    return count
 
 
 def busy(connection: Connection) -> tuple[tuple[str, int], ...]:

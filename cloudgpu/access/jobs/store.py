@@ -1,7 +1,8 @@
 """Stores the files of job snapshots by content: `<store>/<sha256>` (0600), each written to a part file and renamed.
 
 Adding takes the store's lock shared, pruning exclusively. Files are copied, never linked: users may change theirs at
-any moment. Nothing is synced to disk: after a power cut a file may be short, and is then written again.
+any moment. Nothing is synced to disk: after a power cut a file may be short, and is then written again. One that has
+another content is refused by the machine that it is sent to, and deleted (`remote._delete_damaged`).
 """
 
 from __future__ import annotations
