@@ -11,7 +11,7 @@ from cloudgpu.control.clusters.power import check_may_all
 from cloudgpu.control.clusters.together import ClusterResult, errors_in, raise_worst, reload_machines, run_on_machines
 from cloudgpu.control.lifecycle import lease as machine_lease
 from cloudgpu.control.lifecycle.lifecycle import lock_machine
-from cloudgpu.control.lifecycle.start import UP_STATES, withdrawal_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests
 from cloudgpu.control.session.session import Session
 from cloudgpu.control.team.authorization import check_override
 from cloudgpu.core.launch.plan import Lease
@@ -106,4 +106,4 @@ def _withdraw_stop_or_end(session: Session, machines: Sequence[Machine]) -> None
     """Withdraw the request of an interrupted stop or end if all nodes still run: the user wants to keep the cluster."""
     nodes = reload_machines(session, machines)
     if all(machine.state in UP_STATES for machine in nodes):
-        session.ledger.append(withdrawal_events(session, nodes))
+        withdraw_requests(session, nodes)

@@ -16,7 +16,7 @@ from cloudgpu.control.lifecycle.start import (
     interrupted_start_text,
     refresh_to_start,
     start_locked,
-    withdrawal_events,
+    withdraw_requests,
 )
 from cloudgpu.control.session.session import Session
 from cloudgpu.core.clusters.layout import engine_of_machine
@@ -68,7 +68,7 @@ def start_all(
                 outcomes = run_on_machines(session, stopped, lambda own, machine: start_locked(own, machine, lease))
                 _stop_started_and_raise(session, nodes, stopped, outcomes)
             else:
-                session.ledger.append(withdrawal_events(session, running))
+                withdraw_requests(session, running)
                 session.report(f"{name} runs already; extend makes its lease longer")
         if not wait:
             return ClusterResult(reload_machines(session, nodes))

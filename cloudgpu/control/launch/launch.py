@@ -26,7 +26,7 @@ from cloudgpu.control.launch.plan import Prepared
 from cloudgpu.control.lifecycle import timers
 from cloudgpu.control.lifecycle.failed_launch import terminate_failed_launch, terminate_other_node
 from cloudgpu.control.lifecycle.lease import refresh_lease, set_lease
-from cloudgpu.control.lifecycle.start import UP_STATES, withdrawal_events
+from cloudgpu.control.lifecycle.start import UP_STATES, withdraw_requests
 from cloudgpu.control.session.accounts import is_forgotten
 from cloudgpu.control.session.guarding import check_launch_guarded, is_guarded
 from cloudgpu.control.session.session import Session
@@ -112,7 +112,7 @@ def launch(
                 raise
         nodes = [machine] if machine.cluster is None else living_nodes(session, machine)
         if was_there and all(one.state in UP_STATES for one in nodes):
-            session.ledger.append(withdrawal_events(session, nodes))
+            withdraw_requests(session, nodes)
         abort_text = launched_text(machine)
         with on_abort(abort_text):
             nodes = [timers.ensure_timer(session, one, "launch") for one in nodes]

@@ -178,11 +178,18 @@ def withdraw_request(session: Session, machine: Machine) -> Machine:
     That of a cluster's node is not withdrawn alone.
     """
     machine = session.ledger.machine(machine.id) or machine
-    events = [] if machine.gang is not None else withdrawal_events(session, [machine])
-    if not events:
-        return machine
-    session.report(f"{machine.name}: its requested {'end' if machine.discard else 'stop'} is taken back")
-    return session.ledger.append_to(machine, events)
+    if machine.gang is None:
+        withdraw_requests(session, [machine])
+    return session.ledger.machine(machine.id) or machine
+
+
+def withdraw_requests(session: Session, running: Sequence[Machine]) -> None:
+    """Withdraw the requested stop or end of a running machine, or of all running nodes of a cluster; report that."""
+    events = withdrawal_events(session, running)
+    if events:
+        what = "end" if any(machine.discard for machine in running) else "stop"
+        session.report(f"{command_name(running[0])}: its requested {what} is taken back")
+        session.ledger.append(events)
 
 
 def _start_event(

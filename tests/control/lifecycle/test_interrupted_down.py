@@ -205,10 +205,13 @@ def test_who_wants_a_stopped_machine_after_all_takes_back_an_end_that_was_killed
 
 
 @pytest.mark.parametrize("newer", [up, begin, hold, extend])
-def test_who_wants_the_machine_after_all_takes_back_a_stop_that_was_killed(lab, monkeypatch, newer):
+def test_who_wants_the_machine_after_all_takes_back_a_stop_that_was_killed_and_hears_it(lab, monkeypatch, newer):
     stop_cut_off(lab, monkeypatch)
     lab.later(minutes=1)
+    heard = []
+    monkeypatch.setattr(lab.session, "report", heard.append)
     newer(lab, lab.rows()[0])
+    assert "fox: its requested stop is taken back" in heard
     assert (run(lab).ended, lab.rows()[0].state) == ((), "running")
     assert lab.rows()[0].pending_action is None
 
