@@ -89,9 +89,13 @@ def current_findings(session: Session) -> tuple[Finding, ...]:
     now = session.clock()
     billable = session.ledger.billable_machines()
     machines = [_with_seen_at(session, machine, iso(now)) for machine in living_machines(billable)]
-    of_machines = machine_findings(machines, dict(_unconfirmed_since(session, machines)), now)
+    unconfirmed_since = {
+        machine.id: since
+        for machine in machines
+        if machine.pending_action and (since := unproved_since(session.ledger.events(machine.id))) is not None
+    }
     return (
-        *of_machines,
+        *machine_findings(machines, unconfirmed_since, now),
         *ended_findings(billable, now),
         *lost_findings(billable, now),
         *_job_findings(session, billable, now),
@@ -147,13 +151,6 @@ def _with_seen_at(session: Session, machine: Machine, now: str) -> Machine:
     if not machine.billed or machine.renew_until is None or machine.renew_until > now:
         return machine
     return machine._replace(seen_at=last_seen_at(session.ledger, machine))
-
-
-def _unconfirmed_since(session: Session, machines: list[Machine]) -> Iterator[tuple[str, datetime]]:
-    for machine in machines:
-        since = unproved_since(session.ledger.events(machine.id)) if machine.pending_action else None
-        if since is not None:
-            yield machine.id, since
 
 
 LOCK = "alerts"

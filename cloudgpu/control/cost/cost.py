@@ -211,9 +211,8 @@ def desktop_line(
     desktop = load_desktop_of(session, currency=currency)
     rented, _ = rented_machines(machines)
     billed_times = billed_within(rented, ended, query, now)
-    worked = _work_time(rented, billed_times, desktop)
     elapsed = max([time_owned_within(rented, query, now), *billed_times.values()])
-    cost = desktops_cost(desktop, elapsed, worked)
+    cost = desktops_cost(desktop, elapsed, _work_time(rented, billed_times, desktop))
     return desktop_value(desktop, cost, "by then" if query.until and query.until <= now else "by now")
 
 

@@ -107,12 +107,11 @@ def _query(session: Session, machines: Sequence[Machine]) -> Iterable[tuple[Mach
         account: dict.fromkeys(ids[account], answer) if isinstance(answer, Silent) else answer
         for account, answer in zip(ids, results, strict=True)
     }
-    pairs = [
-        (machine, answers[account][not_none(machine.provider_id)])
+    by_id = errors | {
+        machine.id: answers[account][not_none(machine.provider_id)]
         for account, of_account in groups.items()
         for machine in of_account
-    ]
-    by_id = {machine.id: answer for machine, answer in pairs} | errors
+    }
     return [(machine, by_id[machine.id]) for machine in machines]
 
 

@@ -326,20 +326,16 @@ def _saved_calls(session: Session, ledger: str) -> dict[str, Attempt]:
 
 def _machine_of(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     """Return what is known of a machine. Its state is left unknown: a later sync records it in the ledger."""
-    machine = _observed_machine(session, instance, call)
-    return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
-
-
-def _observed_machine(session: Session, instance: Instance, call: Attempt | None) -> Machine:
     now = session.clock()
     if call is None:
         provider = session.provider(instance.account)
         able, identity = abilities_of(provider), provider.identity(instance.region)
-        return _machine_from(
-            [machine_adopted(instance, None, now, able=able, identity=identity), instance_observed(instance, now)]
-        )
-    settled = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
-    return _machine_from([_launch_intended(session, call), settled, instance_observed(instance, now)])
+        origin = [machine_adopted(instance, None, now, able=able, identity=identity)]
+    else:
+        settled = launch_settled(call.machine, call.token, "made", "found by its tags", call.made_at)
+        origin = [_launch_intended(session, call), settled]
+    machine = _machine_from([*origin, instance_observed(instance, now)])
+    return machine._replace(state=State.UNKNOWN, billed=True, since=None, seen_at=machine.intended_at)
 
 
 def _unresolved_machine(session: Session, call: Attempt) -> Machine | None:

@@ -153,8 +153,8 @@ def _history(
     if not runs:
         return MachineHistory(machine, Recorded((), (), ()), ())
     events = list(session.ledger.events(machine.id))
-    store = SampleStore(session.home.samples, machine.id)
-    samples = store.read(runs[0].begin.timestamp() - DAY, now.timestamp())
+    first = runs[0].begin.timestamp()
+    samples = SampleStore(session.home.samples, machine.id).read(first - DAY, now.timestamp())
     return MachineHistory(
         machine, Recorded(events, runs, samples), usages, tuple(_actual_ends(usages, events, begin, now))
     )

@@ -240,9 +240,9 @@ def _end_one(session: Session, item: EndItem, decide: Decide, check: LockCheck) 
 
 def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Machine:
     """End the machine; try once more where the provider did not answer: a second try continues the first."""
-    action, machine = _ACTIONS[item.decision.do], item.machine
+    machine = item.machine
     try:
-        return action(session, machine, item.decision.why, check)
+        return _end(session, machine, item.decision, check)
     except LedgerUnavailable:
         raise
     except InvalidRequest:
@@ -253,7 +253,7 @@ def _end_with_retry(session: Session, item: EndItem, check: MachineCheck) -> Mac
         if error.field == "lock" or isinstance(error, Silent):
             raise
     session.pause(RETRY_AFTER_S)
-    return action(session, session.ledger.machine(machine.id) or machine, item.decision.why, check)
+    return _end(session, session.ledger.machine(machine.id) or machine, item.decision, check)
 
 
 def _is_last_resort(item: EndItem) -> bool:
@@ -288,33 +288,22 @@ def _check_under_lock(session: Session, item: EndItem, decide: Decide, check: Lo
     return check_still_due
 
 
-def _park(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    """End the machine but keep its disk; later syncs make the image, so that no run waits for that."""
-    with lifecycle.lock_machine(session, machine):
-        machine = session.ledger.machine(machine.id) or machine
-        check(machine)
-        return park(session, machine, why=why, finish=False)
-
-
-def _stop(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    return lifecycle.stop(session, machine, why=why, check=check, is_by_reaper=True)
+def _end(session: Session, machine: Machine, decision: Decision, check: MachineCheck) -> Machine:
+    why = decision.why
+    match decision.do:
+        case Do.STOP:
+            return lifecycle.stop(session, machine, why=why, check=check, is_by_reaper=True)
+        case Do.PARK | Do.IMAGE:  # later syncs make the image, so that no run waits for that
+            with lifecycle.lock_machine(session, machine):
+                machine = session.ledger.machine(machine.id) or machine
+                check(machine)
+                return park(session, machine, why=why, finish=False)
+        case Do.REMOVE if machine.is_named_resource:
+            check(machine)
+            return remove_named(session, machine)
+        case _:
+            return _terminate(session, machine, why, check)
 
 
 def _terminate(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
     return lifecycle.terminate_with_resources(session, machine, why=why, check=check, is_by_reaper=True).machine
-
-
-def _remove_retained(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:
-    if not machine.is_named_resource:
-        return _terminate(session, machine, why, check)
-    check(machine)
-    return remove_named(session, machine)
-
-
-_ACTIONS: dict[Do, Callable[[Session, Machine, str, MachineCheck], Machine]] = {
-    Do.STOP: _stop,
-    Do.PARK: _park,
-    Do.IMAGE: _park,
-    Do.TERMINATE: _terminate,
-    Do.REMOVE: _remove_retained,
-}

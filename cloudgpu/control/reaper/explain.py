@@ -70,7 +70,7 @@ def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDoc
         raise policy.read_error
     limits = Thresholds() if policy.policy is None else thresholds(policy.policy)
     is_live = is_live and may_be_running(machine)
-    nodes = [machine] if machine.cluster is None else _nodes(session, machine)
+    nodes = [machine] if machine.cluster is None else _nodes(session, machine, machine.cluster.id)
     sources = (
         _query(session, nodes, limits) if is_live else {one.id: stored_samples(session, one, limits) for one in nodes}
     )
@@ -91,14 +91,10 @@ def why_document(session: Session, machine: Machine, *, is_live: bool) -> WhyDoc
     return document
 
 
-def _nodes(session: Session, machine: Machine) -> list[Machine]:
+def _nodes(session: Session, machine: Machine, cluster_id: str) -> list[Machine]:
     """Return the machine itself and the other living nodes of its cluster."""
-    others = living_machines(session.ledger.machines())
-    return [machine, *(one for one in others if one.id != machine.id and _cluster_id(one) == _cluster_id(machine))]
-
-
-def _cluster_id(machine: Machine) -> str:
-    return "" if machine.cluster is None else machine.cluster.id
+    others = [one for one in living_machines(session.ledger.machines()) if one.id != machine.id]
+    return [machine, *(one for one in others if one.cluster is not None and one.cluster.id == cluster_id)]
 
 
 def _view(
