@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from cloudgpu.control.api.namespace import Namespace
 from cloudgpu.control.inputs.launch_request import UpOptions, check_reason, duration, moment, parse_request
-from cloudgpu.control.inventory.listing import cluster, list_machines, machine
+from cloudgpu.control.inventory.listing import cluster_document, list_machines, machine_document
 from cloudgpu.core.model.machine import Machine, command_name
 from cloudgpu.core.model.resources import Kind
 from cloudgpu.errors import CloudgpuError, InvalidRequest
@@ -401,14 +401,14 @@ class Machines(Namespace):
         return share(self._session, machine, guest_key, from_=from_)
 
     def _machine(self, recorded: Machine) -> MachineDocument:
-        return machine(self._session, recorded)
+        return machine_document(self._session, recorded)
 
     def _cluster(self, result: ClusterResult) -> ClusterMachinesDocument:
         """Return the document of a cluster; raise the gravest error if one of its machines failed."""
         if result.worst is not None:
             result.worst.add_note("; ".join(f"{machine.name}: {machine.state}" for machine in result.machines))
             raise result.worst
-        return cluster(self._session, result.machines)
+        return cluster_document(self._session, result.machines)
 
 
 def _check_argv(argv: Sequence[str]) -> None:

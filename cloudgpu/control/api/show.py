@@ -51,10 +51,10 @@ def _refresh_all(session: Session, machines: Sequence[Machine]) -> tuple[Machine
     from cloudgpu.control.inventory.sync import refresh
     from cloudgpu.control.inventory.sync_some import sync_some
 
-    asked = [machine for machine in machines if machine.provider_id and not machine.terminated_at]
+    to_query = [machine for machine in machines if machine.provider_id and not machine.terminated_at]
     if len(machines) == 1:
-        return tuple(refresh(session, machine, record_unchanged=True) for machine in asked) or tuple(machines)
-    for error in sync_some(session, asked).values():
+        return tuple(refresh(session, machine, record_unchanged=True) for machine in to_query) or tuple(machines)
+    for error in sync_some(session, to_query).values():
         raise error
     return tuple(session.ledger.machine(machine.id) or machine for machine in machines)
 

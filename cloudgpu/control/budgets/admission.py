@@ -45,7 +45,7 @@ from cloudgpu.providers.account_abilities import ReadsCredit
 from cloudgpu.providers.base import Provider
 from cloudgpu.providers.shared.calls import result_or_error
 
-Decision = Callable[[View], Sequence[Draft]]
+BuildEvents = Callable[[View], Sequence[Draft]]
 SYNC_VALID_FOR = timedelta(minutes=15)
 
 
@@ -100,13 +100,13 @@ def _sync_scope(session: Session, account: str, region: str | None) -> str:
         return ""
 
 
-def append_if_admitted(session: Session, decision: Decision, remedy: Remedy) -> tuple[Event, ...]:
-    """Append what `decision` returns in one transaction, as `Ledger.decide`; `decision` calls `admit`.
+def append_if_admitted(session: Session, build_events: BuildEvents, remedy: Remedy) -> tuple[Event, ...]:
+    """Append what `build_events` returns in one transaction, as `Ledger.decide`; `build_events` calls `admit`.
 
     Raises BudgetRefused, with what would fit, if a budget does not admit it; `remedy` says how to request less.
     """
     try:
-        return session.ledger.decide(decision)
+        return session.ledger.decide(build_events)
     except NotAdmitted as error:
         raise refusal(error.request, remedy) from None
 

@@ -23,14 +23,14 @@ from cloudgpu.views.catalog import price_change_value
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import CatalogRefreshDocument, RefreshedProvider
 
-FACTOR = 2.0  # a price that changed by more is reported and withheld
+DEFAULT_FACTOR = 2.0  # a price that changed by more is reported and withheld
 MAX_FACTOR = 1000.0
 
 
 def parse_factor(text: str | None) -> float:
     """Return the factor by which a price may change in one refresh. Raises InvalidRequest unless it is above 1."""
     try:
-        factor = FACTOR if text is None else float(text)
+        factor = DEFAULT_FACTOR if text is None else float(text)
     except ValueError:
         factor = 0.0
     if not 1 < factor <= MAX_FACTOR:

@@ -124,7 +124,7 @@ def _report_document(session: Session, request: ReportRequest, now: datetime) ->
     by_machine = grouped(inputs.machines, inputs.ended, now, period)
     timed = timed_usages(inputs.machines, inputs.ended, now)
     days = daily_of(inputs.machines, timed, period.zone, since=period.since, until=period.until)
-    machines = _machines(inputs, by_machine, timed, period)
+    machines = _machine_summaries(inputs, by_machine, timed, period)
     last_moment = now if period.until is None else min(now, period.until)
     costs = (
         PeriodCosts(inputs.machines, inputs.ended, inputs.hours, days)
@@ -215,7 +215,7 @@ def _report_basis(session: Session, inputs: ReportInputs, by_machine: Costs) -> 
     }
 
 
-def _machines(
+def _machine_summaries(
     inputs: ReportInputs, by_machine: Costs, usages: Iterable[TimedUsage], period: CostQuery
 ) -> list[values.MachineSummary]:
     """Return a summary of each machine that cost anything or ran in the period, with its hours and its idle cost."""

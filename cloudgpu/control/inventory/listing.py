@@ -149,7 +149,7 @@ def _clusters(
     ]
 
 
-def cluster(
+def cluster_document(
     session: Session, machines: Sequence[Machine], errors: Sequence[CloudgpuError] = ()
 ) -> ClusterMachinesDocument:
     """Return the document of a cluster with its machines, as of `stop`, `start`, `extend` and `hold`."""
@@ -188,7 +188,7 @@ def machine_documents(
     ]
 
 
-def machine(session: Session, machine: Machine) -> MachineDocument:
+def machine_document(session: Session, machine: Machine) -> MachineDocument:
     """Return the document of a machine, as of `stop`, `start`, `extend` and `hold`."""
     (value,) = machine_documents(session, [machine])
     return value

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgpu.control.budgets.admission import credit_notes, evaluate_budgets, planned_credit, sync_before_admission
-from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.inventory.listing import machine_document
 from cloudgpu.control.pricing.price_history import on_demand_of
 from cloudgpu.core.budgets.credit import CreditFit, credit_refusal
 from cloudgpu.core.budgets.refusal import Remedy, period_text, refusal
@@ -94,7 +94,7 @@ def differences(session: Session, prepared: Prepared, machine: Machine) -> list[
 def plan_document(session: Session, prepared: Prepared) -> PlannedUpDocument:
     """Return the answer of `up --dry-run`: the plan, and the existing machine of this request."""
     existing_machine = prepared.existing
-    existing = None if existing_machine is None else machine(session, existing_machine)
+    existing = None if existing_machine is None else machine_document(session, existing_machine)
     differs = [] if existing_machine is None else differences(session, prepared, existing_machine)
     notes = credit_notes(credit_of_plan(session, prepared), prepared.plan.offer.available.account)
     plan = replace(prepared.plan, remarks=(*prepared.plan.remarks, *notes))

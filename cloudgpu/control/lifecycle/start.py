@@ -159,8 +159,8 @@ def admit_start(
         check_credit(session, view, credit, to_start, scope, lease_length)
         return [*events, *admit_all(session, view, to_start, override)]
 
-    until = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
-    append_if_admitted(session, build_events, Remedy(until))
+    shorter = shorter_launch(now, lease.expires - now, f"cloudgpu start {command_name(machines[0])}")
+    append_if_admitted(session, build_events, Remedy(shorter))
 
 
 def withdrawal_events(session: Session, running_nodes: Sequence[Machine]) -> list[Draft]:

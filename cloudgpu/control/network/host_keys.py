@@ -60,7 +60,7 @@ def pin_known_key(session: Session, machine: Machine) -> None:
     if pin_shared(session, machine):
         return
     try:
-        if not needs_no_key_query(session, machine):
+        if not has_key_or_no_reader(session, machine):
             keys = _read_keys(session, machine)
             if not _pin_best(session, machine, keys, keys):
                 raise _no_host_key_yet(machine)
@@ -113,7 +113,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
 
     A machine reports its keys one after the other: one of a less preferred type is pinned when it is reported twice.
     """
-    if needs_no_key_query(session, machine):
+    if has_key_or_no_reader(session, machine):
         return
     session.report(f"{machine.name}: reading its host key through the provider's API")
     pause: float = 1.0
@@ -126,7 +126,7 @@ def wait_for_key(session: Session, machine: Machine, deadline: datetime) -> None
         pause = min(5.0, pause * 1.5)
 
 
-def needs_no_key_query(session: Session, machine: Machine) -> bool:
+def has_key_or_no_reader(session: Session, machine: Machine) -> bool:
     """Say whether a key is pinned, or the provider can read none: the connection reports that then."""
     is_pinned = client_files.pinned(session.home.known_hosts, machine.id) is not None
     return is_pinned or not isinstance(session.provider_of(machine), ReadsHostKeys)

@@ -207,9 +207,9 @@ class ReportDelay:
 
 def refresh_prices(session: Session) -> str:
     """Ask the price lists of the providers that are in use; return what did not answer."""
-    from cloudgpu.control.catalog.refresh import FACTOR, refresh
+    from cloudgpu.control.catalog.refresh import DEFAULT_FACTOR, refresh
 
-    refreshed = refresh(session, _providers_with_prices(session), factor=FACTOR, accept=False)
+    refreshed = refresh(session, _providers_with_prices(session), factor=DEFAULT_FACTOR, accept=False)
     gaps = [f"{gap['scope']} ({gap['why']})" for provider in refreshed["providers"] for gap in provider["unanswered"]]
     return f"prices were not refreshed of {', '.join(gaps)}" if gaps else ""
 

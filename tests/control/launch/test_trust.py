@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.cli.launch.planned import brief_plan_text, plan_text
 from cloudgpu.cli.machine_text import machine_summary
 from cloudgpu.control.inputs.launch_request import parse_request
-from cloudgpu.control.inventory.listing import machine
+from cloudgpu.control.inventory.listing import machine_document
 from cloudgpu.control.jobs.inputs.request import parse_run
 from cloudgpu.control.jobs.plan import plan_run
 from cloudgpu.control.launch.budget_preview import plan_document
@@ -132,7 +132,7 @@ def test_the_ledgers_launch_line_and_show_say_whose_computer_it_is(streets):
     row = launch(streets.session, streets.plan(trust="community"), wait=False).machine
     (line,) = [one for one in streets.session.ledger.events(row.id) if one.kind == "launch_intended"]
     assert (line.body["account"], line.body["trust"]) == ("attic", "community")
-    shown = machine(streets.session, streets.session.ledger.machine(row.id))
+    shown = machine_document(streets.session, streets.session.ledger.machine(row.id))
     assert shown["trust"] == "community"
     assert "a stranger's computer" in " ".join(machine_summary(shown, streets.clock()).split())
     assert streets.opened().ledger.machine(row.id).trust == "community"
@@ -142,7 +142,7 @@ def test_a_clouds_own_computer_needs_no_word_in_the_ledger(streets):
     row = launch(streets.session, streets.plan(trust="cloud"), wait=False).machine
     (line,) = [one for one in streets.session.ledger.events(row.id) if one.kind == "launch_intended"]
     assert "trust" not in line.body
-    assert machine(streets.session, streets.session.ledger.machine(row.id))["trust"] == "cloud"
+    assert machine_document(streets.session, streets.session.ledger.machine(row.id))["trust"] == "cloud"
 
 
 def test_a_found_machine_that_is_trusted_less_than_was_asked_is_said_to_differ(streets):
