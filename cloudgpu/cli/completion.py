@@ -119,7 +119,6 @@ def _spot_policies(_: Mapping[str, Any]) -> Iterable[str]:
 SOURCES: dict[str, CompletionSource] = {  # by an option, or by a verb and its argument
     "--gpu": _gpus,
     "--instance-type": _instance_types,
-    "--type": _instance_types,
     "--region": _regions,
     "--template": partial(_files, "templates"),
     "--policy": partial(_files, "policies"),

@@ -46,7 +46,7 @@ VALUES = [
     (("cloudgpu", "ver"), ["version"]),
     (("cloudgpu", "up", "--gpu", "a100-80gb-"), ["a100-80gb-pcie"]),
     (("cloudgpu", "up", "--provider", "aws", "--instance-type", "g6.xl"), ["g6.xlarge"]),
-    (("cloudgpu", "estimate", "--gpu", "v100", "--type", "p3.2"), ["p3.2xlarge"]),
+    (("cloudgpu", "estimate", "--gpu", "v100", "--instance-type", "p3.2"), ["p3.2xlarge"]),
     (("cloudgpu", "up", "--provider", "gcp", "--region", "europe-west4"), ["europe-west4"]),
     (("cloudgpu", "up", "--provider", "aws", "--region", "europe-west4"), [""]),
     (("cloudgpu", "up", "--template", "jup"), ["jupyter"]),

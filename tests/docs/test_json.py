@@ -101,7 +101,7 @@ def _estimates(run):
     run("estimate", "estimate", "--gpu", "t4", "--address", "static", "--all", *won)
     run("estimate", "estimate", "--flops", "1e21", "--gpu", "a100-80gb", "--spot")
     run("estimate", "estimate", "--nodes", "4", "--params", "7B", "--gpu", "a10g", "--spot")
-    run("estimate", "estimate", "--type", "p5.48xlarge", "--region", "eu-west-3")
+    run("estimate", "estimate", "--instance-type", "p5.48xlarge", "--region", "eu-west-3")
 
 
 def _ledgers(run, root):

@@ -39,7 +39,7 @@ GROUPS = {
         "--network",
         "--spot-loss",
     ),
-    "What is rented": ("--type", "--number", "--disk", "--disk-gb", "--address", "--committed"),
+    "What is rented": ("--instance-type", "--number", "--disk", "--disk-type", "--address", "--committed"),
     "Currency": ("--currency", "--rate", "--rate-date"),
 }
 
@@ -47,9 +47,7 @@ GROUPS = {
 def command(
     *,
     gpu: Annotated[OptionalText, text_option("NAME[:COUNT]", "For example l4 or a100-80gb:8.")] = None,
-    type_: Annotated[
-        OptionalText, typer.Option("--type", metavar="NAME", help="An instance type, like g6.xlarge.")
-    ] = None,
+    instance_type: Annotated[OptionalText, text_option("NAME", "An instance type, like g6.xlarge.")] = None,
     number: Annotated[str, text_option("N", "How many machines.")] = "1",
     spot: Annotated[bool, typer.Option("--spot/--on-demand", help="Which market to buy on.")] = False,
     provider: Annotated[
@@ -57,11 +55,11 @@ def command(
     ] = None,
     trust: Trust = None,
     region: Annotated[OptionalText, text_option("NAME", "Only this region, instead of the cheapest.")] = None,
-    disk: Annotated[
+    disk_type: Annotated[
         OptionalTexts,
         text_option("TYPE", "gp3, pd-ssd, standard-ssd, ...; repeat it for another cloud."),
     ] = None,
-    disk_gb: Annotated[str, text_option("GB", "The size of each machine's disk; 0 counts none.")] = "100",
+    disk: Annotated[str, text_option("GB", "The size of each machine's disk; 0 counts none.")] = "100",
     address: Annotated[str, text_option("KIND", "ephemeral (while it runs), static or none.")] = "ephemeral",
     committed: Annotated[
         OptionalText, text_option("TERM", "1y or 3y where known, or what you were quoted: 37%.")
@@ -111,7 +109,7 @@ def command(
     typed = locals()  # before anything else is one
     from cloudgpu.control.advice.estimate_request import EstimateOptions
 
-    typed |= {"type": type_, "all": all_}
+    typed["all"] = all_
     _answer(
         cast("EstimateOptions", {name: typed[name] for name in EstimateOptions.__annotations__}),
         output,

@@ -28,7 +28,7 @@ _REQUIREMENTS = {
     "provider": "--provider",
     "region": "--region",
     "market": "--spot",
-    "type": "--type",
+    "type": "--instance-type",
 }
 _RELAXED = {"with_legacy": "With --all", "trust": "With --trust community"}
 NO_SINGLE = "No single option is the reason: leave out two. To see everything: cloudgpu gpus --all"

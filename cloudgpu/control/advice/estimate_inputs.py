@@ -54,7 +54,7 @@ class AttachedRates:
 
 
 def disk_kinds(provider: str) -> tuple[str, ...]:
-    """Return the kinds of disk that a provider's machines can have, as `--disk` accepts them."""
+    """Return the kinds of disk that a provider's machines can have, as `--disk-type` accepts them."""
     if provider == "azure":
         return tuple(AZURE_SKUS)
     return tuple(
@@ -78,9 +78,9 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
         if provider in kinds:
             raise InvalidRequest(
                 f"{kinds[provider]} and {name} are both disks of {provider}; a machine here has one.",
-                field="--disk",
+                field="--disk-type",
                 value=name,
-                next="Name one kind for each cloud, and their sizes together with --disk-gb.",
+                next="Name one kind for each cloud, and their sizes together with --disk.",
             )
         kinds[provider] = skus.get(kind, kind)
     return kinds
@@ -88,7 +88,7 @@ def requested_disks(requested: Sequence[str]) -> dict[str, str]:
 
 def _unknown_disk(name: str, known: dict[str, str]) -> InvalidRequest:
     kinds = "; ".join(f"{provider}: {', '.join(disk_kinds(provider))}" for provider in PROVIDERS)
-    return unknown_word(f"No cloud has a disk {name!r}", name, known, field="--disk", next=f"Use one of {kinds}.")
+    return unknown_word(f"No cloud has a disk {name!r}", name, known, field="--disk-type", next=f"Use one of {kinds}.")
 
 
 def disk_at(offer: CatalogOffer, disk_types: dict[str, str]) -> str:
@@ -279,16 +279,18 @@ def _unknown_type(name: str, types: list[str]) -> InvalidRequest:
     with_gpu = [one for one in types if _plain_type(one).startswith(f"{_plain_type(name)}+")]
     if name and with_gpu:
         remedy = f"Say which is attached to it: {', '.join(with_gpu)}."
-        return InvalidRequest(f"{name!r} has no GPU by itself.", field="--type", value=name, next=remedy)
+        return InvalidRequest(f"{name!r} has no GPU by itself.", field="--instance-type", value=name, next=remedy)
     owner = next((listed for listed in catalog.instance_types() if _plain_type(listed.name) == _plain_type(name)), None)
     if owner is not None:
         remedy = f"Leave out --provider, or write {owner.provider}."
-        return InvalidRequest(f"{name!r} is a type of {owner.provider}.", field="--type", value=name, next=remedy)
+        return InvalidRequest(
+            f"{name!r} is a type of {owner.provider}.", field="--instance-type", value=name, next=remedy
+        )
     return unknown_word(
         f"The catalogue has no type {name!r}",
         name,
         types,
-        field="--type",
+        field="--instance-type",
         use="Use {}.",
         next="See all: cloudgpu gpus --all",
     )

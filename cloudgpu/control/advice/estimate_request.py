@@ -45,14 +45,14 @@ class EstimateOptions(CurrencyOptions, total=False):
     """The options of `estimate`, parsed as on the command line. None: left out."""
 
     gpu: str | None  # "v100" or "a100-80gb:8"
-    type: str | None  # "g6.xlarge"
+    instance_type: str | None  # "g6.xlarge"
     number: Number
     spot: bool
     provider: str | None
     region: str | None
     trust: str | None  # "cloud", "datacenter" or "community"
-    disk: str | Sequence[str] | None  # "gp3"; several: one for each cloud
-    disk_gb: Number | None
+    disk_type: str | Sequence[str] | None  # "gp3"; several: one for each cloud
+    disk: Number | None
     address: str
     committed: str | None  # "1y", "3y" or a percentage
     hours_per_day: Number | None
@@ -132,10 +132,10 @@ def parse_estimate(settings: Settings, now: datetime, **options: Unpack[Estimate
     machine_count = nodes.nodes if nodes else int(_parse_whole_number(number, "--number", 1, MAX_MACHINES))
     return EstimateQuery(
         filters=parse_filters(*filters, spot=spot, with_legacy=one_row_per_type, trust=options.get("trust")),
-        type=options.get("type"),
+        type=options.get("instance_type"),
         machine_count=machine_count,
-        disks=_disks(options.get("disk")),
-        disk_gb=int(_parse_whole_number(_default_to(options.get("disk_gb"), DEFAULT_GB), "--disk-gb", 0, MAX_GB)),
+        disks=_disks(options.get("disk_type")),
+        disk_gb=int(_parse_whole_number(_default_to(options.get("disk"), DEFAULT_GB), "--disk", 0, MAX_GB)),
         address=Address(_parse_choice(options.get("address"), "--address", [*Address], Address.EPHEMERAL)),
         committed=None if options.get("committed") is None else _parse_committed(str(options.get("committed"))),
         hours=_hours(options),
@@ -165,7 +165,7 @@ _DROP_ONE = "Leave out one of them."
 _FINITE_WORK = ("A commitment is paid for its whole term, and this work ends.", "Leave out --committed, or the work.")
 _ADD_FLOPS = "Add --flops, for example --flops 1e21."
 _MUTUALLY_EXCLUSIVE = (
-    ("type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _DROP_ONE),
+    ("instance_type", "gpu", "A type says which GPUs it has, so --gpu says it twice.", _DROP_ONE),
     ("like", "flops", "--flops and --like both say what the work is.", _DROP_ONE),
     ("hours", "flops", "--hours and --flops both say how much work it is.", _DROP_ONE),
     ("hours", "like", "--hours and --like both say how much work it is.", _DROP_ONE),
@@ -313,7 +313,7 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
 
 
-_EXAMPLES = {"--disk-gb": DEFAULT_GB, "--nodes": 4}
+_EXAMPLES = {"--disk": DEFAULT_GB, "--nodes": 4}
 
 
 def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -186,7 +186,7 @@ def plan_remark(nodes: int, kind: str, peak_tflops: float | None, network: TypeN
 
     `kind` is the instance type. Where its network or its GPU's peak is not known, the remark says so.
     """
-    more = f"cloudgpu estimate --nodes {nodes} --type {kind} --params 7B"
+    more = f"cloudgpu estimate --nodes {nodes} --instance-type {kind} --params 7B"
     if network is None or peak_tflops is None:
         missing, option = ("network", " --network GBIT") if network is None else ("GPU's peak", "")
         return (

@@ -47,7 +47,7 @@ def prose(text):
 
 
 def test_it_needs_no_account_and_writes_nothing(run, tmp_path):
-    done = run("--type", "g2-standard-4", "--region", "us-central1", "-v")
+    done = run("--instance-type", "g2-standard-4", "--region", "us-central1", "-v")
     assert (done.code, done.err) == (0, "")
     assert not (tmp_path / "home").exists()
     lines = rows(done.out)
@@ -74,11 +74,11 @@ def test_a_fault_is_one_sentence_with_its_option_and_way_out(run):
     )
     error = run("--like", "fox", "-o", "json")
     assert (error.code, error.json["error"]["kind"]) == (7, "not_found")
-    assert run("--gpu", "l4", "--disk", "gp3", "--disk", "gp2").code == 2
+    assert run("--gpu", "l4", "--disk-type", "gp3", "--disk-type", "gp2").code == 2
 
 
 def test_nothing_that_fits_is_no_fault(run):
-    done = run("--type", "p5.48xlarge", "--region", "eu-west-3")
+    done = run("--instance-type", "p5.48xlarge", "--region", "eu-west-3")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Nothing in the catalogue fits.\nWithout --region: 1 type, from $55.0400 an hour.\n")
 
@@ -134,15 +134,15 @@ def test_what_the_figures_rest_on_is_said():
 
 
 def test_what_has_no_price_is_a_question_mark_and_named():
-    text = shown(gpu="t4", provider="azure", disk_gb=9000)  # no size class above P50 has a price
+    text = shown(gpu="t4", provider="azure", disk=9000)  # no size class above P50 has a price
     assert rows(text)[1].split()[-2] == "387.63+"
     assert rows(text)[4].split()[-3] == "?"
     assert "+ not priced, and in no sum: disk P70 16384 GiB at azure." in prose(text)
-    assert "a3-ultragpu-8g takes no pd-ssd" in prose(shown(gpu="h200", provider="gcp", disk="pd-ssd"))
+    assert "a3-ultragpu-8g takes no pd-ssd" in prose(shown(gpu="h200", provider="gcp", disk_type="pd-ssd"))
 
 
 def test_a_price_of_elsewhere_is_marked_at_most():
-    text = shown(type="NC4as_T4_v3", region="japaneast", disk="standard-ssd", disk_gb=10)
+    text = shown(instance_type="NC4as_T4_v3", region="japaneast", disk_type="standard-ssd", disk=10)
     assert rows(text)[4].split()[-3] == "2.40<"
     assert "< at most" in text
 
@@ -166,18 +166,18 @@ def test_an_estimate_on_demand_has_no_marks_where_every_price_is_listed_and_new(
 
 
 def test_a_derived_disk_price_is_told_once_below():
-    text = shown(type="g4-standard-48", region="europe-west4")
+    text = shown(instance_type="g4-standard-48", region="europe-west4")
     assert rows(text)[4].split()[-3:] == ["8.80", "3.65", "3,626"]
     assert "Derived, not listed: hyperdisk-balanced at gcp (may cost up to 5% less)." in prose(text)
 
 
 def test_operations_are_a_range_unless_their_efficiency_is_said():
-    text = shown(flops="3.1e20", type="g2-standard-4", region="us-central1")
+    text = shown(flops="3.1e20", instance_type="g2-standard-4", region="us-central1")
     assert rows(text)[0].split() == ["GPU", "TYPE", "WHERE", "HOURS", "COST", "BETWEEN"]
     assert rows(text)[1].split()[5:] == ["2,372", "1,721", "1,033-2,582"]
     assert "0.3 of it is reached (0.2 to 0.5" in prose(text)
     assert "The first is between $1,032.67 and $2,581.66." in prose(text)
-    assert "BETWEEN" not in shown(flops="3.1e20", type="g2-standard-4", efficiency=0.4)
+    assert "BETWEEN" not in shown(flops="3.1e20", instance_type="g2-standard-4", efficiency=0.4)
     assert "though real training mostly reaches 0.2 to 0.5" in prose(shown(flops="1e20", gpu="l4", efficiency=0.9))
     assert "Left out: V100-16GB, V100-32GB: no known peak in fp8." in shown(flops="1e20", precision="fp8", gpu="v100")
     assert "--precision fp32 or fp16" in shown(flops="1e20", precision="fp8", gpu="v100")
@@ -185,7 +185,7 @@ def test_operations_are_a_range_unless_their_efficiency_is_said():
 
 
 def test_amounts_are_shown_in_the_currency_with_its_rate():
-    text = shown(type="g2-standard-4", region="us-central1", **WON)
+    text = shown(instance_type="g2-standard-4", region="us-central1", **WON)
     assert "MONTH KRW" in rows(text)[0]
     assert rows(text)[1].split()[-2:] == ["733,654", "8,803,844"]
     assert "1 USD = 1385.2 KRW, rate of 2026-11-20, for every amount." in text
@@ -193,7 +193,7 @@ def test_amounts_are_shown_in_the_currency_with_its_rate():
 
 def test_fees_are_said_of_the_first_line():
     config = '[fees]\ntax_percent = "10"\n'
-    text = prose(shown(config, type="g2-standard-4", region="us-central1"))
+    text = prose(shown(config, instance_type="g2-standard-4", region="us-central1"))
     assert "The first: $582.60 a month with tax (10%), and without support and marketplace fees." in text
 
 

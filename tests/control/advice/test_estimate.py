@@ -58,7 +58,7 @@ def parts(split):
 
 
 def test_a_month_on_google_by_hand():
-    one = rows(type="g2-standard-4", region="us-central1")["g2-standard-4"]
+    one = rows(instance_type="g2-standard-4", region="us-central1")["g2-standard-4"]
     assert parts(one["month"]) == ["515.98736", "10", "3.65"]  # 730 x 0.706832; 100 x 0.10; 730 x 0.005
     assert (one["month"]["usd"], one["month"]["hours"]) == ("529.63736", "730")
     assert parts(one["year"]) == ["6191.84832", "120", "43.8"]
@@ -66,12 +66,12 @@ def test_a_month_on_google_by_hand():
 
 
 def test_a_month_on_googles_spot_market_by_hand():
-    one = rows(type="g2-standard-4", region="us-central1", spot=True, disk="pd-ssd")["g2-standard-4"]
+    one = rows(instance_type="g2-standard-4", region="us-central1", spot=True, disk_type="pd-ssd")["g2-standard-4"]
     assert parts(one["month"]) == ["290.05528", "17", "1.825"]  # 730 x 0.397336; 100 x 0.17; 730 x 0.0025
 
 
 def test_a_static_address_of_googles_costs_twice_as_much_while_it_waits():
-    one = rows(type="g2-standard-4", region="us-central1", address="static", hours_per_day=12)["g2-standard-4"]
+    one = rows(instance_type="g2-standard-4", region="us-central1", address="static", hours_per_day=12)["g2-standard-4"]
     assert one["month"]["address_usd"] == "5.475"  # 365 x 0.005 and 365 x 0.01
     assert [(it["kind"], it["paid"]) for it in one["attached_costs"][1:]] == [
         ("external_ip_on_standard_vm", "running"),
@@ -80,20 +80,24 @@ def test_a_static_address_of_googles_costs_twice_as_much_while_it_waits():
 
 
 def test_a_month_of_office_hours_on_aws_by_hand():
-    one = rows(type="g6.xlarge", region="us-east-1", hours_per_day="8", days_per_week=5, number="2")["g6.xlarge"]
+    one = rows(instance_type="g6.xlarge", region="us-east-1", hours_per_day="8", days_per_week=5, number="2")[
+        "g6.xlarge"
+    ]
     # 0.8048 x 173.809523...= 139.881904762 for one; 100 x 0.08; 0.005 x 173.809523... = 0.869047619 for one
     assert parts(one["month"]) == ["279.763809524", "16", "1.738095238"]
     assert one["month"]["usd"] == "297.501904762"
-    static = rows(type="g6.xlarge", region="us-east-1", hours_per_day=8, days_per_week=5, address="static")["g6.xlarge"]
+    static = rows(instance_type="g6.xlarge", region="us-east-1", hours_per_day=8, days_per_week=5, address="static")[
+        "g6.xlarge"
+    ]
     assert static["month"]["address_usd"] == "3.65"
 
 
 def test_a_month_on_azure_by_hand():
-    one = rows(type="NC4as_T4_v3", region="eastus", hours_per_day=8)["Standard_NC4as_T4_v3"]
+    one = rows(instance_type="NC4as_T4_v3", region="eastus", hours_per_day=8)["Standard_NC4as_T4_v3"]
     # 0.526 x 243.333...; 100 GB are billed as 128; a standard address is static: 730 x 0.005
     assert parts(one["month"]) == ["127.993333333", "19.71", "3.65"]
     assert one["attached_costs"][0]["kind"] == "P10 128 GiB"
-    hdd = rows(type="nc4as_t4_v3", region="eastus", disk=["standard-hdd", "gp2"], disk_gb=20, address="none")
+    hdd = rows(instance_type="nc4as_t4_v3", region="eastus", disk_type=["standard-hdd", "gp2"], disk=20, address="none")
     assert parts(hdd["Standard_NC4as_T4_v3"]["month"]) == ["383.98", "1.536", "0"]  # S4 32 GiB
 
 
@@ -134,14 +138,14 @@ def test_hours_in_all_are_the_same_on_every_gpu_and_have_an_end():
 
 
 def test_operations_by_hand():
-    found = rows(type="g2-standard-4", region="us-central1", flops="3.1e20")["g2-standard-4"]
+    found = rows(instance_type="g2-standard-4", region="us-central1", flops="3.1e20")["g2-standard-4"]
     # 3.1e20 / (121e12 x 0.3 x 3600) = 2372.2069... hours; 0.5 and 0.2 of the peak are the range
     hours = [Decimal(found[name]["hours"]) for name in ("low", "expected", "high")]
     assert [round(one, 2) for one in hours] == [Decimal("1423.32"), Decimal("2372.21"), Decimal("3558.31")]
     assert round(Decimal(found["expected"]["machine_usd"]), 2) == Decimal("1676.75")  # by the started second
     assert round(Decimal(found["expected"]["disk_usd"]), 2) == Decimal("32.50")  # 2372.2 of 730 hours a month x 10
     assert found["peak_tflops"] == 121
-    one = rows(type="g2-standard-4", flops=3.1e20, efficiency="30%")["g2-standard-4"]
+    one = rows(instance_type="g2-standard-4", flops=3.1e20, efficiency="30%")["g2-standard-4"]
     assert one["low"] == one["expected"] == one["high"]
 
 
@@ -185,9 +189,9 @@ def test_who_counts_gpus_has_whole_ones_before_shares_of_one():
 
 
 def test_the_cheapest_region_is_that_of_machine_disk_and_address_together():
-    one = rows(gpu="l4", provider="gcp", disk_gb=60_000)["g2-standard-4"]
+    one = rows(gpu="l4", provider="gcp", disk=60_000)["g2-standard-4"]
     every = [
-        rows(type="g2-standard-4", region=region, disk_gb=60_000)["g2-standard-4"]
+        rows(instance_type="g2-standard-4", region=region, disk=60_000)["g2-standard-4"]
         for region in ("us-central1", "us-east4", "europe-west1")
     ]
     assert Decimal(one["month"]["usd"]) <= min(Decimal(other["month"]["usd"]) for other in every)
@@ -202,7 +206,7 @@ def test_the_parts_add_up_to_the_last_digit():
 
 
 def test_a_disk_without_a_price_is_named_and_stands_last():
-    document = estimated(gpu="t4", disk_gb=9000)  # a P70: no size class above P50 has a price
+    document = estimated(gpu="t4", disk=9000)  # a P70: no size class above P50 has a price
     lacking = [one for one in document["estimates"] if one["unpriced"]]
     assert [one["instance_type"] for one in lacking] == ["Standard_NC4as_T4_v3"]
     assert document["estimates"][-1] == lacking[0]
@@ -214,21 +218,21 @@ def test_prices_that_were_refreshed_count():
     key = RowKey("Standard_NC4as_T4_v3", "eastus", Market.ON_DEMAND)
     row = PriceRow(key, PER_HOUR, Money.usd("0.6"), "Azure Retail Prices API", NOW, Basis.LISTED)
     refreshed.write_price_list(StoredPrices("azure", {"eastus": StoredPart(NOW, (row,))}))
-    one = rows(type="NC4as_T4_v3", region="eastus")["Standard_NC4as_T4_v3"]
+    one = rows(instance_type="NC4as_T4_v3", region="eastus")["Standard_NC4as_T4_v3"]
     assert (one["month"]["machine_usd"], one["price"]["source"]) == ("438", "Azure Retail Prices API")
 
 
 def test_a_price_of_elsewhere_is_at_most():
-    wish = {"type": "NC4as_T4_v3", "region": "japaneast", "disk": ["standard-ssd"], "disk_gb": 10}
+    wish = {"instance_type": "NC4as_T4_v3", "region": "japaneast", "disk_type": ["standard-ssd"], "disk": 10}
     one = rows(**wish)["Standard_NC4as_T4_v3"]
     assert "no price is known in japaneast" in one["attached_costs"][0]["at_most"]
     assert one["month"]["disk_usd"] == "2.4"  # an E3, at most as an E4
 
 
 def test_a_derived_disk_price_is_at_most_and_says_between_what():
-    one = rows(type="g4-standard-48", region="us-central1", all=True)["g4-standard-48"]
+    one = rows(instance_type="g4-standard-48", region="us-central1", all=True)["g4-standard-48"]
     assert (one["attached_costs"][0]["at_most"], one["attached_costs"][0]["low_usd"]) == (None, None)
-    one = rows(type="g4-standard-48", region="europe-west4", all=True)["g4-standard-48"]
+    one = rows(instance_type="g4-standard-48", region="europe-west4", all=True)["g4-standard-48"]
     disk = one["attached_costs"][0]
     assert (disk["kind"], disk["usd"], disk["low_usd"]) == ("hyperdisk-balanced", "0.088", "0.0838")
     assert disk["at_most"] == "its price is derived, not listed: between $0.0838 and $0.0880 a GiB-month"
@@ -236,7 +240,7 @@ def test_a_derived_disk_price_is_at_most_and_says_between_what():
 
 
 def test_amounts_in_another_currency_have_its_dated_rate():
-    document = estimated(type="g2-standard-4", region="us-central1", **WON)
+    document = estimated(instance_type="g2-standard-4", region="us-central1", **WON)
     (one,) = document["estimates"]
     assert Decimal(one["month"]["amount"]) == Decimal("529.63736") * Decimal("1385.2")
     assert (document["currency"]["code"], document["currency"]["as_of"]) == ("KRW", "2026-11-20")
@@ -244,9 +248,9 @@ def test_amounts_in_another_currency_have_its_dated_rate():
 
 def test_fees_are_an_amount_of_their_own():
     config = '[fees]\ntax_percent = "10"\nsupport_percent = "3"\n'
-    (one,) = estimated(config, type="g2-standard-4", region="us-central1")["estimates"]
+    (one,) = estimated(config, instance_type="g2-standard-4", region="us-central1")["estimates"]
     assert (one["month"]["usd"], one["with_fees_usd"]) == ("529.63736", "600.07912888")
-    assert rows(type="g2-standard-4")["g2-standard-4"]["with_fees_usd"] is None
+    assert rows(instance_type="g2-standard-4")["g2-standard-4"]["with_fees_usd"] is None
 
 
 def test_discounts_that_are_not_counted_are_said():
@@ -261,9 +265,9 @@ REFUSED = [
     ({"number": "1e999999"}, "--number", "1 to 1,000"),
     ({"number": 1.5}, "--number", "whole number"),
     ({"number": True}, "--number", "whole number"),
-    ({"disk_gb": -1}, "--disk-gb", "0 to 65,536"),
-    ({"disk_gb": "nan"}, "--disk-gb", "0 to 65,536"),
-    ({"disk_gb": "70000"}, "--disk-gb", "0 to 65,536"),
+    ({"disk": -1}, "--disk", "0 to 65,536"),
+    ({"disk": "nan"}, "--disk", "0 to 65,536"),
+    ({"disk": "70000"}, "--disk", "0 to 65,536"),
     ({"hours_per_day": "25"}, "--hours-per-day", "0.01 to 24"),
     ({"hours_per_day": 0}, "--hours-per-day", "0.01 to 24"),
     ({"hours_per_day": float("inf")}, "--hours-per-day", "0.01 to 24"),
@@ -293,18 +297,18 @@ REFUSED = [
     ({"like": "fox", "work": ""}, "--work", "not a valid value of"),
     ({"committed": "1y", "spot": True}, "--committed", "spot"),
     ({"committed": "1y", "flops": "1e20"}, "--committed", "this work ends"),
-    ({"gpu": "l4", "type": "g6.xlarge"}, "--type", "says it twice"),
+    ({"gpu": "l4", "instance_type": "g6.xlarge"}, "--instance-type", "says it twice"),
     ({"gpu": "l40x"}, "--gpu", "did you mean"),
     ({"gpu": "l4:0"}, "--gpu", "1 to 64"),
-    ({"type": "g6.xlrge"}, "--type", "did you mean 'g6.xlarge'?"),
-    ({"type": "n1-standard-4"}, "--type", "no GPU by itself"),
+    ({"instance_type": "g6.xlrge"}, "--instance-type", "did you mean 'g6.xlarge'?"),
+    ({"instance_type": "n1-standard-4"}, "--instance-type", "no GPU by itself"),
     ({"committed": 37}, "--committed", "a percentage"),
-    ({"type": "g6.xlarge", "provider": "gcp"}, "--type", "a type of aws"),
+    ({"instance_type": "g6.xlarge", "provider": "gcp"}, "--instance-type", "a type of aws"),
     ({"provider": "ssh"}, "--provider", "lists only aws, azure, gcp"),
     ({"provider": "awz"}, "--provider", "did you mean 'aws'?"),
     ({"region": "us-eat4"}, "--region", "did you mean 'us-east4'?"),
-    ({"disk": "gp4"}, "--disk", "did you mean 'gp3'?"),
-    ({"disk": ["gp2", "gp3"]}, "--disk", "both disks of aws"),
+    ({"disk_type": "gp4"}, "--disk-type", "did you mean 'gp3'?"),
+    ({"disk_type": ["gp2", "gp3"]}, "--disk-type", "both disks of aws"),
     ({"address": "statik"}, "--address", "did you mean 'static'?"),
     ({"hours": "0"}, "--hours", "0.01 to 1000000"),
     ({"hours": "20", "flops": "1e20"}, "--hours", "both say how much work"),
@@ -334,7 +338,7 @@ def test_a_word_that_no_option_has_is_a_mistake_of_the_program():
 
 
 def test_an_empty_answer_says_which_wish_is_in_the_way():
-    document = estimated(type="p5.48xlarge", region="eu-west-3")
+    document = estimated(instance_type="p5.48xlarge", region="eu-west-3")
     assert document["estimates"] == []
     found = {one["requirement"]: (one["types"], one["usd_per_hour"]) for one in document["without"]}
     assert found["region"] == (1, "55.04")
@@ -364,7 +368,7 @@ def face(past):
 
 
 def test_the_work_of_a_past_run_is_its_hours_in_use(face):
-    document = face.advice.estimate(like="fox", type="n1-standard-4+v100:1")
+    document = face.advice.estimate(like="fox", instance_type="n1-standard-4+v100:1")
     past = document["past_run"]
     assert (past["gpu"], past["gpus"], past["gpu_hours"], past["idle_hours"]) == ("V100-16GB", 1, 3, 1)
     assert past["unknown_hours"] == pytest.approx(1, abs=0.05)
@@ -376,14 +380,14 @@ def test_the_work_of_a_past_run_is_its_hours_in_use(face):
 
 
 def test_a_faster_gpu_takes_less_and_several_count_as_so_many(face):
-    (one,) = face.advice.estimate(like="fox", type="a2-highgpu-1g")["estimates"]
+    (one,) = face.advice.estimate(like="fox", instance_type="a2-highgpu-1g")["estimates"]
     # 0.43 against 0.187 of an H100 in training, measured: 2.2995 times as fast
     assert one["times_as_fast"]["ratio"] == 2.2995
     assert one["times_as_fast"]["basis"] == "measured training throughput"
     assert round(Decimal(one["expected"]["hours"]), 3) == Decimal("1.305")
-    (four,) = face.advice.estimate(like="fox", type="a2-highgpu-1g", number=4)["estimates"]
+    (four,) = face.advice.estimate(like="fox", instance_type="a2-highgpu-1g", number=4)["estimates"]
     assert round(Decimal(four["expected"]["hours"]), 3) == Decimal("0.326")
-    (decoding,) = face.advice.estimate(like="fox", type="a2-highgpu-1g", work="inference")["estimates"]
+    (decoding,) = face.advice.estimate(like="fox", instance_type="a2-highgpu-1g", work="inference")["estimates"]
     assert decoding["times_as_fast"] == {"ratio": 1.7333, "low": 1.7333, "high": 1.7333, "basis": "memory bandwidth"}
 
 
@@ -397,7 +401,7 @@ def test_a_gpu_with_less_memory_may_not_fit_and_stands_last(face):
 
 
 def test_the_document_of_a_past_run_fits_its_schema(face):
-    document = face.advice.estimate(like="fox", type="a2-highgpu-1g")
+    document = face.advice.estimate(like="fox", instance_type="a2-highgpu-1g")
     assert document["past_run"]
     assert document["estimates"][0]["times_as_fast"]
     assert faults_under("estimate", document) == []
@@ -431,7 +435,7 @@ def test_a_run_that_nobody_knows_or_that_did_nothing_is_refused(face, past):
 
 def test_by_hand_what_eight_gpus_did_takes_one_and_that_it_fits_there_is_not_said():
     settings = settings_from_text("", login="ada")
-    wish = parse_estimate(settings, NOW, like="fox", type="a2-ultragpu-1g")
+    wish = parse_estimate(settings, NOW, like="fox", instance_type="a2-ultragpu-1g")
     h100, day = catalog.gpu_by_name("H100"), Fraction(24)
     past = PastMachine("cg-1", "fox", h100, Fraction(8), 80.0, day, Fraction(0), Fraction(0), Fraction(0))
     document = estimate(settings, NOW, wish, past)
@@ -447,7 +451,7 @@ def test_where_nothing_is_known_of_its_use_every_hour_counts(lab):
     lab.up(name="fox")
     lab.later(hours=2)
     with cloudgpu.connect(home=lab.home, clock=lab.clock) as face:
-        document = face.advice.estimate(like="fox", type="n1-standard-4+v100:1")
+        document = face.advice.estimate(like="fox", instance_type="n1-standard-4+v100:1")
     (one,) = document["estimates"]
     assert Decimal(one["low"]["hours"]) == Decimal(one["high"]["hours"]) == pytest.approx(2, abs=0.05)
     assert any("every one of these hours counts" in sentence for sentence in document["assumptions"])

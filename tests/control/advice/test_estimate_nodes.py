@@ -18,7 +18,7 @@ from cloudgpu.errors import InvalidRequest
 from tests.core.machines import machine
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-P4D = {"nodes": 4, "params": "7B", "type": "p4d.24xlarge"}
+P4D = {"nodes": 4, "params": "7B", "instance_type": "p4d.24xlarge"}
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_the_network_is_that_of_the_type_with_its_source():
 
 def test_the_amounts_are_those_of_all_machines():
     document = answered(**P4D)
-    one = answered(type="p4d.24xlarge")
+    one = answered(instance_type="p4d.24xlarge")
     assert document["request"]["number"] == 4
     both = [float(each["estimates"][0]["month"]["usd"]) for each in (document, one)]
     assert both[0] == pytest.approx(4 * both[1])
@@ -73,9 +73,9 @@ def test_a_typed_network_counts_before_the_list():
 
 
 def test_what_a_machine_sends_for_a_while_does_not_count():
-    found = worth(nodes=2, params="1b", type="g5.xlarge")
+    found = worth(nodes=2, params="1b", instance_type="g5.xlarge")
     assert (found["network_gbit_per_s"], found["network_up_to_gbit_per_s"]) == (2.5, 10)
-    assert "for a while they are up to: g5.xlarge 10" in shown(nodes=2, params="1b", type="g5.xlarge")
+    assert "for a while they are up to: g5.xlarge 10" in shown(nodes=2, params="1b", instance_type="g5.xlarge")
 
 
 def test_own_machines_are_answered_without_a_price():
@@ -98,16 +98,16 @@ def test_a_filter_that_leaves_nothing_is_named_and_not_answered_about_own_machin
 
 
 def test_slower_than_one_machine_is_said_before_any_price():
-    text = shown(nodes=2, params="7B", type="g5.xlarge")
+    text = shown(nodes=2, params="7B", instance_type="g5.xlarge")
     assert text.startswith("Slower than one machine: 2 machines with g5.xlarge and 2.5 Gbit/s are ")
     assert text.index("Slower") < text.index("Cost: 2 machines")
 
 
 def test_an_unknown_network_is_said_and_asked_for():
-    found = worth(nodes=2, params="7B", type="Standard_NC6s_v3")
+    found = worth(nodes=2, params="7B", instance_type="Standard_NC6s_v3")
     assert (found["network_gbit_per_s"], found["verdict"], found["speed_up"]) == (None, None, None)
     assert found["says"].startswith("Not known: the network of machines with NC6s_v3 is in no list.")
-    assert worth(nodes=2, params="7B", type="Standard_NC6s_v3", network=24)["verdict"] is not None
+    assert worth(nodes=2, params="7B", instance_type="Standard_NC6s_v3", network=24)["verdict"] is not None
 
 
 def test_efficiency_and_tokens_are_the_users():
@@ -139,7 +139,7 @@ def test_what_the_ledger_saw_counts_before_a_list():
 
 
 def test_the_advisors_month_stays_a_month_and_a_range():
-    asked = {"nodes": 4, "params": "7B", "type": "g5.xlarge", "region": "us-east-1", "spot": True}
+    asked = {"nodes": 4, "params": "7B", "instance_type": "g5.xlarge", "region": "us-east-1", "spot": True}
     (found,) = answered([spot(30, name="g5.xlarge")], **asked)["nodes"]["worth"]
     loss = found["spot_loss"]
     assert (loss["per"], loss["one_loss_low"] < loss["one_loss_high"]) == ("month", True)
@@ -194,7 +194,7 @@ def test_what_cannot_be_asked_names_its_option(asked, field, says):
     "text", ["7B", "7b", "7000M", "7e9", "7,000,000,000", "7_000_000_000", 7_000_000_000, "0.007T"]
 )
 def test_a_model_may_be_written_in_many_ways(text):
-    assert answered(nodes=2, params=text, type="p4d.24xlarge")["nodes"]["parameters"] == 7e9
+    assert answered(nodes=2, params=text, instance_type="p4d.24xlarge")["nodes"]["parameters"] == 7e9
 
 
 WIDE = [
@@ -217,7 +217,7 @@ def available(provider="aws", market=Market.ON_DEMAND):
 def test_a_plan_says_of_a_cluster_what_an_estimate_says():
     _, remark = cluster_remarks(4, available(), [])
     assert remark.startswith("Slower than one machine: 4 machines are ")
-    assert remark.endswith("cloudgpu estimate --nodes 4 --type g5.xlarge --params 7B")
+    assert remark.endswith("cloudgpu estimate --nodes 4 --instance-type g5.xlarge --params 7B")
     assert list(cluster_remarks(1, available(), [])) == []
     assert list(cluster_remarks(2, available("ssh"), [])) == []
 

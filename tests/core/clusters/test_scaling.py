@@ -120,7 +120,7 @@ def test_the_remark_of_a_plan_needs_no_model_and_says_what_is_missing():
     remark = plan_remark(4, "p4d.24xlarge", A100, network)
     assert remark.startswith("4 machines are 4.00 times as fast as one (3.36 without overlap)")
     assert "8,192 tokens per GPU and step over 400 Gbit/s" in remark
-    assert remark.endswith("cloudgpu estimate --nodes 4 --type p4d.24xlarge --params 7B")
+    assert remark.endswith("cloudgpu estimate --nodes 4 --instance-type p4d.24xlarge --params 7B")
     unknown = plan_remark(2, "box", A100, None)
     assert unknown.startswith("Whether 2 machines are worth it is not known: the network of box is in no list.")
     assert unknown.endswith("--network GBIT")
