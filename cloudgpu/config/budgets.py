@@ -118,8 +118,11 @@ def _quoted_limit(table: Table, amount: Decimal) -> LimitCurrency | None:
         return None
     for key in _RATE_KEYS:
         if key not in table.values:
-            remedy = "Write how many of it one US dollar is, and as of which day: a budget keeps its rate."
-            raise table.error(key, f"is missing for {shown(code)}", next=remedy)
+            raise table.error(
+                key,
+                f"is missing for {shown(code)}",
+                next="Write how many of it one US dollar is, and as of which day: a budget keeps its rate.",
+            )
     try:
         rate = typed_rate(code, _as_written(table, "rate"), _as_written(table, "rate_as_of"))
     except InvalidRequest as error:

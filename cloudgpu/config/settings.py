@@ -265,9 +265,11 @@ def _zone(key: str, value: object) -> str:
 
 def _urls(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(url, str) and _URL.fullmatch(url) for url in value):
-        problem = "has to be a list of http or https addresses"
         raise setting_error(
-            key, None, problem, next=f'Write it like {key} = ["https://api.ipify.org"], or [] to ask nobody.'
+            key,
+            None,
+            "has to be a list of http or https addresses",
+            next=f'Write it like {key} = ["https://api.ipify.org"], or [] to ask nobody.',
         )
     return tuple(value)
 
@@ -342,9 +344,11 @@ def _check_name_not_taken(kind: str, accounts: Mapping[str, Account]) -> None:
     """Raise InvalidRequest for an account with the name of another provider: `--account aws` has to mean aws."""
     account = accounts.get(kind)
     if account is not None and account.provider != kind:
-        problem = f"bears the name of another provider than its own, {account.provider}"
         raise setting_error(
-            f"accounts.{kind}", kind, problem, next=f"Give this account of {account.provider} another name."
+            f"accounts.{kind}",
+            kind,
+            f"bears the name of another provider than its own, {account.provider}",
+            next=f"Give this account of {account.provider} another name.",
         )
 
 
@@ -358,9 +362,11 @@ def _account(name: str, table: object) -> Account:
         )
     provider = _name(f"{key}.provider", values.get("provider", name))
     if ANY_PROVIDER in (name, provider):
-        problem = "cannot be `any`, which means all cloud accounts"
         raise setting_error(
-            f"{key}.provider" if provider == ANY_PROVIDER else key, ANY_PROVIDER, problem, next="Name one provider."
+            f"{key}.provider" if provider == ANY_PROVIDER else key,
+            ANY_PROVIDER,
+            "cannot be `any`, which means all cloud accounts",
+            next="Name one provider.",
         )
     options = {option: value for option, value in values.items() if option != "provider"}
     return Account(name, provider, MappingProxyType(options))

@@ -69,8 +69,12 @@ def _check(action: Action, install_options: dict[str, Any], *, crontab: bool, sy
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     refused = [] if action == "install" else [option for option, value in install_options.items() if value]
     if refused:
-        message = f"{refused[0]} belongs to cron install, not to cron {action}."
-        raise InvalidRequest(message, field=refused[0], value=None, next="Run: cloudgpu cron --help")
+        raise InvalidRequest(
+            f"{refused[0]} belongs to cron install, not to cron {action}.",
+            field=refused[0],
+            value=None,
+            next="Run: cloudgpu cron --help",
+        )
     if crontab and systemd:
         raise InvalidRequest(
             "One job is enough: --crontab or --systemd.", field="--systemd", value=None, next="Leave one of them out."

@@ -127,8 +127,12 @@ def _withdraw(session: Session, name: str, output: Format) -> None:
 def _required_name(action: Action, names: list[str]) -> str:
     name = _single_name(action, names, None)
     if name is None:
-        way_out = f"For example: cloudgpu policy {action} limits"
-        raise InvalidRequest(f"policy {action} needs a name.", field="NAME", value=None, next=way_out)
+        raise InvalidRequest(
+            f"policy {action} needs a name.",
+            field="NAME",
+            value=None,
+            next=f"For example: cloudgpu policy {action} limits",
+        )
     return name
 
 
@@ -138,24 +142,34 @@ def _schema(names: list[str]) -> None:
     schemas = {"policy": policy_schema, "limits": limits_schema}
     which = names[0] if names else "policy"
     if which not in schemas or len(names) > 1:
-        way_out = "Run: cloudgpu policy schema, or: cloudgpu policy schema limits"
         raise InvalidRequest(
-            "There is a schema of policies, and one of limits.", field="NAME", value=which, next=way_out
+            "There is a schema of policies, and one of limits.",
+            field="NAME",
+            value=which,
+            next="Run: cloudgpu policy schema, or: cloudgpu policy schema limits",
         )
     emit(Format.JSON, schemas[which](), "")
 
 
 def _refuse_name(action: Action, names: list[str]) -> None:
     if names:
-        way_out = f"For one policy: cloudgpu policy show {names[0]}"
-        raise InvalidRequest(f"policy {action} takes no name.", field="NAME", value=names[0], next=way_out)
+        raise InvalidRequest(
+            f"policy {action} takes no name.",
+            field="NAME",
+            value=names[0],
+            next=f"For one policy: cloudgpu policy show {names[0]}",
+        )
 
 
 def _single_name(action: Action, names: list[str], default: str | None) -> str | None:
     """Return the one name; None where none was given, or the default."""
     if len(names) > 1:
-        way_out = f"Run it once for each: cloudgpu policy {action} {names[0]}"
-        raise InvalidRequest(f"policy {action} takes one name.", field="NAME", value=names[1], next=way_out)
+        raise InvalidRequest(
+            f"policy {action} takes one name.",
+            field="NAME",
+            value=names[1],
+            next=f"Run it once for each: cloudgpu policy {action} {names[0]}",
+        )
     return names[0] if names else default
 
 

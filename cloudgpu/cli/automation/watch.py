@@ -51,8 +51,12 @@ def _watch(every: str, prices: str, metrics: str | None, output: Format) -> None
     from cloudgpu.control.scheduler.watch import Watch, announce_and_serve, ended_by_signals
 
     if output is Format.JSON:
-        message = "watch runs until it is interrupted, so it has no single answer."
-        raise InvalidRequest(message, field="--output", value="json", next="Run: cloudgpu watch --status -o json")
+        raise InvalidRequest(
+            "watch runs until it is interrupted, so it has no single answer.",
+            field="--output",
+            value="json",
+            next="Run: cloudgpu watch --status -o json",
+        )
     interval = _interval(every, "--every")
     address = None if metrics is None else parse_address(metrics)
     session = open_session(warn=False)

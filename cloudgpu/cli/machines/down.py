@@ -105,8 +105,12 @@ def _record_as_gone(session: Session, names: list[str], why: str, *, all_: bool,
     from cloudgpu.errors import InvalidRequest
 
     if all_ or len(names) != 1:
-        message = "--lost is about one machine, which has to be named."
-        raise InvalidRequest(message, field="--lost", value=why, next="Run: cloudgpu down NAME --lost WHY")
+        raise InvalidRequest(
+            "--lost is about one machine, which has to be named.",
+            field="--lost",
+            value=why,
+            next="Run: cloudgpu down NAME --lost WHY",
+        )
     row = session.find_one(names[0], "--lost")
     confirm(f"Record {row.name} as gone? Nothing is sent to it: if it runs, it keeps running.", yes=yes)
     value = machine_document(session, record_as_lost(session, row, why))

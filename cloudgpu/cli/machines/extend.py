@@ -65,8 +65,10 @@ def _only_duration(word: str | None) -> tuple[str | None, str]:
     from cloudgpu.errors import InvalidRequest
 
     if word is None or not word[:1].isdigit():
-        example = f"For example: cloudgpu extend {word or 'NAME'} 4h"
         raise InvalidRequest(
-            "BY is missing: how much longer should the lease be?", field="BY", value=None, next=example
+            "BY is missing: how much longer should the lease be?",
+            field="BY",
+            value=None,
+            next=f"For example: cloudgpu extend {word or 'NAME'} 4h",
         )
     return None, word

@@ -81,8 +81,12 @@ def command(
     from cloudgpu.control.launch.plan import ask_for_agreement, prepare
 
     if wait_start and no_wait:
-        message = "--wait-start and --no-wait contradict each other."
-        raise InvalidRequest(message, field="--wait-start", value=None, next="Leave one of them out.")
+        raise InvalidRequest(
+            "--wait-start and --no-wait contradict each other.",
+            field="--wait-start",
+            value=None,
+            next="Leave one of them out.",
+        )
     request = replace(parse_request(**asked), by_hand=True)
     session = open_session()
     prepared = prepare(session, request)

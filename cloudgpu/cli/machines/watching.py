@@ -45,8 +45,12 @@ def show_repeatedly(answer: Callable[[], str], *, every_s: float, text: bool = T
 def check_watch(*, text: bool) -> None:
     """Raise InvalidRequest without a terminal, or for JSON."""
     if not text:
-        message = "--watch shows text again and again; JSON is one document."
-        raise InvalidRequest(message, field="--watch", value=None, next="Leave out --watch, or -o json.")
+        raise InvalidRequest(
+            "--watch shows text again and again; JSON is one document.",
+            field="--watch",
+            value=None,
+            next="Leave out --watch, or -o json.",
+        )
     if not is_terminal(sys.stdout):
         raise InvalidRequest("--watch needs a terminal.", field="--watch", value=None, next="Run: cloudgpu ls")
 

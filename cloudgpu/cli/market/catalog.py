@@ -69,12 +69,20 @@ def _check(action: Action, name: str | None, region: str | None, **flags: Any) -
     fields = {"TYPE": name, "--region": region, **{f"--{option}": value for option, value in flags.items()}}
     for option, owner in action_of.items():
         if fields[option] and action != owner:
-            message = f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}."
-            raise InvalidRequest(message, field=option, value=None, next=f"Run: cloudgpu catalog {owner} --help")
+            raise InvalidRequest(
+                f"{option} belongs to cloudgpu catalog {owner}, not to cloudgpu catalog {action}.",
+                field=option,
+                value=None,
+                next=f"Run: cloudgpu catalog {owner} --help",
+            )
     for option in ("--region", "--history"):
         if fields[option] and not name:
-            message = f"{option} needs the type that it is about."
-            raise InvalidRequest(message, field="TYPE", value=None, next="Run: cloudgpu catalog show g5.xlarge")
+            raise InvalidRequest(
+                f"{option} needs the type that it is about.",
+                field="TYPE",
+                value=None,
+                next="Run: cloudgpu catalog show g5.xlarge",
+            )
 
 
 def _single_provider(provider: list[str] | None) -> str | None:

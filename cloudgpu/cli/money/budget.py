@@ -102,8 +102,12 @@ def _check(action: Action, name: str | None, set_options: dict[str, Any]) -> Non
     """Refuse what does not belong to the action, so that nothing is silently left out."""
     refused = [] if action == "set" else [option for option, value in set_options.items() if value]
     if refused:
-        message = f"{refused[0]} belongs to budget set, not to budget {action}."
-        raise InvalidRequest(message, field=refused[0], value=None, next="Run: cloudgpu budget --help")
+        raise InvalidRequest(
+            f"{refused[0]} belongs to budget set, not to budget {action}.",
+            field=refused[0],
+            value=None,
+            next="Run: cloudgpu budget --help",
+        )
     if name is not None and action in ("ls", "test"):
         example = f"For one budget: cloudgpu budget check {name}" if action == "ls" else "Run: cloudgpu budget test"
         raise InvalidRequest(f"budget {action} takes no name.", field="NAME", value=name, next=example)

@@ -105,8 +105,12 @@ def command(
     from cloudgpu.control.advice.compare_request import CompareOptions, parse_compare
 
     if chart and output is not Format.TEXT:
-        message = "--chart draws in the terminal, and -o json is given too."
-        raise InvalidRequest(message, field="--chart", value=None, next="Leave one of them out; json has the timeline.")
+        raise InvalidRequest(
+            "--chart draws in the terminal, and -o json is given too.",
+            field="--chart",
+            value=None,
+            next="Leave one of them out; json has the timeline.",
+        )
     session = open_session()
     if desktops:
         _list(session, {name: arguments[name] for name in CompareOptions.__annotations__ if arguments[name]}, output)
@@ -137,7 +141,11 @@ def _list(session: Session, options_given: dict[str, object], output: Format) ->
 
     for name, value in options_given.items():
         option = f"--{name.replace('_', '-')}"
-        message = f"--desktops lists all of them, and has no use for {option}."
-        raise InvalidRequest(message, field=option, value=str(value), next="Run: cloudgpu compare --desktops")
+        raise InvalidRequest(
+            f"--desktops lists all of them, and has no use for {option}.",
+            field=option,
+            value=str(value),
+            next="Run: cloudgpu compare --desktops",
+        )
     document = desktops_document(session)
     emit(output, document, desktops_text(document))

@@ -80,9 +80,11 @@ def command(
 
 
 def _refuse_chart(other: str) -> None:
-    remedy = "Leave one of them out; -o json has the same days as numbers, under days."
     raise InvalidRequest(
-        f"--chart draws in the terminal, and {other} is given too.", field="--chart", value=None, next=remedy
+        f"--chart draws in the terminal, and {other} is given too.",
+        field="--chart",
+        value=None,
+        next="Leave one of them out; -o json has the same days as numbers, under days.",
     )
 
 
@@ -92,8 +94,12 @@ def _check_only_verify(options_given: dict[str, str | None]) -> None:
         if not value:
             continue
         option = f"--{name.replace('_', '-')}"
-        message = f"--verify checks the whole ledger, and has no use for {option} {value}."
-        raise InvalidRequest(message, field=option, value=value, next="Run: cloudgpu cost --verify")
+        raise InvalidRequest(
+            f"--verify checks the whole ledger, and has no use for {option} {value}.",
+            field=option,
+            value=value,
+            next="Run: cloudgpu cost --verify",
+        )
 
 
 def _costs(session: Session, request: CostRequest, output: CostFormat, *, verbose: bool, chart: bool) -> None:

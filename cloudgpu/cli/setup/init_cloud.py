@@ -49,8 +49,12 @@ def prepare(
 
     setup, keys = find_existing_setup(os.environ), _named_keys(cloud, account_keys)
     if remove and ssh_from:
-        message = "--ssh-from does not go with --remove: the rules of the account stay as they are."
-        raise InvalidRequest(message, field="--ssh-from", value=ssh_from[0], next="Leave one of the two out.")
+        raise InvalidRequest(
+            "--ssh-from does not go with --remove: the rules of the account stay as they are.",
+            field="--ssh-from",
+            value=ssh_from[0],
+            next="Leave one of the two out.",
+        )
     if remove:
         preparation = cloud_init.plan_removal(setup, cloud, account=account, account_keys=keys)
         changes = [_named_part(preparation, part) for part in preparation.removable_parts] + ["budget"] * (
@@ -80,8 +84,12 @@ def _named_keys(cloud: str, account_keys: Mapping[str, str | None]) -> dict[str,
     given = {key: value for key, value in account_keys.items() if value is not None}
     for key, value in given.items():
         if cloud in _CLOUD_OF_KEY.values() and _CLOUD_OF_KEY[key] != cloud:
-            message = f"--{key} is about accounts of {_CLOUD_OF_KEY[key]}, not of {cloud}."
-            raise InvalidRequest(message, field=f"--{key}", value=value, next=f"Leave --{key} out.")
+            raise InvalidRequest(
+                f"--{key} is about accounts of {_CLOUD_OF_KEY[key]}, not of {cloud}.",
+                field=f"--{key}",
+                value=value,
+                next=f"Leave --{key} out.",
+            )
     return given
 
 

@@ -193,8 +193,11 @@ def _idle_power(table: Table, board_power: BoardPower | None) -> Power:
 def _depreciation(table: Table) -> Depreciation:
     word = table.one_line("depreciation", Depreciation.NONE)
     if word not in list(Depreciation):
-        problem = "is not a way to depreciate" + did_you_mean(closest_match(word, Depreciation))
-        raise table.error("depreciation", problem, next=f"Use one of: {', '.join(Depreciation)}.")
+        raise table.error(
+            "depreciation",
+            "is not a way to depreciate" + did_you_mean(closest_match(word, Depreciation)),
+            next=f"Use one of: {', '.join(Depreciation)}.",
+        )
     if word == Depreciation.DECLINING:
         table.check_keys(KEYS, required=["yearly_loss_percent"])
     return Depreciation(word)
@@ -212,8 +215,11 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
     """Return the currency of the file's amounts at its own rate or at the configured one; None: US dollars."""
     code = table.one_line("currency", "USD")
     if code not in CODES:
-        problem = "is not a currency of ISO 4217" + did_you_mean(closest_match(code, CODES))
-        raise table.error("currency", problem, next="Write its three capital letters, like KRW.")
+        raise table.error(
+            "currency",
+            "is not a currency of ISO 4217" + did_you_mean(closest_match(code, CODES)),
+            next="Write its three capital letters, like KRW.",
+        )
     rate_keys = [key for key in RATE_KEYS if key in table.values]
     if code == "USD":
         if rate_keys:
@@ -226,8 +232,11 @@ def currency_in(table: Table, settings: Settings | None) -> Currency | None:
         rate = table.number("per_usd", minimum=1 / MAX_PER_USD, maximum=MAX_PER_USD)
         return Currency(code, rate, day_in(table, "rate_as_of"), text_in(table, "rate_source"))
     if settings is None or code not in settings.currencies:
-        remedy = f"Add per_usd:, rate_as_of: and rate_source: here, or {code} under [currencies] of config.toml."
-        raise table.error("currency", f"is {code}, and no rate of it is known: none is fetched or guessed", next=remedy)
+        raise table.error(
+            "currency",
+            f"is {code}, and no rate of it is known: none is fetched or guessed",
+            next=f"Add per_usd:, rate_as_of: and rate_source: here, or {code} under [currencies] of config.toml.",
+        )
     return exchange_rate(settings.currencies, code, field="currency")
 
 
@@ -239,8 +248,11 @@ def check_past(table: Table, currency: Currency | None, today: date) -> None:
     for key, day in days.items():
         if day > today + timedelta(days=1):
             problem = f"is of {day}" if key == "currency" else f"is {day}"
-            remedy = "Write a day that has been, like 2026-11-20; of a currency in config.toml, there."
-            raise table.error(key, f"{problem}, a day that is still to come", next=remedy)
+            raise table.error(
+                key,
+                f"{problem}, a day that is still to come",
+                next="Write a day that has been, like 2026-11-20; of a currency in config.toml, there.",
+            )
 
 
 def purchase_in(table: Table, currency: Currency | None) -> tuple[Money, QuotedAmount | None]:

@@ -82,8 +82,11 @@ class Table:
         known_keys = tuple(known_keys)
         for key in self.values:
             if key not in known_keys:
-                problem = "is not a known key" + did_you_mean(closest_match(key, known_keys))
-                raise self.error(key, problem, next=f"Use one of: {', '.join(known_keys)}.")
+                raise self.error(
+                    key,
+                    "is not a known key" + did_you_mean(closest_match(key, known_keys)),
+                    next=f"Use one of: {', '.join(known_keys)}.",
+                )
         for key in required:
             if key not in self.values:
                 raise self.error(key, "is missing", next=f"Add a line that begins with {key}:")
@@ -120,8 +123,11 @@ class Table:
             return None
         value: object = self.values[key]
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-            problem = f"has to be a whole number from {minimum:,} to {maximum:,}"
-            raise self.error(key, problem, next="Write it in digits, without a unit.")
+            raise self.error(
+                key,
+                f"has to be a whole number from {minimum:,} to {maximum:,}",
+                next="Write it in digits, without a unit.",
+            )
         return value
 
     def number(self, key: str, *, minimum: Decimal | int, maximum: Decimal | int) -> Decimal:
@@ -152,8 +158,11 @@ def parse_yaml(text: str, path: Path) -> Table:
         _check_events(text, path)
         node = yaml.compose(text, _CoreLoader)
     except yaml.MarkedYAMLError as error:
-        problem = f"is not valid YAML: {error.problem or error.context}"
-        raise _file_error(path, _line(error.problem_mark or error.context_mark), problem) from None
+        raise _file_error(
+            path,
+            _line(error.problem_mark or error.context_mark),
+            f"is not valid YAML: {error.problem or error.context}",
+        ) from None
     except yaml.YAMLError as error:  # a control character: it has a position and no line
         position = getattr(error, "position", 0)
         raise _file_error(

@@ -70,9 +70,11 @@ def _discount(key: str, table: Table, kinds: Collection[str]) -> Discount:
 def _credit(key: str, table: Table, kinds: Collection[str]) -> Credit:
     settings_table(key, table, CREDIT_KEYS)
     if table.get("currency", "USD") != "USD":
-        problem = f"is {shown(table['currency'])!r}; credits are counted in US dollars."
         raise setting_error(
-            f"{key}.currency", table["currency"], problem, "Write the amount in USD, and leave currency out."
+            f"{key}.currency",
+            table["currency"],
+            f"is {shown(table['currency'])!r}; credits are counted in US dollars.",
+            "Write the amount in USD, and leave currency out.",
         )
     since, until = _period(key, table)
     provider = table.get("provider", ANY)

@@ -373,8 +373,11 @@ def _idle_rule(table: Table, values: Values) -> Idle:
 
 
 def _raise_grace_too_long(table: Table, grace: timedelta, after: timedelta) -> NoReturn:
-    problem = f"is {duration_text(grace)}, longer than idle.after ({duration_text(after)})"
-    raise table.error("idle.grace", problem, next="A warning is waited out for at most as long as it took to be given.")
+    raise table.error(
+        "idle.grace",
+        f"is {duration_text(grace)}, longer than idle.after ({duration_text(after)})",
+        next="A warning is waited out for at most as long as it took to be given.",
+    )
 
 
 def _schedule(values: Values, tz: str) -> Schedule:
@@ -413,11 +416,17 @@ def limits_from(table: Table) -> Limits:
     values = read_keys(table, LIMITS)
     lease, renew_until, idle_after = values.get("lease"), values.get("renew_until"), values.get("idle_after")
     if lease and renew_until and lease > renew_until:
-        problem = f"is longer than renew_until ({duration_text(renew_until)})"
-        raise table.error("lease", problem, next="No machine can have a lease longer than its renew-until.")
+        raise table.error(
+            "lease",
+            f"is longer than renew_until ({duration_text(renew_until)})",
+            next="No machine can have a lease longer than its renew-until.",
+        )
     if idle_after and renew_until and idle_after > renew_until:
-        problem = f"is longer than renew_until ({duration_text(renew_until)}), so it limits nothing"
-        raise table.error("idle_after", problem, next="Make it shorter, or leave it out.")
+        raise table.error(
+            "idle_after",
+            f"is longer than renew_until ({duration_text(renew_until)}), so it limits nothing",
+            next="Make it shorter, or leave it out.",
+        )
     stop = Stoppers(values["stop"]) if "stop" in values else None
     return Limits(
         lease,

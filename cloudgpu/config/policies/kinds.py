@@ -61,8 +61,10 @@ def _duration(value: object) -> timedelta:
 def _time_of_day(value: object) -> time:
     match = _TIME_OF_DAY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        problem = f"cannot be {shown(value)!r}, which is not a time of day{_suggested_time(value)}"
-        raise WrongValue(problem, 'Write it from 00:00 to 23:59, like "19:00".')
+        raise WrongValue(
+            f"cannot be {shown(value)!r}, which is not a time of day{_suggested_time(value)}",
+            'Write it from 00:00 to 23:59, like "19:00".',
+        )
     return time(int(match[1]), int(match[2]))
 
 
@@ -101,8 +103,10 @@ def _days(value: object) -> frozenset[int]:
         if name not in DAYS:
             day_names = (*DAYS, *DAY_GROUPS)
             suggestion = str(name)[:3].lower() if str(name)[:3].lower() in DAYS else closest_match(str(name), day_names)
-            problem = f"cannot be {shown(name)!r}" + did_you_mean(suggestion)
-            raise WrongValue(problem, f"Use {', '.join(DAY_GROUPS)}, or a list of {', '.join(DAYS)}.")
+            raise WrongValue(
+                f"cannot be {shown(name)!r}" + did_you_mean(suggestion),
+                f"Use {', '.join(DAY_GROUPS)}, or a list of {', '.join(DAYS)}.",
+            )
     if not names:
         raise WrongValue("names no day, so the machine would never be off", "Name a day, or remove the schedule.")
     return frozenset(map(DAYS.index, names))
@@ -119,8 +123,10 @@ def _days_of_break(item: object) -> Iterable[date]:
     match = _DATES.fullmatch(item) if isinstance(item, str) else None
     dates = [] if match is None else [_date(text) for text in (match[1], match[2] or match[1])]
     if not dates or None in dates:
-        remedy = "Write it like 2026-12-24, or 2026-12-24 to 2027-01-03."
-        raise WrongValue(f"cannot hold {shown(item)!r}, which is not a date", remedy)
+        raise WrongValue(
+            f"cannot hold {shown(item)!r}, which is not a date",
+            "Write it like 2026-12-24, or 2026-12-24 to 2027-01-03.",
+        )
     first, last = filter(None, dates)
     if not timedelta() <= last - first <= _LONGEST_BREAK:
         raise WrongValue(f"cannot hold {shown(item)!r}", "End a break after it begins, and within a year.")

@@ -149,8 +149,11 @@ def _settings(table: Table) -> Mapping[str, str]:
     for name, default in settings.items():
         key = f"settings.{name}"
         if not SETTING_NAME.fullmatch(name):
-            problem = "cannot be a setting's name: a letter, then letters, digits and _, all lower case"
-            raise table.error(key, problem, next="Choose another name.")
+            raise table.error(
+                key,
+                "cannot be a setting's name: a letter, then letters, digits and _, all lower case",
+                next="Choose another name.",
+            )
         if not isinstance(default, str) or not default.isprintable():
             raise table.error(key, "has to be one line of text", next='Put it in quotes; "" for nothing.')
     return settings
@@ -214,8 +217,12 @@ def _container_image(text: str, settings: Mapping[str, str], path: Path) -> str:
     if reference is None:
         raise _image_error(image, path, "is not the name of a container image", f"For example: container: {_EXAMPLE}")
     if not reference.digest and reference.tag in _MOVING_TAGS:
-        problem = "has no fixed tag, so two machines could get different images"
-        raise _image_error(image, path, problem, f"Name one, for example: container: {_EXAMPLE}")
+        raise _image_error(
+            image,
+            path,
+            "has no fixed tag, so two machines could get different images",
+            f"Name one, for example: container: {_EXAMPLE}",
+        )
     return image
 
 
