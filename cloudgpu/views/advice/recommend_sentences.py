@@ -17,6 +17,7 @@ from cloudgpu.core.advice.workloads import Source, SourceQuality
 from cloudgpu.core.catalog.catalog import GpuSpec, SpeedBasis
 from cloudgpu.core.model.offers import Basis
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 
 _QUALITIES = {Basis.LISTED: SourceQuality.PUBLISHED, Basis.DERIVED: SourceQuality.DERIVED}
 _DAY = re.compile(r"(\d{4})[-.](\d{2})(?:-(\d{2}))?")
@@ -76,10 +77,8 @@ _TWO_DIGITS_FROM = Money.usd(10)  # an hour; from here on two decimals
 def sentence(answer: Answer) -> str:
     """Return the answer in one sentence or two, as a person would say it."""
     machine, build = answer.machine, answer.build
-    if machine is None and build is None:
-        return f"{_no_machine(answer)} {_no_desktop(answer)}"
     if machine is None:
-        return f"{_no_machine(answer)} {_buy_text(build)}." if build else _no_machine(answer)
+        return f"{_no_machine(answer)} " + (f"{_buy_text(build)}." if build else _no_desktop(answer))
     if build is None:
         return f"Rent {rented_text(machine)}{_monthly(answer)}. {_no_desktop(answer)}"
     if answer.verdict is Verdict.BUY and answer.break_even:
@@ -219,7 +218,8 @@ def _no_machine(answer: Answer) -> str:
     holds = f"{several} ({per_gpu} of GPU memory{' each' if (cards or 1) > 1 else ''} for {answer.kind.title})"
     if not answer.hidden:
         return f"No machine of the catalogue {holds}."
-    return f"No machine within the bounds that you set {holds}; without them there are {answer.hidden} types."
+    outside = f"{'is' if answer.hidden == 1 else 'are'} {counted(answer.hidden, 'type')}"
+    return f"No machine within the bounds that you set {holds}; without them there {outside}."
 
 
 def _no_desktop(answer: Answer) -> str:

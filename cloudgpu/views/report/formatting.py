@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from cloudgpu.core.values.currency import Currency
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.svg import day_text
 
@@ -176,6 +177,8 @@ def job_rows(jobs: Sequence[ReportJob], max_jobs: int) -> list[JobRow]:
     ]
     if others:
         others_usd = sum((Decimal(job["usd"]) for job in others), Decimal())
-        rows.append(JobRow(f"{len(others)} others", "", sum(job["billed_s"] for job in others), f"{others_usd:f}"))
+        rows.append(
+            JobRow(counted(len(others), "other"), "", sum(job["billed_s"] for job in others), f"{others_usd:f}")
+        )
     rest = (job for job in jobs if job["state"] is None)
     return [*rows, *(JobRow(_NOT_ONE_JOB[one["id"]], "", one["billed_s"], one["usd"]) for one in rest)]

@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from cloudgpu.core.values.naming import counted
 from cloudgpu.views.report.charts import (
     ACTIVITIES,
     BreakEvenDay,
@@ -72,7 +73,7 @@ def spending_chart(document: ReportDocument, amounts: Amounts, zone_format: Zone
         layers.append(
             Layer(f"{len(others)} others", [sum(period_sums[len(names) :]) for period_sums in sums_by_period])
         )
-    message = f"Bars of {len(periods)} {step}s, in {amounts.unit}. The same is in the table below the chart."
+    message = f"Bars of {counted(len(periods), step)}, in {amounts.unit}. The same is in the table below the chart."
     svg = spending_bars(list(periods), layers, f"Spending per {step} by project", message, step=step)
     rows = [_spending_row(day, names, others, amounts, zone_format) for day in days]
     head = [document["step"].capitalize(), "In all", *(layer.name for layer in layers)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,7 @@ from cloudgpu.core.advice.desktop_build import PriceKind, Verdict
 from cloudgpu.core.advice.model_memory import ALLOWED, Method
 from cloudgpu.core.values.money import Money
 from cloudgpu.errors import InvalidRequest
-from cloudgpu.views.advice.recommend_sentences import rented_text
+from cloudgpu.views.advice.recommend_sentences import rented_text, sentence
 from tests.examples import some
 
 RULES = shipped_rules()
@@ -193,6 +194,12 @@ def test_where_nothing_is_to_be_rented_within_the_bounds_that_is_said(gpu):
     assert said["sentence"].startswith("No machine within the bounds that you set holds it (24.0 GiB")
     assert "Buy a used RTX3090" in said["sentence"]
     assert said["desktops"][0]["break_even"] is None
+
+
+@pytest.mark.parametrize(("hidden", "end"), [(1, "there is 1 type."), (2, "there are 2 types.")])
+def test_types_outside_the_bounds_are_counted_in_the_singular_and_in_the_plural(hidden, end):
+    nothing_within = replace(found("video", max_price="0.01"), hidden=hidden, builds=())
+    assert f"; without them {end}" in sentence(nothing_within)
 
 
 def test_where_nothing_holds_it_at_all_that_is_said(gpu):

@@ -83,6 +83,12 @@ def test_the_table_of_jobs_adds_up_whoever_is_left_out_of_it():
     assert sum(float(row[3]) for row in rows[:-1]) == float(rows[-1][3]) == 62
 
 
+def test_one_job_that_is_left_out_of_the_table_is_one_other():
+    jobs = [pages.job(number, f"run-{number}", "2", "succeeded") for number in range(MAX_ROWS + 1)]
+    text = to_markdown(pages.empty(jobs=jobs, total=pages.total("42")))
+    assert "| 1 other |" in text
+
+
 def test_a_report_without_jobs_has_no_table_of_them():
     assert "## Jobs" not in to_markdown(pages.three_months())
 
