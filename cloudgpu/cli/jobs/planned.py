@@ -16,6 +16,7 @@ from cloudgpu.core.jobs.stored import bucket_of, volume_of
 from cloudgpu.core.jobs.waiting import CAPACITY_WAIT
 from cloudgpu.core.launch.traffic import sentences
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import duration_text, iso
 
 if TYPE_CHECKING:
@@ -97,9 +98,8 @@ def _machine(planned: PlannedRun, launch: Plan | None) -> Iterator[tuple[str, st
 
 def _slurm_request_text(slurm: SlurmRecord) -> str:
     """Return what is requested from Slurm."""
-    nodes, gpus = slurm["nodes"], slurm["gpus_per_node"]
-    parts = [f"{nodes} node{'s' * (nodes != 1)}", f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
-    parts += [f"{gpus} GPU{'s' * (gpus != 1)} on each"] if gpus else []
+    parts = [counted(slurm["nodes"], "node"), f"at most {duration_text(timedelta(minutes=slurm['minutes']))}"]
+    parts += [f"{counted(slurm['gpus_per_node'], 'GPU')} on each"] if slurm["gpus_per_node"] else []
     options = {
         "array": slurm["array"],
         "after job": slurm["after"],
@@ -237,7 +237,7 @@ def _restart(planned: PlannedRun, launch: Plan | None) -> str | None:
     times, wait = planned.request.restarts, duration_text(CAPACITY_WAIT)
     if not times:
         return "none: when its machine is taken, the job is lost"
-    return f"up to {times} time{'s' * (times > 1)} when its machine is taken, and waits at most {wait} for another"
+    return f"up to {counted(times, 'time')} when its machine is taken, and waits at most {wait} for another"
 
 
 def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:

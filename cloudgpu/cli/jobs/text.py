@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.access.computer import hostname
 from cloudgpu.cli.render import ago, dollars, facts, rounded, size, when
+from cloudgpu.core.values.naming import counted
 from cloudgpu.core.values.times import from_iso
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _slurm(job: JobDocument) -> str | None:
     slurm = job["slurm"]
     if slurm is None:
         return None
-    nodes = f"{slurm['nodes']} node{'s' * (slurm['nodes'] != 1)}"
+    nodes = counted(slurm["nodes"], "node")
     return f"job {slurm['id']}, {nodes}: {', '.join(slurm['states'])}"
 
 

@@ -275,7 +275,7 @@ def _where(value: Plan) -> str:
     if not value["further_offers"]:
         return first
     further, costliest = value["further_offers"], dollars(value["highest_usd_per_hour"], 4)
-    return f"{first}; then {further} other offer{'s' * (further > 1)} at up to {costliest} an hour"
+    return f"{first}; then {counted(further, 'other offer')} at up to {costliest} an hour"
 
 
 def _chosen_text(shares: Sequence[AccountOffers]) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render import Amounts, confidence_mark, dollars
-from cloudgpu.core.values.naming import first_few
+from cloudgpu.core.values.naming import counted, first_few
 
 if TYPE_CHECKING:
     from cloudgpu.views.documents.market.catalog import GpuOffer
@@ -120,5 +120,5 @@ def nothing_fits(without: Iterable[tuple[str, int, str]]) -> list[str]:
     lines = ["Nothing in the catalogue fits."]
     for requirement, types, usd in without:
         change = _RELAXED.get(requirement) or f"Without {_REQUIREMENTS[requirement]}"
-        lines.append(f"{change}: {types} type{'s' * (types > 1)}, from {dollars(usd, 4)} an hour.")
+        lines.append(f"{change}: {counted(types, 'type')}, from {dollars(usd, 4)} an hour.")
     return lines

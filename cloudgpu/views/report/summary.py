@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.core.alerts.findings import whole_month
 from cloudgpu.core.catalog.catalog import OLD_PRICE_AGE
 from cloudgpu.core.model.machine import not_none
-from cloudgpu.core.values.naming import first_few
+from cloudgpu.core.values.naming import counted, first_few
 from cloudgpu.core.values.times import from_iso
 from cloudgpu.views.report.formatting import Amounts, ZoneFormat, escape_invisible
 from cloudgpu.views.report.svg import MONTHS
@@ -174,7 +174,7 @@ def _idle_cost_sentences(document: ReportDocument, amounts: Amounts) -> Iterator
     if not idle_resources:
         return
     known = [Decimal(one["usd_per_month"]) for one in idle_resources if one["usd_per_month"] is not None]
-    resources = "1 resource" if len(idle_resources) == 1 else f"{len(idle_resources)} resources"
+    resources = counted(len(idle_resources), "resource")
     amount = f" {_prose(amounts, f'{sum(known):f}')} a month" if known else ""
     unpriced_text = (
         f" ({len(idle_resources) - len(known)} without a known price)" if len(known) < len(idle_resources) else ""
