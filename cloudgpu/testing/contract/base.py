@@ -56,8 +56,7 @@ class ContractBase:
         provider = factory(settings)
         yield provider
         for instance in provider.list().instances:
-            provider.terminate(instance.id)
-            self.wait_until_gone(provider, instance.id)
+            self.terminate_and_wait(provider, instance.id)
 
     @pytest.fixture
     def make_attempt(self, provider: Provider, settings: ProviderSettings) -> MakeAttempt:
@@ -76,6 +75,11 @@ class ContractBase:
             return replace(attempt, call=provider.resolve(attempt.request, offer).call)
 
         return make
+
+    @pytest.fixture
+    def machine(self, provider: Provider, make_attempt: MakeAttempt) -> Instance:
+        """Give a machine that runs."""
+        return self.launch_and_wait(provider, make_attempt())
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; a suite on a manual clock advances that instead."""
@@ -110,6 +114,11 @@ class ContractBase:
     def wait_until_gone(self, provider: Provider, id: str) -> None:  # noqa: A002
         """Wait until the machine is proved gone: terminated, or unknown to a provider that answers."""
         self.wait_until(lambda: self.is_gone(provider, id))
+
+    def terminate_and_wait(self, provider: Provider, id: str) -> None:  # noqa: A002
+        """Terminate a machine, and wait until it is proved gone."""
+        provider.terminate(id)
+        self.wait_until_gone(provider, id)
 
     def let_time_pass(self, provider: Provider, at: datetime) -> None:
         """Move the provider's clock past `at`; does nothing if it uses the real clock, where `wait_until` waits."""

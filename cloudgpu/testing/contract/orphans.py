@@ -38,8 +38,7 @@ class HasOrphansContract(ContractBase):
         """Give the provider, and remove afterwards all that launches have left."""
         yield provider
         for instance in provider.list().instances:
-            provider.terminate(instance.id)
-            self.wait_until_gone(provider, instance.id)
+            self.terminate_and_wait(provider, instance.id)
         self.wait_until(lambda: self.remove_all(provider))
 
     def list_orphans(self, provider: Provider, region: str | None = None) -> list[ProviderResource]:
@@ -58,8 +57,7 @@ class HasOrphansContract(ContractBase):
     def launch_and_end(self, provider: Provider, attempt: Attempt) -> list[ProviderResource]:
         """Launch a machine, end it, and return the orphans that are left."""
         made = self.launch_and_wait(provider, attempt)
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
+        self.terminate_and_wait(provider, made.id)
         return self.list_orphans(provider)
 
     def test_an_account_without_launches_has_none(self, provider: Provider) -> None:

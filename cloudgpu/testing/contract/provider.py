@@ -21,7 +21,7 @@ from typing import cast
 
 import pytest
 
-from cloudgpu.core.model.instances import TAG_ID, State
+from cloudgpu.core.model.instances import TAG_ID, Instance, State
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Requirements
 from cloudgpu.core.policies import guards
@@ -118,17 +118,16 @@ class ProviderContract(ContractBase):
         for instance in (provider.get(made.id), *self.list_living(provider)):
             assert dict(instance.tags) == dict(attempt.tags)
 
-    def test_a_running_machine_is_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_running_machine_is_billed(self, machine: Instance) -> None:
         """Running costs money."""
-        assert self.launch_and_wait(provider, make_attempt()).billed
+        assert machine.billed
 
-    def test_times_are_aware_utc(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_times_are_aware_utc(self, machine: Instance) -> None:
         """A time without a zone cannot be compared. None is a provider that does not tell."""
-        made = self.launch_and_wait(provider, make_attempt())
-        for moment in (made.launched_at, made.since, made.last_active):
+        for moment in (machine.launched_at, machine.since, machine.last_active):
             assert moment is None or moment.utcoffset() == timedelta(0)
-        if made.since and made.launched_at:
-            assert made.since >= made.launched_at
+        if machine.since and machine.launched_at:
+            assert machine.since >= machine.launched_at
 
     def test_the_same_token_never_makes_a_second_machine(
         self, provider: Provider, make_attempt: MakeAttempt, factory: Factory, settings: ProviderSettings
@@ -220,14 +219,12 @@ class ProviderContract(ContractBase):
         attempt = make_attempt(token=digest("a long token"))
         assert self.launch(provider, attempt).id == self.launch(provider, attempt).id
 
-    def test_a_terminated_machine_is_gone_and_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_terminated_machine_is_gone_and_not_billed(self, provider: Provider, machine: Instance) -> None:
         """The proof is a later look."""
-        made = self.launch_and_wait(provider, make_attempt())
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
+        self.terminate_and_wait(provider, machine.id)
         self.wait_until(lambda: self.list_living(provider) == [])
         with suppress(InstanceNotFound):
-            assert not provider.get(made.id).billed
+            assert not provider.get(machine.id).billed
 
     def test_every_end_that_a_pass_decides_can_be_carried_out(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -269,8 +266,7 @@ class ProviderContract(ContractBase):
     def test_terminating_one_leaves_the_others(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Only what was named is ended."""
         kept, ended = (self.launch_and_wait(provider, make_attempt(key=key)) for key in ("kept", "ended"))
-        provider.terminate(ended.id)
-        self.wait_until_gone(provider, ended.id)
+        self.terminate_and_wait(provider, ended.id)
         assert provider.get(kept.id).state is State.RUNNING
 
     def test_an_unknown_id_is_not_found(self, provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -281,15 +277,14 @@ class ProviderContract(ContractBase):
         assert raised.value.message
         provider.terminate(unknown)
 
-    def test_an_id_that_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_an_id_that_is_no_id_reaches_nothing(self, provider: Provider, machine: Instance) -> None:
         """An id comes from a file that may be damaged; it never becomes a path, a pattern or a second argument."""
-        made = self.launch_and_wait(provider, make_attempt())
-        for wrong in ("../" + made.id, "*", "", "--all", made.id + "/", made.id + "\n"):
+        for wrong in ("../" + machine.id, "*", "", "--all", machine.id + "/", machine.id + "\n"):
             with pytest.raises(CloudgpuError):
                 provider.get(wrong)
             with suppress(CloudgpuError):
                 provider.terminate(wrong)
-        assert provider.get(made.id).state is State.RUNNING
+        assert provider.get(machine.id).state is State.RUNNING
 
     def test_ten_launches_at_once_make_ten_machines(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Threads share a provider; every machine is made and listed."""

@@ -31,8 +31,7 @@ class RetentionBase(ContractBase):
         yield provider
         used_by = {resource.attached_to for resource in self.list_resources(provider)} - {None}
         for machine in {*used_by, *(instance.id for instance in provider.list().instances)}:
-            provider.terminate(str(machine))
-            self.wait_until_gone(provider, str(machine))
+            self.terminate_and_wait(provider, str(machine))
         self.wait_until(lambda: all(resource.attached_to is None for resource in self.list_resources(provider)))
         for resource in self.list_resources(provider):
             cast("HasResources", provider).remove(resource)
@@ -125,8 +124,7 @@ class HasResourcesContract(RetentionBase):
         attempt = make_attempt()
         made = self.launch_and_wait(emptied_provider, attempt)
         self.disk_in_use(emptied_provider, attempt, made.id)
-        emptied_provider.terminate(made.id)
-        self.wait_until_gone(emptied_provider, made.id)
+        self.terminate_and_wait(emptied_provider, made.id)
         self.wait_until(lambda: self.resources_of(emptied_provider, attempt) == [])
 
     def test_what_is_not_there_is_removed_already(self, emptied_provider: Provider, make_attempt: MakeAttempt) -> None:
@@ -225,8 +223,7 @@ class ImageableContract(RetentionBase):
         tags = {TAG_IMAGE: "trained", TAG_LEDGER: attempt.tags[TAG_LEDGER]}
         image = self.save_until_ready(emptied_provider, made.id, tags)
         assert self.wait_for_state(emptied_provider, made.id, State.RUNNING).id == made.id
-        emptied_provider.terminate(made.id)
-        self.wait_until_gone(emptied_provider, made.id)
+        self.terminate_and_wait(emptied_provider, made.id)
         assert [(one.id, one.name) for one in self.list_images(emptied_provider)] == [(image.id, "trained")]
         assert self.save_until_ready(emptied_provider, made.id, tags).id == image.id
 
@@ -276,8 +273,7 @@ class HasVolumesContract(RetentionBase):
     def volume_without_machine(self, provider: Provider, attempt: Attempt) -> ProviderResource:
         """Launch a machine with a volume, end the machine, and return the volume."""
         volume = self.launch_with_volume(provider, attempt)
-        provider.terminate(str(volume.attached_to))
-        self.wait_until_gone(provider, str(volume.attached_to))
+        self.terminate_and_wait(provider, str(volume.attached_to))
         self.wait_until(lambda: self.list_volumes(provider) == [(volume.id, None)])
         return volume
 

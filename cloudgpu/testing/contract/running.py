@@ -44,12 +44,11 @@ class PausableContract(ContractBase):
         cast("Pausable", provider).stop(id)
         return self.wait_for_state(provider, id, *PAUSED)
 
-    def test_a_stopped_machine_is_not_billed(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_stopped_machine_is_not_billed(self, provider: Provider, machine: Instance) -> None:
         """Stop is asked in the way that ends billing."""
-        made = self.launch_and_wait(provider, make_attempt())
-        stopped = self.stop_and_wait(provider, made.id)
+        stopped = self.stop_and_wait(provider, machine.id)
         assert not stopped.billed
-        assert stopped.since is None or made.launched_at is None or stopped.since >= made.launched_at
+        assert stopped.since is None or machine.launched_at is None or stopped.since >= machine.launched_at
 
     def test_a_stopped_machine_stays_listed_with_its_tags(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It can be found again."""
@@ -70,19 +69,17 @@ class PausableContract(ContractBase):
         assert again.launched_at == made.launched_at or again.launched_at is None
         assert again.since is None or stopped.since is None or again.since >= stopped.since
 
-    def test_stopping_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_stopping_twice_is_fine(self, provider: Provider, machine: Instance) -> None:
         """Both while it stops and when it has stopped."""
-        made = self.launch_and_wait(provider, make_attempt())
-        cast("Pausable", provider).stop(made.id)
-        cast("Pausable", provider).stop(made.id)
-        first = self.stop_and_wait(provider, made.id)
-        assert self.stop_and_wait(provider, made.id).since == first.since
+        cast("Pausable", provider).stop(machine.id)
+        cast("Pausable", provider).stop(machine.id)
+        first = self.stop_and_wait(provider, machine.id)
+        assert self.stop_and_wait(provider, machine.id).since == first.since
 
-    def test_starting_twice_is_fine(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_starting_twice_is_fine(self, provider: Provider, machine: Instance) -> None:
         """A running machine is left alone."""
-        made = self.launch_and_wait(provider, make_attempt())
-        cast("Pausable", provider).start(made.id)
-        assert provider.get(made.id).since == made.since
+        cast("Pausable", provider).start(machine.id)
+        assert provider.get(machine.id).since == machine.since
 
     def test_a_replayed_launch_does_not_start_a_stopped_machine(
         self, provider: Provider, make_attempt: MakeAttempt
@@ -94,12 +91,10 @@ class PausableContract(ContractBase):
         assert self.launch(provider, attempt).id == made.id
         assert provider.get(made.id).state in PAUSED
 
-    def test_a_stopped_machine_can_be_terminated(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_stopped_machine_can_be_terminated(self, provider: Provider, machine: Instance) -> None:
         """A stopped machine may still cost its disk."""
-        made = self.launch_and_wait(provider, make_attempt())
-        self.stop_and_wait(provider, made.id)
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
+        self.stop_and_wait(provider, machine.id)
+        self.terminate_and_wait(provider, machine.id)
 
     def test_what_is_unknown_can_neither_stop_nor_start(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Stopping nothing is no proof of a stop."""
@@ -253,24 +248,19 @@ class WritesAtHomeContract(ContractBase):
         assert "lamp" in " ".join(more)
         assert set(plain) < set(more)
 
-    def test_no_files_remain_of_a_machine_that_was_not_used(
-        self, provider: Provider, make_attempt: MakeAttempt
-    ) -> None:
+    def test_no_files_remain_of_a_machine_that_was_not_used(self, provider: Provider, machine: Instance) -> None:
         """What the launch brought goes with it."""
-        made = self.launch_and_wait(provider, make_attempt())
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
-        assert cast("WritesAtHome", provider).remains(made.id) is None
+        self.terminate_and_wait(provider, machine.id)
+        assert cast("WritesAtHome", provider).remains(machine.id) is None
 
 
 class ReportsProcessesContract(ContractBase):
     """What still runs of a machine is told before it ends."""
 
-    def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_new_machine_runs_nothing_of_its_users(self, provider: Provider, machine: Instance) -> None:
         """Its agent is not counted; to ask ends nothing."""
-        made = self.launch_and_wait(provider, make_attempt())
-        assert not cast("ReportsProcesses", provider).processes(made.id)
-        assert provider.get(made.id).state is State.RUNNING
+        assert not cast("ReportsProcesses", provider).processes(machine.id)
+        assert provider.get(machine.id).state is State.RUNNING
 
     def test_what_is_unknown_runs_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """Of another machine nothing is told."""
@@ -302,14 +292,13 @@ class HostLeavesContract(ContractBase):
         raise NotImplementedError
 
     def test_a_machine_tells_when_its_host_leaves(
-        self, provider: Provider, make_attempt: MakeAttempt, settings: ProviderSettings
+        self, provider: Provider, machine: Instance, settings: ProviderSettings
     ) -> None:
         """As the last look at it has shown that."""
-        made = self.launch_and_wait(provider, make_attempt())
         at = settings.clock().replace(microsecond=0) + timedelta(days=3)
-        self.leaves(provider, made.id, at)
-        provider.get(made.id)
-        assert cast("HostLeaves", provider).leaves_at(made.id) == at
+        self.leaves(provider, machine.id, at)
+        provider.get(machine.id)
+        assert cast("HostLeaves", provider).leaves_at(machine.id) == at
 
     def test_the_host_of_what_is_unknown_leaves_at_no_time(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """It is said to be unknown, instead."""
@@ -344,13 +333,12 @@ class ReportsActivityContract(ContractBase):
         found = cast("ReportsActivity", provider).activity([busy.id, silent.id])
         assert dict(found) == {busy.id: at, silent.id: None}
 
-    def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_is_unknown_says_so_in_its_place(self, provider: Provider, machine: Instance) -> None:
         """One that is gone keeps no other one from being heard."""
-        made = self.launch_and_wait(provider, make_attempt())
-        unknown = made.id[:-4] + "0000"
-        found = cast("ReportsActivity", provider).activity([unknown, made.id])
+        unknown = machine.id[:-4] + "0000"
+        found = cast("ReportsActivity", provider).activity([unknown, machine.id])
         assert isinstance(found[unknown], InstanceNotFound)
-        assert found[made.id] is None
+        assert found[machine.id] is None
 
     def test_no_ids_need_no_call(self, provider: Provider) -> None:
         """No machine is not all machines."""
@@ -378,23 +366,22 @@ class ReadsHostKeysContract(ContractBase):
         assert list(reader.host_keys(first.id)) == lines
         assert list(reader.host_keys(second.id)) == []
 
-    def test_a_key_that_is_new_after_a_start_is_shown(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_a_key_that_is_new_after_a_start_is_shown(self, provider: Provider, machine: Instance) -> None:
         """So that whoever pinned the one before can say that it has changed; what never stops keeps the one it has."""
         reader = cast("ReadsHostKeys", provider)
-        made = self.launch_and_wait(provider, make_attempt())
-        self.report_host_keys(provider, made.id)
-        self.wait_until(lambda: bool(reader.host_keys(made.id)))
-        before = list(reader.host_keys(made.id))
+        self.report_host_keys(provider, machine.id)
+        self.wait_until(lambda: bool(reader.host_keys(machine.id)))
+        before = list(reader.host_keys(machine.id))
         if not isinstance(provider, Pausable):
-            self.let_time_pass(provider, made.launched_at or datetime.now(UTC))
-            assert list(reader.host_keys(made.id)) == before
+            self.let_time_pass(provider, machine.launched_at or datetime.now(UTC))
+            assert list(reader.host_keys(machine.id)) == before
             return
-        provider.stop(made.id)
-        self.wait_for_state(provider, made.id, State.STOPPED)
-        provider.start(made.id)
-        self.wait_for_state(provider, made.id, State.RUNNING)
-        self.report_host_keys(provider, made.id)
-        self.wait_until(lambda: bool(set(reader.host_keys(made.id)) - set(before)))
+        provider.stop(machine.id)
+        self.wait_for_state(provider, machine.id, State.STOPPED)
+        provider.start(machine.id)
+        self.wait_for_state(provider, machine.id, State.RUNNING)
+        self.report_host_keys(provider, machine.id)
+        self.wait_until(lambda: bool(set(reader.host_keys(machine.id)) - set(before)))
 
     def test_what_is_unknown_has_no_host_key(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """No key yet is not the same as no machine."""

@@ -91,8 +91,7 @@ class SetsTimerContract(ContractBase):
         """An end is proved first, and then its timer goes."""
         timers = cast("SetsTimer", provider)
         made, at = self.launch_with_timer(provider, make_attempt)
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
+        self.terminate_and_wait(provider, made.id)
         assert dict(timers.timers()) in ({made.id: at}, {})  # a part of the machine goes with it
         timers.drop_timer(made.id)
         if self.has_movable_timers(provider, make_attempt):

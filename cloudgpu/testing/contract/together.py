@@ -238,16 +238,15 @@ class BulkStopContract(ContractBase):
         self.wait_until(lambda: self.are_paused(provider, [first, second]))
         assert provider.get(first).since == since
 
-    def test_what_is_no_id_reaches_nothing(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_is_no_id_reaches_nothing(self, provider: Provider, machine: Instance) -> None:
         """An id comes from a file that may be damaged; it never becomes a pattern, and fails alone."""
-        made = self.launch_and_wait(provider, make_attempt())
-        wrong = ["*", "", "--all", "../" + made.id, made.id + "\n"]
+        wrong = ["*", "", "--all", "../" + machine.id, machine.id + "\n"]
         refused = cast("BulkStop", provider).stop_many(wrong)
         assert set(refused) == set(wrong)
         assert all(isinstance(fault, CloudgpuError) for fault in refused.values())
-        seen = cast("BulkStop", provider).get_many([*wrong, made.id])
-        assert [one for one, found in seen.items() if isinstance(found, Instance)] == [made.id]
-        assert provider.get(made.id).state is State.RUNNING
+        seen = cast("BulkStop", provider).get_many([*wrong, machine.id])
+        assert [one for one, found in seen.items() if isinstance(found, Instance)] == [machine.id]
+        assert provider.get(machine.id).state is State.RUNNING
 
     def test_many_are_seen_as_each_is_alone(self, provider: Provider, make_attempt: MakeAttempt) -> None:
         """The same facts, and for what is not there the same error."""
@@ -261,19 +260,16 @@ class BulkStopContract(ContractBase):
             assert (found.id, found.state, dict(found.tags)) == (alone.id, alone.state, dict(alone.tags))
         assert isinstance(seen[unknown], InstanceNotFound)
 
-    def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_what_has_ended_is_seen_to_be_over(self, provider: Provider, machine: Instance) -> None:
         """As `get` says it: terminated, or not found."""
-        made = self.launch_and_wait(provider, make_attempt())
-        provider.terminate(made.id)
-        self.wait_until_gone(provider, made.id)
-        found = cast("BulkStop", provider).get_many([made.id])[made.id]
+        self.terminate_and_wait(provider, machine.id)
+        found = cast("BulkStop", provider).get_many([machine.id])[machine.id]
         assert isinstance(found, InstanceNotFound) or (isinstance(found, Instance) and not found.billed)
-        refused = cast("BulkStop", provider).stop_many([made.id])
-        assert isinstance(refused[made.id], CloudgpuError)
+        refused = cast("BulkStop", provider).stop_many([machine.id])
+        assert isinstance(refused[machine.id], CloudgpuError)
 
-    def test_none_is_not_all(self, provider: Provider, make_attempt: MakeAttempt) -> None:
+    def test_none_is_not_all(self, provider: Provider, machine: Instance) -> None:
         """An empty call may mean every machine to a cloud."""
-        made = self.launch_and_wait(provider, make_attempt())
         assert cast("BulkStop", provider).stop_many([]) == {}
         assert cast("BulkStop", provider).get_many([]) == {}
-        assert provider.get(made.id).state is State.RUNNING
+        assert provider.get(machine.id).state is State.RUNNING
