@@ -73,7 +73,7 @@ def ssh_sources(lam: Lambda) -> list[str]:
 def restrict_ssh(lam: Lambda, cidrs: Sequence[str]) -> None:
     """Open port 22 to these networks only, in the account's global rules; every other rule stays. Idempotent."""
     wanted = restricted_rules(global_rules(lam), cidrs)
-    lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": wanted}, again=True)
+    lam.change("PATCH", "/firewall-rulesets/global", "patch-global-firewall", {"rules": wanted}, idempotent=True)
 
 
 def restricted_rules(rules: Iterable[Rule], cidrs: Sequence[str]) -> list[Rule]:

@@ -76,9 +76,9 @@ class Lambda(CloudAccount):
                 raise errors.unreadable(action) from error
             raise
 
-    def change(self, method: str, path: str, action: str, body: object, *, again: bool = False) -> Any:
-        """Request a change, return its `data`; `again`: it may be sent twice. Raises as RestClient.call."""
-        return _data(self.rest.call(method, path, action=action, body=body, again=again).data, action)
+    def change(self, method: str, path: str, action: str, body: object, *, idempotent: bool = False) -> Any:
+        """Request a change, return its `data`; an `idempotent` one may be sent twice. Raises as RestClient.call."""
+        return _data(self.rest.call(method, path, action=action, body=body, idempotent=idempotent).data, action)
 
     def types(self) -> Mapping[str, Any]:
         """Return the types of machines by name, each with its price and the regions that have some now."""

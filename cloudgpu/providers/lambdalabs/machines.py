@@ -179,7 +179,7 @@ def terminate(lam: Lambda, id: str) -> None:  # noqa: A002
     _check_id(id)
     body = {"instance_ids": [id]}
     try:
-        answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, again=True)
+        answer = lam.change("POST", "/instance-operations/terminate", "terminate", body, idempotent=True)
     except InstanceNotFound:
         return
     found = answer.get("terminated_instances") if isinstance(answer, dict) else None

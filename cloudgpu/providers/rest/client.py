@@ -82,16 +82,16 @@ class RestClient:
         action: str,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        again: bool | None = None,
+        idempotent: bool | None = None,
     ) -> Answer:
         """Send a call and return its answer, whose status is below 300.
 
-        `action` is its name for the metrics and the intervals. `again`: it may be sent again after no answer, 429, or a
-        server error; None: only a read may. Raises NotSent, Silent, ProviderUnavailable, RateLimited, and
-        what `CloudApi.refused` returns.
+        `action` is its name for the metrics and the intervals. An `idempotent` call is sent again after no answer,
+        429, or a server error; None: only a read is idempotent. Raises NotSent, Silent, ProviderUnavailable,
+        RateLimited, and what `CloudApi.refused` returns.
         """
         is_read = method in READS
-        may_repeat = is_read if again is None else again
+        may_repeat = is_read if idempotent is None else idempotent
         if is_read:
             self.patience.raise_if_silent(action, self.api.cloud)
         begun, tries = self.patience.now(), 0

@@ -118,7 +118,7 @@ class Runpod(CloudAccount):
 
     def delete(self, id_: str) -> None:
         """Request the deletion of a pod. Raises InstanceNotFound."""
-        self._call("DELETE", f"/v2/pods/{id_}", "pods.delete", value=id_, again=True)
+        self._call("DELETE", f"/v2/pods/{id_}", "pods.delete", value=id_, idempotent=True)
 
     def log(self, id_: str) -> str:
         """Return the last lines of a container's log. Raises InstanceNotFound."""

@@ -34,14 +34,14 @@ def write_file(file: Path, text: str) -> None:
 class AccountPins:
     """In which account each machine was launched, a file per machine.
 
-    `kind` is what the cloud calls an account, `whose` whoever asks as one ("the account lab is"), `again` what to go
-    back to, `field` the error's.
+    The others are words of the error: `kind` is what the cloud calls an account, `current_login` who asks now, with a
+    verb ("the account lab is"), `former_login` what to use again ("the credentials of").
     """
 
     home: Path
     kind: str
-    whose: str
-    again: str
+    current_login: str
+    former_login: str
     field: str
 
     def file(self, name: str) -> Path:
@@ -61,11 +61,11 @@ class AccountPins:
         now = account()
         if now.lower() != before.lower():
             raise AuthFailed(
-                f"{name} was launched in the {self.kind} {before}, and {self.whose} of {now} now: whether it still "
-                "runs is not known.",
+                f"{name} was launched in the {self.kind} {before}, and {self.current_login} of {now} now: whether it "
+                "still runs is not known.",
                 field=self.field,
                 value=now,
-                next=f"Use {self.again} {before} again, or give {now} an account of its own in config.toml.",
+                next=f"Use {self.former_login} {before} again, or give {now} an account of its own in config.toml.",
             )
 
     def forget(self, name: str) -> None:

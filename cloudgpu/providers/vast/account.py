@@ -73,7 +73,11 @@ def host_keys(vast: Vast, id: str) -> Sequence[str]:  # noqa: A002
     The log is read over TLS, from the URL that vast.ai gives. Only the owner of the host could have changed it.
     """
     answer = vast.ask(
-        "PUT", f"/api/v0/instances/request_logs/{machines.number_of(id)}/", "logs", body={"tail": LOG_LINES}, again=True
+        "PUT",
+        f"/api/v0/instances/request_logs/{machines.number_of(id)}/",
+        "logs",
+        body={"tail": LOG_LINES},
+        idempotent=True,
     )
     url = str(answer.get("result_url") or "")
     for number in range(LOG_TRIES if url else 0):

@@ -64,10 +64,10 @@ class Vast(CloudAccount):
         *,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        again: bool | None = None,
+        idempotent: bool | None = None,
     ) -> dict[str, Any]:
         """Send a call and return the JSON object of the answer. Raises as `RestClient.call`."""
-        answer = self.client.call(method, path, action=action, query=query, body=body, again=again)
+        answer = self.client.call(method, path, action=action, query=query, body=body, idempotent=idempotent)
         if not isinstance(answer.data, dict):
             raise unreadable(f"answered {action} with something that is not an object")
         if answer.data.get("success") is False:  # an error with a status of success

@@ -50,7 +50,7 @@ def launch(vast: Vast, attempt: Attempt, *, deadline: datetime) -> Instance:
         if not vast.launch_records.claim_send(attempt):
             return _find_launched(vast, attempt, deadline)
         try:
-            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, again=False)
+            answer = vast.ask("PUT", f"/api/v0/asks/{call.offer}/", "rent", body=request_body, idempotent=False)
         except RefusedWithContract as left:
             return _destroy(vast, attempt, left, deadline)
         except (NotSent, RateLimited):  # vast.ai throttles calls before it handles them

@@ -101,7 +101,7 @@ def find_by_label(vast: Vast, token: str) -> Raw | None:
 def terminate(vast: Vast, id: str) -> None:  # noqa: A002
     """Request the end of the contract and its disk; an unknown id is no error."""
     with suppress(InstanceNotFound):
-        vast.ask("DELETE", f"/api/v0/instances/{number_of(id)}/", "destroy", again=True)
+        vast.ask("DELETE", f"/api/v0/instances/{number_of(id)}/", "destroy", idempotent=True)
 
 
 def stop(vast: Vast, id: str) -> None:  # noqa: A002
@@ -145,7 +145,7 @@ def _notify_end(vast: Vast, raw: Raw, new_end: str) -> None:
 
 
 def _change(vast: Vast, id: str, body: Mapping[str, str]) -> None:  # noqa: A002
-    vast.ask("PUT", f"/api/v0/instances/{number_of(id)}/", "change", body=body, again=True)
+    vast.ask("PUT", f"/api/v0/instances/{number_of(id)}/", "change", body=body, idempotent=True)
 
 
 def number_of(id: str) -> int:  # noqa: A002

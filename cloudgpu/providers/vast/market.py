@@ -93,7 +93,7 @@ def search(vast: Vast, market: Market, filters: Mapping[str, Any], storage_gb: i
     """Return the offers of a market, the cheapest first, and cache their prices. One call."""
     body = {**filters, "type": _TYPES[market], "order": [["dph_total", "asc"]], "limit": LIMIT}
     body["allocated_storage"] = storage_gb
-    found = vast.ask("POST", "/api/v0/bundles/", "search", body=body, again=True)
+    found = vast.ask("POST", "/api/v0/bundles/", "search", body=body, idempotent=True)
     asks = [ask for ask in found.get("offers") or () if _is_complete(ask)]
     for ask in reversed(asks):  # the cheapest last, so that its price is cached
         vast.offer_prices[key_of(ask, market)] = str(per_hour(ask, market))

@@ -145,7 +145,7 @@ def test_a_wait_without_an_end_is_a_day(server, time):
 
 def test_a_change_that_says_the_same_twice_may_be_sent_again(server, time):
     server.faults.lose_reply("things")
-    client(server, time).call("DELETE", "/things", action="end", again=True)
+    client(server, time).call("DELETE", "/things", action="end", idempotent=True)
     assert len(server.calls) == 2
 
 
