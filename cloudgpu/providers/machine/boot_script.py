@@ -10,7 +10,15 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Market
 from cloudgpu.providers.machine import source
-from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, BootOptions, File, container, is_watched, pip
+from cloudgpu.providers.machine.files import (
+    DEFAULT_PORT,
+    HERE,
+    BootOptions,
+    File,
+    container_image,
+    jupyter_requirements,
+    watches_spot_notices,
+)
 
 LEASE_TIMER = "cloudgpu-lease.timer"
 _HEREDOC_END = "CLOUDGPU-END"
@@ -91,7 +99,7 @@ def setup_lines(attempt: Attempt, options: BootOptions) -> list[str]:
         "umask 022",
         f"mkdir -p {HERE} /run/cloudgpu",
         *write_lines(files),
-        *_other_port(options.ssh_port),
+        *_ssh_port_lines(options.ssh_port),
     ]
 
 
@@ -128,10 +136,10 @@ def _launch_file(attempt: Attempt, options: BootOptions) -> str:
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
         "spot": "yes" if spot else "",
-        "jupyter": pip(attempt.boot.jupyter),
+        "jupyter": jupyter_requirements(attempt.boot.jupyter),
         "user": options.user,
         "deallocates": "yes" if options.can_deallocate else "",
-        **({"container": image} if (image := container(attempt)) else {}),
+        **({"container": image} if (image := container_image(attempt)) else {}),
     }
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in facts.items())
 
@@ -144,16 +152,16 @@ def _units(attempt: Attempt, options: BootOptions) -> Mapping[str, str]:
         "cloudgpu-agent.service": _AGENT.format(user=options.user),
         "cloudgpu-start.service": _START.format(user=options.user),
     }
-    if is_watched(attempt):
+    if watches_spot_notices(attempt):
         units["cloudgpu-notice.service"] = _WATCH
-    if container(attempt):
+    if container_image(attempt):
         units["cloudgpu-container.service"] = _CONTAINER
     if attempt.request.setup.volume is not None:
         units["cloudgpu-volume.service"] = _VOLUME.format(volume=f" {options.volume}".rstrip())
     return units
 
 
-def _other_port(port: int) -> list[str]:
+def _ssh_port_lines(port: int) -> list[str]:
     """Return the lines that set another SSH port, before SSH starts; newer Ubuntu versions use socket activation."""
     if port == DEFAULT_PORT:
         return []

@@ -1,6 +1,6 @@
 """The start script of a rented container, which has no systemd and no cloud-init. Pure.
 
-`container_start` makes the script; `packed` makes a short command that unpacks it from the container's environment,
+`container_start` makes the script; `pack_start` makes a short command that unpacks it from the container's environment,
 because APIs limit the length of arguments. Neither contains a secret: the environment can be read through the API.
 `host_keys_in` reads the public host key from the container's log.
 Sources: notes on RunPod and vast.ai (both give root, a process namespace and /workspace); sshd_config(5).
@@ -22,12 +22,20 @@ from cloudgpu.core.model.instances import TAG_EXPIRES, TAG_RENEW_UNTIL
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.providers.machine import source
 from cloudgpu.providers.machine.boot_script import write_lines
-from cloudgpu.providers.machine.files import DEFAULT_PORT, HERE, File, jupyter_command, on_start, packages, pip
+from cloudgpu.providers.machine.files import (
+    DEFAULT_PORT,
+    HERE,
+    File,
+    container_image,
+    jupyter_command,
+    jupyter_requirements,
+    on_start_script,
+    packages,
+)
 
 MARK = "CLOUDGPU_MACHINE"  # in the environment of every process of the machine
 TAGS = "CLOUDGPU_TAGS"  # variable with a machine's tags as a JSON object, read at each start
 HOST_KEY_LINE = "cloudgpu-host-key: "
-ERROR_LINE = "cloudgpu-error: "
 AGENT_INTERVAL_S = 10
 CHUNK = 7000  # characters of one variable [B: no documented limit is lower]
 _PART = "CLOUDGPU_START_"
@@ -38,23 +46,24 @@ _KEY = re.compile(rf"^{HOST_KEY_LINE}(ssh-ed25519 [A-Za-z0-9+/=]+)\s*$", re.MULT
 class ContainerSpec:
     """A provider's settings for its containers.
 
-    `end` is a shell command that ends this container's billing: the agent runs it with the reason as `$1`, each minute
-    until the container is gone. It uses a key from the provider that can end only this container, never the user's own;
-    empty: nothing inside can end it. `ask` is a shell command that prints the machine's current tags as a JSON object;
-    while it prints none, only renew-until ends the machine, because its lease may have been extended. Empty: tags come
-    from `TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH. `keep` is the directory that survives a stop.
+    `end_command` is a shell command that ends this container's billing: the agent runs it with the reason as `$1`, each
+    minute until the container is gone. It uses a key from the provider that can end only this container, never the
+    user's own; empty: nothing inside can end it. `tags_command` is a shell command that prints the machine's current
+    tags as a JSON object; while it prints none, only renew-until ends the machine, because its lease may have been
+    extended. Empty: tags come from `TAGS` at a start, or `~/.cloudgpu/tags.json` over SSH. `persistent_dir` survives a
+    stop.
     """
 
-    end: str = ""
-    ask: str = ""
-    keep: str = "/workspace"
-    port: int = DEFAULT_PORT
+    end_command: str = ""
+    tags_command: str = ""
+    persistent_dir: str = "/workspace"
+    ssh_port: int = DEFAULT_PORT
 
 
 _DEFAULT = ContainerSpec()
 
 
-class Packed(NamedTuple):
+class PackedStart(NamedTuple):
     """A packed start script: `command` is for `sh -c`, `env` for the container's environment."""
 
     command: str
@@ -64,10 +73,11 @@ class Packed(NamedTuple):
 def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
     """Return the script as text for sh; deterministic.
 
-    It creates a host key once below `container.keep`, prints its public half to the container's log, starts SSH with
-    the launch's keys, keeps the agent running, installs the template's `packages` and runs `on_start`. It never ends.
+    It creates a host key once below `container.persistent_dir`, prints its public half to the container's log, starts
+    SSH with the launch's keys, keeps the agent running, installs the template's `packages` and runs `on_start`. It
+    never ends.
     """
-    base = base_of(attempt, container)
+    base = machine_dir(attempt, container)
     lines = [
         "#!/bin/sh",
         *_facts(attempt, container, base),
@@ -78,12 +88,12 @@ def container_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> st
     return "".join(f"{line}\n" for line in lines)
 
 
-def base_of(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
-    """Return the directory for ~/.cloudgpu: one per machine, because several may share a volume."""
-    return f"{container.keep.rstrip('/')}/.cloudgpu-{attempt.machine}"
+def machine_dir(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> str:
+    """Return the directory that ~/.cloudgpu links to: one per machine, because several may share a volume."""
+    return f"{container.persistent_dir.rstrip('/')}/.cloudgpu-{attempt.machine}"
 
 
-def packed(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> Packed:
+def pack_start(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> PackedStart:
     """Return the script as a short command and the variables that it unpacks; the image needs sh, base64 and gzip."""
     text = gzip.compress(container_start(attempt, container).encode(), compresslevel=9, mtime=0)
     encoded = base64.b64encode(text).decode("ascii")
@@ -92,18 +102,12 @@ def packed(attempt: Attempt, container: ContainerSpec = _DEFAULT) -> Packed:
     parts = "".join(f"${{{name}}}" for name in env)
     unpack = f'file="$(mktemp)" && printf %s "{parts}" | base64 -d | gzip -dc >"$file"'
     command = f'umask 077; {unpack} && unset {" ".join(env)} && exec sh "$file"'
-    return Packed(command, {MARK: attempt.machine, **env})
+    return PackedStart(command, {MARK: attempt.machine, **env})
 
 
 def host_keys_in(log: str) -> tuple[str, ...]:
     """Return the last public host key (type and key) in a container's log; empty for none."""
     return tuple(_KEY.findall(log)[-1:])
-
-
-def fault_in(log: str) -> str | None:
-    """Return the last error of the start script in a log, None for none."""
-    said = [line.partition(ERROR_LINE)[2].strip() for line in log.splitlines() if line.startswith(ERROR_LINE)]
-    return said[-1] if said else None
 
 
 def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
@@ -115,13 +119,13 @@ def _facts(attempt: Attempt, container: ContainerSpec, base: str) -> list[str]:
         "made": str(int(attempt.made_at.timestamp())),
         "expires": tags[TAG_EXPIRES],
         "renew_until": tags[TAG_RENEW_UNTIL],
-        "keep": container.keep,
+        "keep": container.persistent_dir,
         "base": base,
-        "port": str(container.port),
+        "port": str(container.ssh_port),
         "packages": shlex.join(packages(attempt)),
-        "jupyter": pip(attempt.boot.jupyter),
-        "end": container.end,
-        "ask": container.ask,
+        "jupyter": jupyter_requirements(attempt.boot.jupyter),
+        "end": container.end_command,
+        "ask": container.tags_command,
     }
     return [f"{name}={shlex.quote(value)}" for name, value in facts.items()]
 
@@ -135,9 +139,9 @@ def _files(attempt: Attempt, container: ContainerSpec, base: str) -> list[File]:
         "own.py": boot.own_source,
         "agent.json": json.dumps(_agent_settings(attempt, container, base)),
         "client_keys": keys,
-        "on_start.sh": on_start(attempt),
-        "end": f"#!/bin/sh\n{container.end}" if container.end else "",
-        "jupyter-run": _jupyter_run(base) if pip(boot.jupyter) else "",
+        "on_start.sh": on_start_script(attempt),
+        "end": f"#!/bin/sh\n{container.end_command}" if container.end_command else "",
+        "jupyter-run": _jupyter_run(base) if jupyter_requirements(boot.jupyter) else "",
     }
     modes = {"end": "700", "jupyter-run": "700"}
     return [
@@ -170,22 +174,22 @@ def _agent_settings(attempt: Attempt, container: ContainerSpec, base: str) -> di
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
         "lease": Lease(attempt.expires, attempt.renew_until).tags(),  # until the tags can be read
         "jupyter": _jupyter_command(attempt, base),
-        "root": container.keep,
+        "root": container.persistent_dir,
         "metadata": {"kind": "file", "path": f"{base}/tags.json"},
         "interval": AGENT_INTERVAL_S,
         "own": [f"{MARK}={attempt.machine}"],
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
-        **({"end": [f"{base}/end"]} if container.end else {}),
+        **({"end": [f"{base}/end"]} if container.end_command else {}),
         **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }
 
 
-def image_of(attempt: Attempt, chosen: str) -> str:
+def image_to_run(attempt: Attempt, chosen: str) -> str:
     """Return the image of a rented container: a template's `container`, unless `--image` names one.
 
     `chosen` is the image of the launch call: the one of `--image`, or the default.
     """
     if attempt.request.setup.image is not None:
         return chosen
-    return next((part.text.strip() for part in attempt.boot.parts if part.kind == "container"), chosen)
+    return container_image(attempt).strip() or chosen

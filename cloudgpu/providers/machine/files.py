@@ -38,28 +38,28 @@ class BootOptions:
     user: str = USER
 
 
-def is_watched(attempt: Attempt) -> bool:
-    """Tell whether a service checks for spot notices: AWS gives two minutes, the others half a minute."""
+def watches_spot_notices(attempt: Attempt) -> bool:
+    """Say whether a service on the machine checks for spot notices: AWS gives two minutes, the others 30 seconds."""
     return attempt.offer.available.market is Market.SPOT
 
 
-_PIP = "jupyterlab>=4.4,<5"
+_JUPYTERLAB = "jupyterlab>=4.4,<5"
 _MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 
 
 def jupyter_command(command: tuple[str, ...]) -> list[str]:
     """Return a template's Jupyter command as it runs on the machine; any other command as it is."""
-    module, rest = _module(command)
+    module, rest = _jupyter_module(command)
     return [f"{HERE}/jupyter", module, *rest] if module else list(command)
 
 
-def pip(command: tuple[str, ...]) -> str:
-    """Return the packages that pip installs for a Jupyter command, separated by spaces."""
-    module, _ = _module(command)
-    return "" if not module else f"{_PIP} notebook" if module == "notebook" else _PIP
+def jupyter_requirements(command: tuple[str, ...]) -> str:
+    """Return the requirements that pip installs for a Jupyter command, separated by spaces."""
+    module, _ = _jupyter_module(command)
+    return "" if not module else f"{_JUPYTERLAB} notebook" if module == "notebook" else _JUPYTERLAB
 
 
-def _module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _jupyter_module(command: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """Return the module that a Jupyter command runs and its options; an empty one for any other command."""
     program, *rest = command or ("",)
     if program.startswith("jupyter-"):
@@ -94,14 +94,14 @@ def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
     yield _here("start", source("start.sh"), "0755")
     if boot.jupyter:
         yield _here("jupyter", source("jupyter.sh"), "0755")
-    script = on_start(attempt)
+    script = on_start_script(attempt)
     if script.strip():
         yield _here("on_start.sh", script, "0644")
     if options.reports and options.cloud == "aws":
         yield _here("report.py", source("report_aws.py"), "0644")
     if attempt.request.setup.volume is not None:
         yield _here("volume", source("volume.sh"), "0755")
-    if container(attempt):
+    if container_image(attempt):
         yield _here("container", source("container_run.sh"), "0755")
         yield _here("inside", source("inside.sh"), "0755")
 
@@ -109,15 +109,15 @@ def files(attempt: Attempt, options: BootOptions) -> Iterable[File]:
 def _settle(attempt: Attempt) -> str:
     """Return the script that prepares the home; `inside` is installed before the agent, which starts jobs."""
     before, agent, after = source("settle.sh").partition("install -m 600")
-    return before + (_INSIDE if container(attempt) else "") + agent + after
+    return before + (_INSIDE if container_image(attempt) else "") + agent + after
 
 
-def on_start(attempt: Attempt) -> str:
+def on_start_script(attempt: Attempt) -> str:
     """Return the template's script for each start of the machine; empty for none."""
     return "\n".join(part.text for part in attempt.boot.parts if part.kind == "on_start")
 
 
-def container(attempt: Attempt) -> str:
+def container_image(attempt: Attempt) -> str:
     """Return the image of the template's container; empty for none."""
     return next((part.text for part in attempt.boot.parts if part.kind == "container"), "")
 
@@ -134,7 +134,6 @@ def _here(name: str, text: str, mode: str) -> File:
 
 def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
     """Return agent.json. The agent reads the lease and notices from files that the lease's timer writes."""
-    policy = {"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}
     return {
         "id": attempt.machine,
         "made": attempt.made_at.timestamp(),  # an earlier clock is wrong
@@ -148,5 +147,5 @@ def _agent_settings(attempt: Attempt, options: BootOptions) -> dict[str, Any]:
         "interval": AGENT_INTERVAL_S,
         "gpus": sum(gpu.count for gpu in attempt.offer.available.accelerators),
         "warn": True,
-        **policy,
+        **({"policy": dict(attempt.boot.policy)} if attempt.boot.policy else {}),
     }

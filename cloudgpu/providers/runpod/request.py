@@ -13,7 +13,7 @@ from cloudgpu.core.model.offers import Available, Note, NoteKind, Requirements, 
 from cloudgpu.core.policies.guards import Agent
 from cloudgpu.errors import InvalidRequest
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_of, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_to_run, pack_start
 from cloudgpu.providers.runpod import offers, pod_key
 from cloudgpu.providers.runpod.client import Runpod
 from cloudgpu.providers.runpod.machines import MEMORY_VARIABLE, REGION_VARIABLE
@@ -159,7 +159,12 @@ def pod_name(token: str) -> str:
 def body(attempt: Attempt) -> Mapping[str, Any]:
     """Return the body of the call. All tags are in the pod's environment from the start."""
     call = Call(**attempt.call)
-    start = packed(attempt, ContainerSpec(end=pod_key.STOP_COMMAND if call.ends else "", keep=WORKSPACE, port=SSH_PORT))
+    start = pack_start(
+        attempt,
+        ContainerSpec(
+            end_command=pod_key.STOP_COMMAND if call.ends else "", persistent_dir=WORKSPACE, ssh_port=SSH_PORT
+        ),
+    )
     env = {
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
         REGION_VARIABLE: call.where,
@@ -173,7 +178,7 @@ def body(attempt: Attempt) -> Mapping[str, Any]:
         "name": pod_name(attempt.token),
         "cloud": call.cloud,
         "gpu": {"id": call.gpu, "count": call.count},
-        "image": image_of(attempt, call.image),
+        "image": image_to_run(attempt, call.image),
         "args": f"sh -c {shlex.quote(check + start.command)}",
         "disk": call.container_gb,
         "mounts": {"persistent": {"size": call.volume_gb, "path": WORKSPACE}},

@@ -24,7 +24,7 @@ from cloudgpu.core.values.money import Money
 from cloudgpu.core.values.times import iso, minute_text
 from cloudgpu.errors import InvalidRequest, NoCapacity
 from cloudgpu.providers.abilities import AttachedResource, PlacementConstraint, Resolved
-from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_of, packed
+from cloudgpu.providers.machine.container_start import TAGS, ContainerSpec, image_to_run, pack_start
 from cloudgpu.providers.vast import market
 from cloudgpu.providers.vast.client import CLOUD, Vast
 from cloudgpu.providers.vast.options import IMAGE
@@ -220,8 +220,13 @@ def body(attempt: Attempt) -> dict[str, Any]:
     Raises InvalidRequest if the template is too large for a container's environment.
     """
     call = Call(**attempt.call)
-    container = ContainerSpec(end=stop_command(call.base), ask=tags_command(call.base), keep=KEEP, port=SSH_PORT)
-    script = packed(attempt, container)
+    container = ContainerSpec(
+        end_command=stop_command(call.base),
+        tags_command=tags_command(call.base),
+        persistent_dir=KEEP,
+        ssh_port=SSH_PORT,
+    )
+    script = pack_start(attempt, container)
     env = {
         f"-p {SSH_PORT}:{SSH_PORT}": "1",
         TAGS: json.dumps(dict(attempt.tags), sort_keys=True),
@@ -234,7 +239,7 @@ def body(attempt: Attempt) -> dict[str, Any]:
         raise InvalidRequest(message, field="template", value=attempt.boot.template, next=remedy)
     request_body: dict[str, Any] = {
         "client_id": "me",
-        "image": image_of(attempt, call.image),
+        "image": image_to_run(attempt, call.image),
         "disk": call.disk_gb,
         "label": f"{LABEL}{attempt.token}"[:MAX_LABEL],
         "runtype": "args",

@@ -24,7 +24,7 @@ from cloudgpu.access.ssh.target import Target
 from cloudgpu.core.model.instances import Address
 from cloudgpu.core.model.launch import Attempt
 from cloudgpu.core.model.offers import Accelerator, Available, Market
-from cloudgpu.providers.machine.container_start import MARK, ContainerSpec, host_keys_in, packed
+from cloudgpu.providers.machine.container_start import MARK, ContainerSpec, host_keys_in, pack_start
 from cloudgpu.testing import make_attempt
 
 ITEM = Available("rented", "lab", "here", "here-a", "1x-t4", Market.ON_DEMAND, accelerators=(Accelerator("T4", 1),))
@@ -49,7 +49,9 @@ class Container:
 
     @property
     def place(self) -> ContainerSpec:
-        return ContainerSpec(end=self.end, ask=self.ask, keep=str(self.root / "keep"), port=self.port)
+        return ContainerSpec(
+            end_command=self.end, tags_command=self.ask, persistent_dir=str(self.root / "keep"), ssh_port=self.port
+        )
 
     @property
     def home(self) -> Path:
@@ -81,7 +83,7 @@ class Container:
         shutil.rmtree(self.root / "disk", ignore_errors=True)
         self.home.mkdir(parents=True)
         (self.root / "keep").mkdir(exist_ok=True)
-        disk, told = self.root / "disk", packed(attempt, self.place)
+        disk, told = self.root / "disk", pack_start(attempt, self.place)
         places = {
             "CLOUDGPU_HOME": f"{self.home}",
             "CLOUDGPU_ETC": f"{disk}/etc",
