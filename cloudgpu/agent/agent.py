@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.agent.files import append, load, lock, monotonic, remove, save
-from cloudgpu.agent.jupyter import is_responding
+from cloudgpu.agent.jupyter import is_running
 from cloudgpu.agent.lease import LEASE_TAGS, decide, has_ended, lease_of, update_marks
 from cloudgpu.agent.meters import scratch_disks, traffic_total
 from cloudgpu.agent.sampler import MINUTE, Sampler
@@ -88,7 +88,7 @@ class Agent(Sampler):
 
     def run(self) -> None:
         """Step every few seconds, until the agent's directory is removed. Forget a JupyterLab that ended before."""
-        if not is_responding(self.home / "jupyter"):
+        if not is_running(self.home / "jupyter"):
             remove(self.home / "jupyter" / "server.json")
         while self.home.exists():
             pause = 5.0

@@ -13,8 +13,8 @@ from typing import Any
 from cloudgpu.agent.files import load, lock, read_text
 
 
-def is_responding(directory: Path) -> bool:
-    """Tell whether JupyterLab's process lives: it holds an inherited lock on `alive`."""
+def is_running(directory: Path) -> bool:
+    """Tell whether JupyterLab's process runs: it holds an inherited lock on `alive`."""
     with suppress(FileNotFoundError), (directory / "alive").open("r+") as file:
         return not lock(file, fcntl.LOCK_SH)
     return False
@@ -23,7 +23,7 @@ def is_responding(directory: Path) -> bool:
 def kernels(directory: Path) -> Any:
     """Return its kernels; none when JupyterLab was not started or was shut down. Raises when that cannot be known."""
     server = load(directory / "server.json")
-    if is_responding(directory):
+    if is_running(directory):
         if "port" not in server:
             raise OSError("it is starting")
         connection = HTTPConnection("127.0.0.1", server["port"], timeout=3)

@@ -2,7 +2,7 @@
 
 `access/jobs/program.py` sends this text over SSH, after `remote_files.py` and `remote_attempt.py`. Standard library
 only, Python 3.8+. No SDK and no key: a presigned URL allows one object to be read. URLs stay in the memory of the
-keeper and are in no error.
+job's keeper (`remote_keeper.py`), and no error contains one.
 
 `~/.cloudgpu/data/NAME` holds each object once, shared by all jobs; NAME is a hash of its location and ETag. A file is
 written to a part file, resumed after an interruption, compared by size, and then renamed.
@@ -98,7 +98,7 @@ class Download:
         self.is_stopped = False
 
     def run(self) -> None:
-        """Download all files. Raises Failed, OSError."""
+        """Download all files. Raises DownloadFailed, OSError."""
         self.report(now=True)
         pending = list(reversed(self.items))
         workers = [threading.Thread(target=self.work, args=(pending,)) for _ in range(min(MAX_PARALLEL, len(pending)))]
@@ -151,7 +151,7 @@ class Download:
         return -1
 
     def fetch_missing(self, file: Any, item: dict[str, Any]) -> None:
-        """Download the missing parts of a file. Raises Failed, OSError."""
+        """Download the missing parts of a file. Raises DownloadFailed, OSError."""
         offset = min(os.fstat(file.fileno()).st_size, item["size"])
         self.count(offset)
         part_start = 0
@@ -221,7 +221,7 @@ class Download:
             raise DownloadFailed("start", f"{item['label']} cannot be read: its bucket answers {refusal}")
 
     def finish(self, part: Path, final: Path, item: dict[str, Any]) -> None:
-        """Verify a downloaded file, sync it and rename it. Raises Failed if it differs from the list."""
+        """Verify a downloaded file, sync it and rename it. Raises DownloadFailed if it differs from the list."""
         if self.is_stopped:
             return
         digest, status = hash_file(part)
@@ -354,6 +354,6 @@ def remove_unused_data(needed: set[str]) -> int:
 
 
 def download(attempt: Attempt, request: dict[str, Any] | None) -> None:
-    """Download the files of an attempt that are in buckets. Raises Failed, Fault, OSError."""
+    """Download the files of an attempt that are in buckets. Raises DownloadFailed, Fault, OSError."""
     if request and request["files"]:
         Download(attempt, request).run()

@@ -303,7 +303,7 @@ class Upload:
         return hashes[-1]
 
     def post(self, key: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> None:
-        """Create one object; retry while the bucket is busy. Raises Refused, Replaced, Changed, OSError."""
+        """Create one object; retry while the bucket is busy. Raises FormRefused, Replaced, Changed, OSError."""
         why, wait = "", 0.0
         for retries in range(TRIES):
             if retries:

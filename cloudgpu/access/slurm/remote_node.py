@@ -3,8 +3,9 @@
 This text is sent over SSH after `remote_processes.py`; the agent's interpreter, or `python3`, runs it. Standard library
 only, Python 3.8+.
 
-It answers requests one after the other and ends with its channel. Between two requests it may hold ports, so that
-nobody else takes them before the daemons start. The daemons outlive it.
+It answers requests one after the other and ends with its channel. In a request, `directory` is the node's, `short` its
+directory for sockets, whose path has to be short, and `mark` the value of ENGINE_VARIABLE in its processes. Between two
+requests it may hold ports, so that nobody else takes them before the daemons start. The daemons outlive it.
 """
 
 from __future__ import annotations
@@ -334,7 +335,7 @@ def path() -> str:
 
 
 def read_plan(directory: str) -> dict[str, Any]:
-    """Return the recorded plan; empty if there is none."""
+    """Return what `record_plan` wrote: the hash of the plan, and the ports; empty if there is none."""
     try:
         return dict(json.loads((absolute(directory) / PLAN).read_text()))
     except (OSError, ValueError):

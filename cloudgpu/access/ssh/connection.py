@@ -194,7 +194,7 @@ def connect(target: Target, *, timeout: float, wait: float = 0) -> Connection:
     """Return a connection whose host key is the pinned one, logged in with our key and no other.
 
     `timeout` is seconds for one attempt; for `wait` seconds, temporary errors (refused, no answer, no banner) are
-    retried. Raises WrongHostKey, LoginRefused (both at once, never retried), Unreachable, InvalidRequest (our key).
+    retried. Raises WrongHostKey and LoginRefused (never retried), Unreachable, InvalidRequest (our key).
     """
     deadline = time.monotonic() + wait
     pause = FIRST_PAUSE_S

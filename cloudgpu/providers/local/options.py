@@ -1,4 +1,4 @@
-"""The settings of a local account, checked: every fault names `accounts.<account>.<key>`."""
+"""Reads and checks the settings of a local account: every error names `accounts.<account>.<key>`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cloudgpu.providers.electricity import SYSTEM_WATTS, USD_PER_KWH
 NOTICE = timedelta(minutes=2)
 START_TIMEOUT = timedelta(seconds=20)
 _KEYS = ("watts", "usd_per_kwh", "interruption_notice", "machine_start_timeout")
-_IGNORED_KEYS = ("provider",)  # says whose account it is; read by whoever made us
+_IGNORED_KEYS = ("provider",)  # read by the registry of providers
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number that a price is made of, and where it comes from."""
+class SourcedNumber:
+    """A number that the price is calculated from, and the setting it comes from."""
 
     value: Decimal
     source: str
@@ -29,10 +29,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """`watts` is what this machine draws without its GPUs' share; the rest as named."""
+    """The settings; `watts` is the power that this computer draws without its GPUs."""
 
-    watts: Figure
-    usd_per_kwh: Figure
+    watts: SourcedNumber
+    usd_per_kwh: SourcedNumber
     notice: timedelta
     start_timeout: timedelta
 
@@ -41,25 +41,25 @@ def local_options(account: str, options: Mapping[str, Any]) -> LocalOptions:
     """Return the account's settings with their defaults; raise InvalidRequest for an unknown key or a bad value."""
     for key in options:
         if key not in _KEYS + _IGNORED_KEYS:
-            raise _unknown(account, str(key))
+            raise _unknown_setting_error(account, str(key))
     return LocalOptions(
-        watts=_figure(account, options, "watts", SYSTEM_WATTS),
-        usd_per_kwh=_figure(account, options, "usd_per_kwh", USD_PER_KWH),
+        watts=_sourced_number(account, options, "watts", SYSTEM_WATTS),
+        usd_per_kwh=_sourced_number(account, options, "usd_per_kwh", USD_PER_KWH),
         notice=_duration(account, options, "interruption_notice", NOTICE),
         start_timeout=_duration(account, options, "machine_start_timeout", START_TIMEOUT),
     )
 
 
-def _unknown(account: str, key: str) -> InvalidRequest:
+def _unknown_setting_error(account: str, key: str) -> InvalidRequest:
     listed = f"Its settings are {', '.join(_KEYS)}."
     return unknown_word(
         f"A local account has no setting {key!r}", key, _KEYS, field=f"accounts.{account}.{key}", next=listed
     )
 
 
-def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> Figure:
+def _sourced_number(account: str, options: Mapping[str, Any], key: str, default: Decimal) -> SourcedNumber:
     if key not in options:
-        return Figure(default, f"default of accounts.{account}.{key}")
+        return SourcedNumber(default, f"default of accounts.{account}.{key}")
     found = options[key]
     value = _number(found)
     if value is None or not value.is_finite() or not 0 <= value <= 1_000_000:  # noqa: PLR2004
@@ -69,7 +69,7 @@ def _figure(account: str, options: Mapping[str, Any], key: str, default: Decimal
             value=str(found),
             next=f"Write {key} = {default}",
         )
-    return Figure(value, f"accounts.{account}.{key}")
+    return SourcedNumber(value, f"accounts.{account}.{key}")
 
 
 def _number(found: Any) -> Decimal | None:

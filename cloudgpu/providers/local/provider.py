@@ -57,7 +57,7 @@ from cloudgpu.providers.local.store import (
 KIND = "local"
 REGION = "here"
 INSTANCE_TYPE = "local"
-STOP_MEANS = "ends its processes and keeps its directory; a stopped local machine costs nothing"
+STOP_EFFECT = "ends its processes and keeps its directory; a stopped local machine costs nothing"
 _REQUIRED_MODULES = ("asyncssh", "psutil")
 
 
@@ -111,7 +111,7 @@ class LocalProvider:
             accelerators=accelerators,
             vcpus=power.vcpus(),
             memory_gib=power.memory_gib(),
-            stop_effect=STOP_MEANS,
+            stop_effect=STOP_EFFECT,
             after=() if shortage is None else (f"{shortage}, so it refuses --gpu now",),
         )
 

@@ -162,8 +162,8 @@ def _fault(host: Host, kind: str, message: str, asked: Mapping[str, str]) -> Clo
     name = host.name
     if kind == "busy":
         return _busy(name, json.loads(message), asked)
-    make, sentence, way_out = _FAULTS.get(kind, _FAULTS["system"])
-    return make(sentence.format(host=name, problem=message), field=host.field, value=name, next=way_out)
+    make, sentence, remedy = _FAULTS.get(kind, _FAULTS["system"])
+    return make(sentence.format(host=name, problem=message), field=host.field, value=name, next=remedy)
 
 
 def _busy(host: str, machine: Mapping[str, Any], asked: Mapping[str, str]) -> NoCapacity:

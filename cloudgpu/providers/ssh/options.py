@@ -51,93 +51,93 @@ def ssh_hosts(account: str, options: Mapping[str, Any]) -> tuple[Host, ...]:
     """Return the account's hosts; raise InvalidRequest for the first key or value that cannot be."""
     for key in options:
         if key not in _ACCOUNT_KEYS + _IGNORED:
-            raise _unknown(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
+            raise _unknown_setting_error(f"accounts.{account}.{key}", str(key), _ACCOUNT_KEYS)
     _check_people(f"accounts.{account}.queue_for", options.get("queue_for", []))
     field = f"accounts.{account}.hosts"
     tables = options.get("hosts", [])
     if not isinstance(tables, list):
-        raise _fault(field, tables, "has to be a list of tables", EXAMPLE)
+        raise _error(field, tables, "has to be a list of tables", EXAMPLE)
     hosts = tuple(_host(f"{field}[{number}]", table) for number, table in enumerate(tables))
     for number, host in enumerate(hosts):
         if host.name in [other.name for other in hosts[:number]]:
-            raise _fault(f"{host.field}.name", host.name, "is the name of another host, too", "Give each its own name.")
+            raise _error(f"{host.field}.name", host.name, "is the name of another host, too", "Give each its own name.")
     return hosts
 
 
 def _check_people(field: str, people: object) -> None:
     """Raise InvalidRequest for what is no list of login names: those whose jobs a queue on these hosts runs."""
     if not isinstance(people, list):
-        raise _fault(field, people, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
+        raise _error(field, people, "has to be a list of login names", 'Write it like queue_for = ["ada", "ben"].')
     for one in people:
         if not isinstance(one, str) or not _LOGIN.fullmatch(one):
-            raise _fault(field, one, "is not a login name", 'Write it like queue_for = ["ada", "ben"].')
+            raise _error(field, one, "is not a login name", 'Write it like queue_for = ["ada", "ben"].')
 
 
 def _host(field: str, table: object) -> Host:
     if not isinstance(table, dict):
-        raise _fault(field, table, "has to be a table", EXAMPLE)
+        raise _error(field, table, "has to be a table", EXAMPLE)
     for key in table:
         if key not in _READERS:
-            raise _unknown(f"{field}.{key}", str(key), _READERS)
+            raise _unknown_setting_error(f"{field}.{key}", str(key), _READERS)
     for key in ("name", "host"):
         if key not in table:
-            raise _fault(f"{field}.{key}", None, "is missing", EXAMPLE)
+            raise _error(f"{field}.{key}", None, "is missing", EXAMPLE)
     if "gpu" not in table:
         for key in ("gpu_count", "gpu_memory_gib"):
             if key in table:
-                raise _fault(f"{field}.{key}", table[key], "says nothing without gpu", f"Add gpu, or drop {key}.")
+                raise _error(f"{field}.{key}", table[key], "says nothing without gpu", f"Add gpu, or drop {key}.")
     values = {key: _READERS[key](f"{field}.{key}", value) for key, value in table.items()}
     return Host(field=field, **values)
 
 
-def _fault(field: str, value: object, says: str, way_out: str) -> InvalidRequest:
+def _error(field: str, value: object, says: str, remedy: str) -> InvalidRequest:
     shown = None if value is None else str(value)[:80]
     return InvalidRequest(
-        f"config.toml: {field} {says}" + "." * (not says.endswith("?")), field=field, value=shown, next=way_out
+        f"config.toml: {field} {says}" + "." * (not says.endswith("?")), field=field, value=shown, next=remedy
     )
 
 
-def _unknown(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
+def _unknown_setting_error(field: str, key: str, known: Iterable[str]) -> InvalidRequest:
     says = f"is not a setting{did_you_mean(closest_match(key, known))}"
-    return _fault(field, key, says, f"Its settings are {', '.join(known)}.")
+    return _error(field, key, says, f"Its settings are {', '.join(known)}.")
 
 
 def _name(field: str, value: object) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise _fault(field, value, f"cannot be {value!r}", f"{NAME_RULE[0].upper()}{NAME_RULE[1:]}.")
+        raise _error(field, value, f"cannot be {value!r}", f"{NAME_RULE[0].upper()}{NAME_RULE[1:]}.")
     return value
 
 
 def _word(field: str, value: object) -> str:
     if not isinstance(value, str) or not _WORD.fullmatch(value):
-        way_out = "Write one word in quotes, without blanks, and not beginning with a hyphen."
-        raise _fault(field, value, f"cannot be {value!r}", way_out)
+        remedy = "Write one word in quotes, without blanks, and not beginning with a hyphen."
+        raise _error(field, value, f"cannot be {value!r}", remedy)
     return value
 
 
 def _path(field: str, value: object) -> Path:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise _fault(field, value, "has to be the path of a private key", 'Write it like key = "~/.ssh/id_ed25519".')
+        raise _error(field, value, "has to be the path of a private key", 'Write it like key = "~/.ssh/id_ed25519".')
     path = Path(value)
     try:
         path = path.expanduser()
     except RuntimeError:
-        raise _fault(field, value, "names the home of an unknown user", "Write the full path.") from None
+        raise _error(field, value, "names the home of an unknown user", "Write the full path.") from None
     if not path.is_absolute():
-        raise _fault(field, value, "has to begin with / or ~", f'Write it like key = "~/{value}".')
+        raise _error(field, value, "has to begin with / or ~", f'Write it like key = "~/{value}".')
     return path
 
 
 def _host_key(field: str, value: object) -> str:
     if not isinstance(value, str) or not is_public_key(value):
-        way_out = "Give the line of that machine's /etc/ssh/ssh_host_ed25519_key.pub."
-        raise _fault(field, value, "is not an OpenSSH public key", way_out)
+        remedy = "Give the line of that machine's /etc/ssh/ssh_host_ed25519_key.pub."
+        raise _error(field, value, "is not an OpenSSH public key", remedy)
     return public_key(value)
 
 
 def _number(field: str, value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
-        raise _fault(field, value, f"must be a number from 0 to {_LARGEST}, not {value!r}", "Write it without quotes.")
+        raise _error(field, value, f"must be a number from 0 to {_LARGEST}, not {value!r}", "Write it without quotes.")
     return Decimal(str(value))
 
 
@@ -147,7 +147,7 @@ def _memory(field: str, value: object) -> float:
 
 def _whole(field: str, value: object, most: int) -> int:
     if type(value) is not int or not 1 <= value <= most:
-        raise _fault(
+        raise _error(
             field, value, f"must be a whole number from 1 to {most}, not {value!r}", "Write it without quotes."
         )
     return value

@@ -57,7 +57,7 @@ class SshProvider:
     kind = translate.KIND
     supported_parts = frozenset({"on_start"})
     guards = Safeguards(Agent.ENDS)
-    end_effect = translate.END_MEANS
+    end_effect = translate.END_EFFECT
     token_rule = TokenRule(
         lifetime=timedelta(days=36500),
         listing_proves_after=timedelta(0),

@@ -19,8 +19,8 @@ from cloudgpu.providers import electricity
 from cloudgpu.providers.ssh.options import Host
 
 KIND = "ssh"
-STOP_MEANS = "ends what cloudgpu started there and keeps ~/.cloudgpu; the machine itself stays on"
-END_MEANS = "What cloudgpu started there ends, and what it installed there is removed. Your own files stay."
+STOP_EFFECT = "ends what cloudgpu started there and keeps ~/.cloudgpu; the machine itself stays on"
+END_EFFECT = "What cloudgpu started there ends, and what it installed there is removed. Your own files stay."
 _ID = re.compile(r"([a-z][a-z0-9-]{0,39})\.[0-9a-f]{16}")
 _MIB_PER_GIB = 1024
 
@@ -72,7 +72,7 @@ def available(account: str, host: Host, facts: Mapping[str, Any], requirements: 
         accelerators=gpus,
         vcpus=facts["cpus"],
         memory_gib=facts["memory_gib"],
-        stop_effect=STOP_MEANS,
+        stop_effect=STOP_EFFECT,
         after=tuple(_reasons_to_try_others_first(host, facts, gpus, requirements)),
         gpus_now=_gpus_now(facts, gpus),
     )

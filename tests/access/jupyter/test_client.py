@@ -23,7 +23,7 @@ from cloudgpu.access.jupyter.notebook import run_cell
 from cloudgpu.access.ssh.connection import connect
 from cloudgpu.agent.agent import ACTIVITY_WINDOW
 from cloudgpu.agent.files import monotonic
-from cloudgpu.agent.jupyter import is_responding
+from cloudgpu.agent.jupyter import is_running
 from cloudgpu.agent.sampler import Sampler
 from cloudgpu.core.activity.idle import Thresholds, judge
 from cloudgpu.errors import Unreachable
@@ -219,7 +219,7 @@ def test_what_cannot_start_says_why_and_what_to_do(server, connection, change, s
     assert said in caught.value.message
     assert way_out in caught.value.next
     assert (caught.value.field, caught.value.value) == ("name", "box")
-    assert not is_responding(machine.dir / "jupyter")
+    assert not is_running(machine.dir / "jupyter")
 
 
 def test_a_module_runs_as_by_itself_but_for_the_package_that_is_slow_to_load(tmp_path):
@@ -308,7 +308,7 @@ def test_it_dies_is_missed_and_started_again_and_stopped(machine):
     first = machine.lab("ensure")
     token = machine.token
     os.kill(first["pid"], signal.SIGKILL)
-    wait_for(lambda: not running(first["pid"]) and not is_responding(machine.dir / "jupyter"))
+    wait_for(lambda: not running(first["pid"]) and not is_running(machine.dir / "jupyter"))
     assert _activity(machine) == ("UNKNOWN", "JupyterLab: it died: 0 of 10 min are known")
     second = machine.lab("ensure")
     assert second["started"]

@@ -6,7 +6,7 @@ from cloudgpu.control.lifecycle.termination_summary import termination_sentences
 from cloudgpu.control.outage.opening import open_session
 from cloudgpu.core.model.facts import MachineNetwork, MachineSetup, NamedVolume
 from cloudgpu.core.model.machine import billed_text, may_run_text
-from cloudgpu.providers.ssh.translate import END_MEANS
+from cloudgpu.providers.ssh.translate import END_EFFECT
 from tests.core.machines import machine
 
 CONFIG = """provider = "ssh"
@@ -33,10 +33,10 @@ def said(tmp_path, *rows):
 
 
 def test_an_end_on_an_own_machine_leaves_its_files_and_says_so(tmp_path):
-    assert said(tmp_path, row("fox", "ssh", "desk")) == END_MEANS
+    assert said(tmp_path, row("fox", "ssh", "desk")) == END_EFFECT
     renamed = row("fox", "ssh", "as-it-was-called-before")
-    assert said(tmp_path, renamed, row("owl", "ssh", "desk")) == END_MEANS
-    assert "deleted" not in END_MEANS
+    assert said(tmp_path, renamed, row("owl", "ssh", "desk")) == END_EFFECT
+    assert "deleted" not in END_EFFECT
 
 
 def test_an_end_anywhere_else_deletes_what_is_on_the_machine(tmp_path):
@@ -47,7 +47,7 @@ def test_an_end_anywhere_else_deletes_what_is_on_the_machine(tmp_path):
 
 def test_machines_of_both_kinds_are_told_apart_and_a_volume_stays(tmp_path):
     both = said(tmp_path, row("fox"), row("box", "ssh", "desk"))
-    assert both == f"What is on fox is deleted. box: {END_MEANS}"
+    assert both == f"What is on fox is deleted. box: {END_EFFECT}"
     assert said(tmp_path, row("fox", volume="data")) == "What is on it is deleted. The volume data stays."
 
 
