@@ -29,9 +29,7 @@ LIMITS = Thresholds()
 CPU = LIMITS.cpu + BASE  # of one sample alone: what it shows itself is noise, up to BASE
 HOUR = 3600
 MOMENT = 1  # seconds: the stamps of samples that meet differ by so much
-REPORT_EVERY_S = (
-    660.0  # seconds: a machine in use says so every 10 minutes (`agent.WINDOW`), and its word takes a while
-)
+REPORT_EVERY_S = 660.0  # a machine in use says so every 10 minutes (`agent.WINDOW`), and its report takes a while
 
 
 class UsageSpan(NamedTuple):

@@ -122,9 +122,7 @@ def _gpu(machine: FittingOffer) -> tuple[str, float]:
 
 def _machine(offer: CatalogOffer, need: WorkNeeds, spec_of: SpecOf, figures: Figures) -> FittingOffer | None:
     spec, gpu = spec_of(offer), offer.type.gpu
-    if spec is None or _rejection_reason(offer, need, spec_of, figures):
-        return None
-    if need.cards is not None and gpu.count != need.cards:
+    if spec is None or need.cards not in (None, gpu.count) or _rejection_reason(offer, need, spec_of, figures):
         return None
     number = need.gpus(gpu.memory_gib, gpu.count)
     if number is None:

@@ -41,9 +41,7 @@ _DONE = {
 }
 _VERB = {"stop": "stop", "park": "stop", "terminate": "down"}
 SUBJECT, SENT = "reports", "report_sent"
-MONTH_END_DELAY = timedelta(
-    hours=6
-)  # after a month's end: runs and price lists have said by then what its last hours were
+MONTH_END_DELAY = timedelta(hours=6)  # by then, runs and price lists have said what a month's last hours cost
 
 
 def machine_findings(
@@ -355,10 +353,11 @@ def _nodes_lost(cluster: ClusterNode, lost: Sequence[Machine], rest: Sequence[Ma
     names, at = first_few([machine.name for machine in lost], MAX_NAMED), _last(lost)
     hourly = _hourly_sum(rest)
     others = "The other machine costs" if len(rest) == 1 else f"The other {len(rest)} machines cost"
-    if cluster.on_node_loss == "stop":
-        next_ = "The next run of reap ends them (--on-node-loss stop)."
-    else:
-        next_ = f"Nothing ends them for that. To end them: {stop_command((rest or lost)[0])}"
+    next_ = (
+        "The next run of reap ends them (--on-node-loss stop)."
+        if cluster.on_node_loss == "stop"
+        else f"Nothing ends them for that. To end them: {stop_command((rest or lost)[0])}"
+    )
     return Finding(
         key=f"{LOST}:{cluster.id}:{at}",
         kind="node lost",

@@ -129,8 +129,8 @@ def parse_actions(values: Iterable[str], field: str) -> frozenset[Action]:
 
 
 def _error(message: str, field: str, value: str) -> InvalidRequest:
-    example = "project=vision,provider=aws"
-    return InvalidRequest(message, field=field, value=value, next=f"Keys: {', '.join(KEYS)}. For example: {example}")
+    remedy = f"Keys: {', '.join(KEYS)}. For example: project=vision,provider=aws"
+    return InvalidRequest(message, field=field, value=value, next=remedy)
 
 
 def _quoted(text: str) -> str:

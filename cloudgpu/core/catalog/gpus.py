@@ -74,9 +74,8 @@ def nearest_offer(
     fast_enough = [offer for offer in large_enough if _speed(spec_of(offer)) >= required_speed]
     if fast_enough:
         return fast_enough[0]
-    return max(
-        large_enough, key=lambda offer: _speed(spec_of(offer)), default=None
-    )  # of equally fast ones the first, the cheapest
+    # Of equally fast ones the first, the cheapest.
+    return max(large_enough, key=lambda offer: _speed(spec_of(offer)), default=None)
 
 
 def _speed(spec: GpuSpec | None) -> float:
@@ -133,8 +132,7 @@ def speed_ratio(spec: GpuSpec, other: GpuSpec, work: Workload) -> SpeedRatio | N
         RatioBasis.FP32: _ratio(spec.fp32_tflops, other.fp32_tflops),
     }
     alike = (NO_TENSOR_CORES in spec.notes) == (NO_TENSOR_CORES in other.notes)  # by notes: a figure may be missing
-    order = list(ratios) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]
-    for basis in order:
+    for basis in list(ratios) if alike else [RatioBasis.FP32, RatioBasis.BANDWIDTH]:
         ratio = ratios[basis]
         if ratio is not None:
             return _ratio_from(ratio, [known for known in ratios.values() if known is not None], basis)

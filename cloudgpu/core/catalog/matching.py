@@ -49,11 +49,9 @@ def fits(item: Available, needs: Requirements) -> bool:
         (needs.zone, item.zone),
         (needs.instance_type, item.instance_type),
     )
-    if any(
-        required is not None and required != actual for required, actual in constraints
-    ) or item.market not in allowed_markets(needs):
+    if any(required not in (None, actual) for required, actual in constraints):
         return False
-    if not needs.trust.accepts(item.trust):
+    if item.market not in allowed_markets(needs) or not needs.trust.accepts(item.trust):
         return False
     # The exact count: a machine with more GPUs would be more expensive than the user agreed to.
     return needs.gpu is None or any(

@@ -121,7 +121,6 @@ def machine_adopted(
     `able` says how it can be ended and its safeguards; `unknown` is a clause about the part of its cost that is not
     known.
     """
-    tags = instance.tags
     since = "" if instance.launched_at else "; since when it runs is not known, so it is billed from now on"
     body: bodies.MachineAdopted = {
         **_tagged(instance),
@@ -142,8 +141,8 @@ def machine_adopted(
         "guards": able["guards"],
         "why": f"it bears this ledger's tag and the ledger had no launch of it{unknown}{since}",
     }
-    at = instance.launched_at or now
-    return Draft("machine_adopted", tags[TAG_ID], body, at, f"adopted:{tags[TAG_ID]}:{instance.id}")
+    machine = instance.tags[TAG_ID]
+    return Draft("machine_adopted", machine, body, instance.launched_at or now, f"adopted:{machine}:{instance.id}")
 
 
 def machine_adopted_by_resource(resource: ProviderResource, identity: AccountIdentity, now: datetime) -> Draft:

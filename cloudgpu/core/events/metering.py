@@ -64,7 +64,7 @@ def unsummed_usages(state: Meter) -> list[Metered]:
 def meter(state: Meter, record: Record, line: Line, before: Prior) -> list[Metered]:
     """Take a line into the meter and return the usages that it ended.
 
-    `row` is the row with that line; `before` has `ended`, `seen_at`, `asked`, `billed` and `state` as they were before.
+    `record` is the machine's with that line; `before` has some of its fields as they were before.
     """
     step = _STEPS.get(line.kind)
     return [] if step is None else list(step(state, record, line, before))
@@ -75,8 +75,9 @@ def add_to(totals: dict[str, list[int]], use: Metered) -> Charge:
     found = charge(usage_of_record(use), from_iso(use["end"]))
     parts = (found.low, found.amount, found.high, found.list_cost or 0, found.billed_us, int(found.unpriced_us > 0))
     sums = totals.get(use["resource"], _EMPTY)
-    new_sums = [old + part for old, part in zip(sums, (*parts, int(found.list_cost is None)), strict=True)]
-    totals[use["resource"]] = new_sums
+    totals[use["resource"]] = [
+        old + part for old, part in zip(sums, (*parts, int(found.list_cost is None)), strict=True)
+    ]
     return found
 
 
@@ -295,8 +296,7 @@ def _began(state: Meter, record: Record, line: Line, before: Prior, at: str) -> 
     body = line.body
     if body.get("since") or not body["billed"] or state["runs"] or state["adopted"]:
         return at, None
-    launched = body.get("launched_at")
-    began = launched or _not_before(record, before) or at
+    began = body.get("launched_at") or _not_before(record, before) or at
     return (at, None) if from_iso(at) - from_iso(began) <= STARTS_WITHIN else (began, at)
 
 

@@ -269,11 +269,13 @@ def is_news(machine: Machine, instance: Instance) -> bool:
     Times are compared as times: to write thousands of them as text takes longer than all the rest.
     """
     known = (machine.provider_id, machine.state, machine.billed, machine.state_reason)
-    if known != (instance.id, str(instance.state), instance.billed, instance.reason) or is_resized(machine, instance):
-        return True
-    if machine.address != address_now(machine, instance):
-        return True
-    if _time(machine.since) != instance.since or has_moved_on(_time(machine.last_active), instance.last_active):
+    if (
+        known != (instance.id, str(instance.state), instance.billed, instance.reason)
+        or is_resized(machine, instance)
+        or machine.address != address_now(machine, instance)
+        or _time(machine.since) != instance.since
+        or has_moved_on(_time(machine.last_active), instance.last_active)
+    ):
         return True
     if machine.guards is not None and not machine.guards.tagged:
         return False  # its tags are of its launch: no lease or hold since then is in them

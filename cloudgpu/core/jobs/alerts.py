@@ -80,8 +80,7 @@ def stalled_since(job: Job, last_output_at: datetime | None) -> datetime | None:
     attempt = job.attempt
     if job.outcome is not None or attempt is None or attempt.began_at is None:
         return None
-    progress = job.progress[2] if job.progress else None
-    return max(moment for moment in (attempt.began_at, last_output_at, progress) if moment is not None)
+    return max(filter(None, (attempt.began_at, last_output_at, job.progress and job.progress[2])))
 
 
 def stalled(job: Job, last_output_at: datetime | None, now: datetime) -> bool:

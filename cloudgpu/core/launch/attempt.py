@@ -112,8 +112,7 @@ def launching(attempts: Sequence[Attempt]) -> str:
 
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Return the whole attempt as plain JSON values. It holds the host's private key: write it 0600."""
-    plain: dict[str, Any] = _plain(attempt)
-    return plain
+    return {field.name: _plain(getattr(attempt, field.name)) for field in fields(attempt)}
 
 
 def attempt_from_json(data: Mapping[str, Any]) -> Attempt:

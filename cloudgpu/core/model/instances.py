@@ -91,9 +91,8 @@ class Listing:
 
 
 NEVER_RAN = "never ran"  # the reason of a stopped machine that never ran, as its provider reports
-REFUSED_PREFIX = (
-    "refused: "  # prefix of the reason of a machine that a refused launch created, and that was terminated at once
-)
+# Prefix of the reason of a machine that a refused launch created, and that was terminated at once.
+REFUSED_PREFIX = "refused: "
 TAG_ID = "cloudgpu-id"
 TAG_NAME = "cloudgpu-name"
 TAG_LEDGER = "cloudgpu-ledger"

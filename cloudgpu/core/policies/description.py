@@ -226,8 +226,9 @@ def _breaks(schedule: Schedule) -> str:
     days = sorted(schedule.excepts)
     gaps = [(before, after) for before, after in pairwise(days) if after - before > timedelta(days=1)]
     begins, ends = [days[0], *(after for _, after in gaps)], [*(before for before, _ in gaps), days[-1]]
-    texts = [f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)]
-    return ", ".join(texts)
+    return ", ".join(
+        f"{first}" if first == last else f"{first} to {last}" for first, last in zip(begins, ends, strict=True)
+    )
 
 
 def _of_row(policy: Policy | None, machine: Machine, now: datetime) -> Iterator[DescribedRule]:

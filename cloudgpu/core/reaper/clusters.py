@@ -168,8 +168,7 @@ def _engine(nodes: Sequence[MachineView]) -> EngineSaid | None:
 def joint_case(nodes: Sequence[MachineView], now: datetime) -> MachineView:
     """Return the nodes of one cluster (in their order) merged into one machine, based on the first that runs."""
     machines = [view.machine for view in nodes]
-    awake = [view for view in nodes if view.machine.state not in SHUT_DOWN]
-    first = (awake or list(nodes))[0]
+    first = min(nodes, key=lambda view: view.machine.state in SHUT_DOWN)
     unruled = next((view for view in nodes if view.policy is None), first)
     silent = next((view for view in nodes if not view.answered), None)
     run = [view for view in nodes if view.machine.terminated_at is None and may_be_running(view.machine)]
@@ -220,8 +219,7 @@ def _warnings(machines: Sequence[Machine]) -> dict[str, SentWarning]:
 
 def joint_stop(stops: Sequence[budget_stops.Stop]) -> budget_stops.Stop | None:
     """Return what budgets do with a cluster: an end of one node is an end of all."""
-    ends = [stop for stop in stops if stop.do is not budget_stops.BudgetAction.WARN]
-    return next(iter((*ends, *stops)), None)
+    return min(stops, key=lambda stop: stop.do is budget_stops.BudgetAction.WARN, default=None)
 
 
 def decisions_per_node(decision: Decision, nodes: Sequence[MachineView]) -> list[Decision]:

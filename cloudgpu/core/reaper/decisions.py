@@ -211,5 +211,4 @@ def _silence(view: MachineView) -> str:
 
 def warned_by_budget(machines: Sequence[Machine]) -> dict[str, int]:
     """Return how often each machine was warned that a budget is passed."""
-    given = {row.id: row.warnings.get(Rule.BUDGET) for row in machines}
-    return {machine: one.times for machine, one in given.items() if one}
+    return {row.id: row.warnings[Rule.BUDGET].times for row in machines if Rule.BUDGET in row.warnings}

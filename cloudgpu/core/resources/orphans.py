@@ -213,8 +213,7 @@ def _unused(resource: ProviderResource, machine: Machine | None) -> _Cause | Non
 
 def _of_a_stopped_machine(resource: ProviderResource, facts: LedgerKnowledge) -> _Cause | None:
     """Return a volume that is kept by name and hangs on a stopped machine: `down` leaves it. Nothing else."""
-    paused = (machine for machine in facts.rows if machine.provider_id == resource.attached_to and is_paused(machine))
-    machine = next(paused, None)
+    machine = next((one for one in facts.rows if one.provider_id == resource.attached_to and is_paused(one)), None)
     if machine is None or resource.kind is not Kind.VOLUME or not is_ours(resource, facts):
         return None
     return _Cause(f"it is a named image or volume, at {machine.name}, which is stopped", "on purpose")

@@ -13,13 +13,11 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["made", "refused", "taken", "ended"]
 HALF_LIFE = timedelta(days=3)  # in which what was seen comes to count half
-SKIP_REFUSED_FOR = timedelta(
-    minutes=30
-)  # a place without capacity is passed over so long, where another one may have some
-SKIP_INTERRUPTED_FOR = timedelta(minutes=20)
+SKIP_REFUSED_FOR = timedelta(minutes=30)  # a place without capacity is passed over, where another one may have some
+SKIP_INTERRUPTED_FOR = timedelta(minutes=20)  # the same for one that took a machine
 DEFAULT_LIFE_H = 6.0  # hours between two interruptions, where nothing was seen
 PER_SCORE = 18.0  # from the best score to the worst, a place counts as half as expensive again
-WORTH_H = 12.0  # hours of running that the usual life is worth as evidence
+PRIOR_RUN_H = 12.0  # hours of running that the usual life is worth as evidence
 
 
 class SpotLocation(NamedTuple):
@@ -75,15 +73,14 @@ def _cost(
     Scores are compared with the best one: what all of them have in common says nothing about a place.
     """
     here = [one for one in seen if one.place == offered.place and one.at <= now]
-    life = life_h(here, now)
-    lost = (changeover_h * offered.price + offered.move) / life
+    lost = (changeover_h * offered.price + offered.move) / life_h(here, now)
     unlikely = 1.0 if offered.score is None or best is None else 1.0 + (best - offered.score) / PER_SCORE
     return is_passed_over(here, now), (offered.price + lost) * unlikely
 
 
 def life_h(here: Iterable[Sighting], now: datetime) -> float:
     """Return how many hours a machine lasts at a place: hours seen by losses seen, old ones counting less."""
-    hours, taken = WORTH_H, WORTH_H / DEFAULT_LIFE_H
+    hours, taken = PRIOR_RUN_H, PRIOR_RUN_H / DEFAULT_LIFE_H
     for one in here:
         weight = 0.5 ** ((now - one.at) / HALF_LIFE)
         hours += weight * one.hours

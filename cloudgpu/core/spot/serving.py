@@ -29,16 +29,16 @@ class Serving:
     def answer(self, line: str | bytes) -> str:
         """Return the answer to one line, without its line end; it never raises for what the line holds."""
         try:
-            found = self._answered(_request(line))
+            reply = self._reply_to(_request(line))
         except CloudgpuError as error:
-            found = {"error": f"{error} {error.next or ''}".strip()}
+            reply = {"error": f"{error} {error.next or ''}".strip()}
         except RecursionError:
-            found = {"error": "The line is nested too deeply."}
+            reply = {"error": "The line is nested too deeply."}
         except Exception as error:  # noqa: BLE001  (the conversation goes on, whatever a policy trips over)
-            found = {"error": f"The policy failed: {type(error).__name__}: {error}"}
-        return json.dumps(found)
+            reply = {"error": f"The policy failed: {type(error).__name__}: {error}"}
+        return json.dumps(reply)
 
-    def _answered(self, request: Mapping[str, object]) -> dict[str, object]:
+    def _reply_to(self, request: Mapping[str, object]) -> dict[str, object]:
         op = request.get("op")
         if op == "reset":
             self._policy = None  # a reset that fails leaves no job behind
@@ -52,8 +52,7 @@ class Serving:
             raise InvalidRequest(
                 "No job has begun.", field="op", value="decide", next='Send {"op": "reset", "job": {...}} first.'
             )
-        state = checked_state(_part(request, "state"))
-        answer = self._policy.decide(cast("State", state))
+        answer = self._policy.decide(cast("State", checked_state(_part(request, "state"))))
         return {"action": answer["action"], "zone": answer["zone"]}
 
 
