@@ -218,8 +218,7 @@ def same_gpu(listed: str, requested: str) -> bool:
 
     Vendor and series are not part of a name: `NVIDIA Tesla V100-SXM2-16GB` is a `v100`.
     """
-    words = _words_of_name(listed)
-    return all(word in words for word in _words_of_name(requested))
+    return _words_of_name(requested) <= _words_of_name(listed)
 
 
 def _words_of_name(name: str) -> set[str]:

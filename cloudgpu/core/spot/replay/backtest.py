@@ -161,8 +161,7 @@ def _tell(progress: Callable[[str, int, int], None], what: str, most: int, done:
 
 def run_of(policy: Policy, job: SpotJob, start: Start, *, timeline: bool = False) -> Run:
     """Return what a policy does from one start, inside the safety net."""
-    net = SafetyNet(job.changeover_h, job.tick_h)
-    return simulate(job, start.zones(job), policy, net=net, timeline=timeline)
+    return simulate(job, start.zones(job), policy, net=SafetyNet(job.changeover_h, job.tick_h), timeline=timeline)
 
 
 def runs_of(
@@ -225,8 +224,8 @@ def _groups(starts: Sequence[Start], runs: Sequence[Run]) -> list[_Sums]:
     by_trace = len({start.traces for start in starts}) > 1
     groups: dict[object, _Sums] = {}
     for place, (start, run) in enumerate(zip(starts, runs, strict=True)):
-        key = start.traces if by_trace else place
-        groups.setdefault(key, _Sums()).add(_Sums(1, run.cost, run.cost - start.best.cost))
+        group = groups.setdefault(start.traces if by_trace else place, _Sums())
+        group.add(_Sums(1, run.cost, run.cost - start.best.cost))
     return list(groups.values())
 
 
