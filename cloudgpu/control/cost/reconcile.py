@@ -20,7 +20,7 @@ from cloudgpu.core.model.usage import Usage
 from cloudgpu.core.reconciliation.focus_import import Record, records
 from cloudgpu.core.reconciliation.reconcile import (
     LedgerTotal,
-    ResourceIndex,
+    MachineIndex,
     ResourceTotal,
     add_charge,
     add_export_row,
@@ -41,7 +41,7 @@ _MAX_CELL_CHARS = 1 << 20  # characters; the tags of a resource are at most some
 
 @dataclass(slots=True)
 class ParsedExport:
-    """The totals of an export by resource id, and those of resources that are not in this ledger.
+    """The totals of an export by machine id of the ledger, and those of resources that are not in this ledger.
 
     `providers` counts the rows by provider. `begin` and `end` are the period of its usage charges.
     """
@@ -67,7 +67,7 @@ class ParsedExport:
 
 
 def reconcile(session: Session, file: Path, provider: str | None = None) -> ReconcileDocument:
-    """Return, for each resource, the ledger's amount, that of the cloud's export, their difference and its reasons.
+    """Return, for each machine and named resource, the ledger's amount, the export's, their difference and its reasons.
 
     Compared is the period of the export's usage charges. Raises InvalidRequest for a file that is not a FOCUS export,
     is cut short, has no rows of the provider, or is in a currency that has no rate.
@@ -75,7 +75,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
     now = session.clock()
     # Read together: a usage that ends between two reads would count twice, or not at all.
     machines, ended = session.ledger.read(lambda view: (view.billable_machines(), list(view.ended_usages())))
-    index = ResourceIndex(session.ledger.id, machines, ended)
+    index = MachineIndex(session.ledger.id, machines, ended)
     with _open_csv(file) as lines:
         rate = partial(exchange_rate, session.settings.currencies, field="BillingCurrency")
         export = _read_export(records(lines, str(file)), index, provider, rate)
@@ -87,7 +87,7 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
             next="Name one of these, or leave out --provider.",
         )
     providers = {provider} if provider else set(export.providers)
-    other_accounts = _other_accounts(index.rows, export)
+    other_accounts = _other_accounts(index.machines, export)
     ledger = _ledger_totals(machines, ended, export, providers, now)
     left_out = {id_: other_accounts[id_] for id_ in ledger if id_ in other_accounts}
     ledger = {id_: total for id_, total in ledger.items() if id_ not in left_out}
@@ -105,11 +105,13 @@ def reconcile(session: Session, file: Path, provider: str | None = None) -> Reco
         "as_of": iso(now),
         "rates": [str(rate) for rate in export.rates.values() if rate.code != "USD"],
     }
-    return reconciled_value(head, index.rows, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched))
+    return reconciled_value(
+        head, index.machines, ledger, export.by_id, reasons, (export.other_ledger, export.unmatched)
+    )
 
 
 def _read_export(
-    rows: Iterator[Record], index: ResourceIndex, provider: str | None, rate: Callable[[str], Currency]
+    rows: Iterator[Record], index: MachineIndex, provider: str | None, rate: Callable[[str], Currency]
 ) -> ParsedExport:
     export = ParsedExport()
     for record in rows:
@@ -151,7 +153,7 @@ def _ledger_totals(
     providers: set[str],
     now: datetime,
 ) -> dict[str, LedgerTotal]:
-    """Return the ledger's total of each resource of these providers in the export's period."""
+    """Return the ledger's total of each machine and named resource of these providers in the export's period."""
     totals = dict[str, LedgerTotal]()
     if export.begin is None or export.end is None:
         return totals

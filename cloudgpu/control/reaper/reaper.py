@@ -381,7 +381,7 @@ def record_run(session: Session, run: ReaperRun | None, *, cron: bool, sweep: bo
     """Record that the run has ended, and how; without a result, `why` it failed before it decided anything."""
     result = RunResult(why=why) if run is None else _run_result(run)
     now, ok = session.clock(), run is not None and run.is_complete_here
-    totals = totals_after_run(session, ok=ok, sweep=sweep, now=now, read=() if run is None else run.credits)
+    totals = totals_after_run(session, ok=ok, sweep=sweep, now=now, new_credits=() if run is None else run.credits)
     event = reap_finished(
         result,
         now,

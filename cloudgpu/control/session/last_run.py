@@ -61,7 +61,7 @@ class LastRun:
 
 
 def read_last_run(ledger: Ledger) -> LastRun:
-    """Return the last run of the reaper by the ledger. One line is read: it repeats when a run last succeeded."""
+    """Return the last run of the reaper by the ledger. One event is read: it repeats when a run last succeeded."""
     event = ledger.last(SUBJECT)
     if event is None:
         return LastRun()
@@ -91,7 +91,7 @@ def _fold_runs(events: Iterable[Event]) -> LastRun:
 
 
 class RunTotals(NamedTuple):
-    """What the line of a run repeats of the runs before it."""
+    """What the event of a run repeats of the runs before it."""
 
     ok_at: str | None
     sweep_at: str | None
@@ -100,13 +100,13 @@ class RunTotals(NamedTuple):
 
 
 def totals_after_run(
-    session: SessionBase, *, ok: bool, sweep: bool, now: datetime, read: Iterable[CreditReading] = ()
+    session: SessionBase, *, ok: bool, sweep: bool, now: datetime, new_credits: Iterable[CreditReading] = ()
 ) -> RunTotals:
-    """Return what the line of a run that ends `now` repeats of earlier runs; `read` are the credits that it read."""
+    """Return what the event of a run that ends `now` repeats of earlier runs; `new_credits` are those that it read."""
     from cloudgpu.core.budgets.credit import latest_credits
 
     previous = read_last_run(session.ledger)
-    scheduled, readings = previous.scheduled, (*previous.credits, *read)
+    scheduled, readings = previous.scheduled, (*previous.credits, *new_credits)
     ok_at = now if ok else previous.ok_at
     sweep_at = now if ok and sweep else previous.sweep_at
     return RunTotals(

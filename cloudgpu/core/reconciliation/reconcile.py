@@ -85,17 +85,17 @@ class LedgerTotal(ResourceTotal):
     reasons: dict[str, None] = field(default_factory=dict)
 
 
-class ResourceIndex:
-    """Finds the resource of ours that a row of an export is of: by the cloud's id, else by our tag.
+class MachineIndex:
+    """Finds the ledger's machine, or named resource, that a row of an export is about: by the cloud's id, else our tag.
 
-    The id goes first: a volume that is kept by name bears the tag of the machine that it was made with.
+    The id goes first: a named volume has the tag of the machine that it was made with.
     """
 
     def __init__(self, ledger: str, machines: Iterable[Machine], uses: Iterable[tuple[str, Usage]]) -> None:
         self._ledger = tag_value(ledger)
-        self.rows = {machine.id: machine for machine in machines}
+        self.machines = {machine.id: machine for machine in machines}
         self._by_id: dict[str, str | None] = {}
-        for machine in self.rows.values():
+        for machine in self.machines.values():
             resources = [
                 machine.provider_id,
                 *(entry.id for entry in machine.retained),
@@ -112,9 +112,9 @@ class ResourceIndex:
                 self._by_id[name] = None  # one name for two: it says nothing
 
     def of(self, record: Record) -> str | None:
-        """Return the id of the resource; "" for one of another ledger, None where it is not known.
+        """Return the machine's id in the ledger; "" for one of another ledger, None where it is not known.
 
-        What carries our tag and is not in the ledger has the tag's id.
+        For a row with our tag that the ledger does not have, it is the id in the tag.
         """
         ledger = record.tags.get(TAG_LEDGER)
         if ledger is not None and ledger != self._ledger:
