@@ -309,8 +309,7 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
         return default
     if text in choices:
         return text
-    names = [str(one) for one in choices]
-    raise unknown_word(f"{text!r} is not a valid value of {field}", text, names, field=field)
+    raise unknown_word(f"{text!r} is not a valid value of {field}", text, [str(one) for one in choices], field=field)
 
 
 _EXAMPLES = {"--disk": DEFAULT_GB, "--nodes": 4}

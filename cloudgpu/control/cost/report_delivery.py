@@ -132,8 +132,7 @@ def _has_spending(session: Session, month: Period) -> bool:
     machines, ended = session.ledger.read(
         lambda view: (view.billable_machines(), list(view.ended_usages(iso(month.begin))))
     )
-    zone = zone_of(session.settings.tz)
-    costs = daily(machines, ended, session.clock(), zone, since=month.begin, until=month.end)
+    costs = daily(machines, ended, session.clock(), zone_of(session.settings.tz), since=month.begin, until=month.end)
     return bool(costs.days or costs.without_price)
 
 

@@ -174,8 +174,10 @@ def _queried_resources(session: Session, machines: Sequence[Machine], unanswered
 
 def _by_machine(instances: Sequence[Instance]) -> dict[str, Instance]:
     """Return one instance per cloudgpu-id, the living before the ended."""
-    ordered = sorted(instances, key=lambda one: one.state is not State.TERMINATED)
-    return {one.tags[TAG_ID]: one for one in ordered}
+    return {
+        instance.tags[TAG_ID]: instance
+        for instance in sorted(instances, key=lambda one: one.state is not State.TERMINATED)
+    }
 
 
 def _with_observation(machine: Machine, instance: Instance | None, now: datetime) -> Machine:
