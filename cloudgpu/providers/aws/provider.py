@@ -22,14 +22,14 @@ from cloudgpu.providers.base import ProviderSettings, TokenRule
 from cloudgpu.providers.registry import lazy_modules
 
 if TYPE_CHECKING:
-    from cloudgpu.providers.aws.account import budget_alert, findings, login, machine_role, permissions, timer_role
+    from cloudgpu.providers.aws.account import budget_alert, findings, login, permissions, roles
     from cloudgpu.providers.aws.compute import launch, listing, power, resolve, schedules
     from cloudgpu.providers.aws.market import availability, pricelist, quotas
     from cloudgpu.providers.aws.network import security_group, shared
     from cloudgpu.providers.aws.storage import create_image, disks, orphans
 else:  # each is loaded by the first method that uses it
-    budget_alert, findings, login, machine_role, permissions, timer_role = lazy_modules(
-        "cloudgpu.providers.aws.account", "budget_alert findings login machine_role permissions timer_role"
+    budget_alert, findings, login, permissions, roles = lazy_modules(
+        "cloudgpu.providers.aws.account", "budget_alert findings login permissions roles"
     )
     launch, listing, power, resolve, schedules = lazy_modules(
         "cloudgpu.providers.aws.compute", "launch listing power resolve schedules"
@@ -201,27 +201,27 @@ class AwsProvider:
 
     def machine_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role and instance profile `cloudgpu-machine`."""
-        return machine_role.read_role(self._aws, document)
+        return roles.read_machine_role(self._aws, document)
 
     def make_machine_role(self, document: str) -> None:
         """Make the role, its policy and the profile, tagged; what is there already stays."""
-        machine_role.make(self._aws, document)
+        roles.make_machine_role(self._aws, document)
 
     def remove_machine_role(self) -> None:
         """Take the role, its policy and the profile away, where they bear our tag."""
-        machine_role.remove(self._aws)
+        roles.remove_machine_role(self._aws)
 
     def timer_role(self, document: str) -> MachineRole:
         """Return what there is of the IAM role `cloudgpu-timer`."""
-        return timer_role.read_role(self._aws, document)
+        return roles.read_timer_role(self._aws, document)
 
     def make_timer_role(self, document: str) -> None:
         """Make that role and its policy, tagged; what is there already stays."""
-        timer_role.make(self._aws, document)
+        roles.make_timer_role(self._aws, document)
 
     def remove_timer_role(self) -> None:
         """Take that role and its policy away, where they bear our tag."""
-        timer_role.remove(self._aws)
+        roles.remove_timer_role(self._aws)
 
     def why_no_timer(self) -> str:
         """Return why this account has no timers in the cloud; empty where it has."""

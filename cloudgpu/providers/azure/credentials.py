@@ -58,7 +58,7 @@ def _secret(tenant: str | None, transport: Any) -> Any:
     from azure.identity import ClientSecretCredential
 
     named, client, secret = (os.environ[name] for name in _SECRET)
-    made = partial(
+    create = partial(
         ClientSecretCredential,
         tenant or named,
         client,
@@ -67,7 +67,7 @@ def _secret(tenant: str | None, transport: Any) -> Any:
         disable_instance_discovery=True,  # else it asks Microsoft whether the authority is known
         transport=transport,
     )
-    return Watched(made)
+    return Watched(create)
 
 
 def who() -> str:
@@ -115,7 +115,7 @@ class Watched:
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._answers = threading.local()
-        self._inner = make(raw_request_hook=self._asked, raw_response_hook=self._answered)
+        self._inner = make(raw_request_hook=self._note_request, raw_response_hook=self._note_answer)
 
     def get_token(self, *scopes: str, **more: Any) -> Any:
         """Return a token, as azure-core asks for it."""
@@ -131,12 +131,12 @@ class Watched:
                     raise (Silent(fault.message, field="provider") if _is_timeout(error) else fault) from error
             raise
 
-    def _asked(self, request: Any) -> None:
+    def _note_request(self, request: Any) -> None:
         host = urlsplit(request.http_request.url).hostname or ""
         if not host.startswith(_LINK_LOCAL):
             self._note(host, None)
 
-    def _answered(self, response: Any) -> None:
+    def _note_answer(self, response: Any) -> None:
         self._note(urlsplit(response.http_request.url).hostname or "", response.http_response)
 
     def _note(self, host: str, answer: Any) -> None:

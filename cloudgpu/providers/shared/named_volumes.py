@@ -120,17 +120,19 @@ def attached(
         yield AttachedResource(f"volume {wanted.name} of {size} GB", kind, size, while_stopped=True, named=True)
 
 
-def pick_in_zone(zone: str, there: Sequence[Raw], zone_of: Callable[[Raw], str], id: str, volume: Volume) -> Raw | None:  # noqa: A002
+def pick_in_zone(
+    zone: str, volumes: Sequence[Raw], zone_of: Callable[[Raw], str], id_key: str, volume: Volume
+) -> Raw | None:
     """Return which of the disks with a volume's name lies in a machine's zone; None where there is none at all.
 
-    `id` is the key under which the cloud tells its own name of a disk. Raises InvalidRequest where all lie elsewhere.
+    `id_key` is the key of the cloud's own name of a disk. Raises InvalidRequest where all lie elsewhere.
     """
-    here = [one for one in there if zone_of(one) == zone]
-    if there and not here:
-        zone_there = zone_of(there[0])
-        message = f"The volume {volume.name} is in {zone_there}, and the machine is in {zone}."
-        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {zone_there}.")
-    return min(here, key=lambda one: str(one[id]), default=None)
+    here = [one for one in volumes if zone_of(one) == zone]
+    if volumes and not here:
+        other_zone = zone_of(volumes[0])
+        message = f"The volume {volume.name} is in {other_zone}, and the machine is in {zone}."
+        raise InvalidRequest(message, field="--volume", value=volume.name, next=f"Launch with --zone {other_zone}.")
+    return min(here, key=lambda one: str(one[id_key]), default=None)
 
 
 def size_to_make(volume: Volume, zone: str) -> int:

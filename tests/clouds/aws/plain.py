@@ -10,7 +10,7 @@ import boto3
 from botocore.config import Config
 
 from cloudgpu.config.files.user_files import data_dir
-from cloudgpu.providers.aws.account.timer_role import trust
+from cloudgpu.providers.aws.account.roles import timer_trust
 
 ONCE = Config(retries={"total_max_attempts": 1})
 UBUNTU_DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
@@ -52,7 +52,7 @@ def spot(**options):
 def role_of_timers(name="cloudgpu-timer", **changed):
     """Make the role of timers, as `cloudgpu init aws` does, and return its ARN; `changed` is what is else of it."""
     document = changed.get("document") or (data_dir("policies") / "permissions" / "aws-timer.json").read_text()
-    believed = json.dumps(changed.get("trust") or trust("123456789012", "aws"))
+    believed = json.dumps(changed.get("trust") or timer_trust("123456789012", "aws"))
     iam = client("iam")
     role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=believed)["Role"]
     iam.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=document)

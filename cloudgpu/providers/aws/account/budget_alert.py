@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudgpu.core.model.account import BudgetAlert
 from cloudgpu.core.values.money import Money
-from cloudgpu.providers.aws.account.iam import caller
+from cloudgpu.providers.aws.account.roles import caller
 from cloudgpu.providers.aws.client import Aws, call_unless
 
 NAME = "cloudgpu-backstop"

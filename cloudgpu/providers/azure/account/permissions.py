@@ -29,7 +29,7 @@ class Probe:
     needed: bool = True
 
 
-def _of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
+def _probes_of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Probe, ...]:
     """Return the probes of one provider: each text names the actions, by their ends, that serve one purpose."""
     return tuple(
         Probe(f"{provider}/{action}", used_for, needed)
@@ -39,7 +39,7 @@ def _of(provider: str, used: dict[str, str], *, needed: bool = True) -> tuple[Pr
 
 
 PROBES = (
-    *_of(_COMPUTE, {
+    *_probes_of(_COMPUTE, {
         "see machines": "virtualMachines/read",
         "launch machines": "virtualMachines/write",
         "end machines": "virtualMachines/delete disks/delete",
@@ -52,7 +52,7 @@ PROBES = (
         "see snapshots that are left": "snapshots/read",
         "give a machine its system disk": "disks/write",
     }),
-    *_of(_NETWORK, {
+    *_probes_of(_NETWORK, {
         "make a machine's network": "virtualNetworks/read virtualNetworks/write virtualNetworks/subnets/join/action",
         "let SSH in from the caller": "networkSecurityGroups/read networkSecurityGroups/write "
             "networkSecurityGroups/join/action "
@@ -61,18 +61,18 @@ PROBES = (
         "give a machine its address": "publicIPAddresses/read publicIPAddresses/write publicIPAddresses/join/action",
         "end machines with what was made for them": "networkInterfaces/delete publicIPAddresses/delete",
     }),
-    *_of(_RESOURCES, {
+    *_probes_of(_RESOURCES, {
         "find a machine's group": "subscriptions/resourceGroups/read subscriptions/resourceGroups/resources/read",
         "launch machines in groups of their own": "subscriptions/resourceGroups/write",
         "end machines with all that is in their groups": "subscriptions/resourceGroups/delete",
         "extend and hold a lease": "tags/write",
     }),
-    *_of(_RESOURCES, {
+    *_probes_of(_RESOURCES, {
         "find the account's regions": "subscriptions/locations/read",
         "tell whether the subscription is switched off": "subscriptions/read",
         "tell which services are switched off": "subscriptions/providers/read",
     }, needed=False),
-    *_of(_COMPUTE, {
+    *_probes_of(_COMPUTE, {
         "attach data volumes": "virtualMachines/attachDetachDataDisks/action",
         "rehearse an interruption": "virtualMachines/simulateEviction/action",
         "install a driver": "virtualMachines/extensions/write",
@@ -82,19 +82,19 @@ PROBES = (
         "remove snapshots": "snapshots/delete",
         "remove images": "images/delete galleries/images/delete galleries/images/versions/delete",
     }, needed=False),
-    *_of(_RIGHTS, {
+    *_probes_of(_RIGHTS, {
         "tell what this credential may do": "permissions/read",
         "name the lock that keeps a machine from its end": "locks/read",
         "let machines deallocate and tag themselves": "roleAssignments/write",
         "see and remove the rights of machines that are gone": "roleAssignments/read roleAssignments/delete",
         "tell whether the role of machines is there": "roleDefinitions/read",
     }, needed=False),
-    *_of(_SCHEDULE, {
+    *_probes_of(_SCHEDULE, {
         "set the timers in the cloud": "virtualMachinesSubmitDeallocate/action virtualMachinesCancelOperations/action "
             "virtualMachinesGetOperationStatus/action",
     }, needed=False),
-    *_of("Microsoft.Insights", {"tell when Azure took a spot machine": "eventtypes/values/read"}, needed=False),
-    *_of("Microsoft.Quota", {"ask for a higher quota": "quotas/write"}, needed=False),
+    *_probes_of("Microsoft.Insights", {"tell when Azure took a spot machine": "eventtypes/values/read"}, needed=False),
+    *_probes_of("Microsoft.Quota", {"ask for a higher quota": "quotas/write"}, needed=False),
 )  # fmt: skip
 
 

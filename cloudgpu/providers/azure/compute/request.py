@@ -148,9 +148,9 @@ def _os_profile(attempt: Attempt, name: str, boot: bytes) -> Body:
 
 def _interface(attempt: Attempt, call: Call, subscription: str, name: str) -> Body:
     network = network_group(attempt, call)
-    own = ids.resource_id(subscription, network, _NETWORKS, network)
+    network_id = ids.resource_id(subscription, network, _NETWORKS, network)
     rules = call.group or ids.resource_id(subscription, name, _SECURITY, name)
-    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{own}/subnets/{network}"}}
+    inside: Body = {"primary": True, "subnet": {"id": call.subnet or f"{network_id}/subnets/{network}"}}
     if attempt.request.setup.network.public_ip:
         inside["publicIPAddressConfiguration"] = _address(attempt, name)
     properties = {

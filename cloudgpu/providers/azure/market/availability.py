@@ -73,10 +73,10 @@ def check_region(azure: Azure, region: str) -> None:
         raise unused_error(azure.account, "--region", region)
     if region in (*chosen, *known):
         return
-    there = [str(one["name"]) for one in _locations(azure)] or known
-    if region not in there:
+    names = [str(one["name"]) for one in _locations(azure)] or known
+    if region not in names:
         message = f"Azure has no region {region!r} for account {azure.account}"
-        raise unknown_word(message, region, sorted(there), field="--region", use="Use {}.")
+        raise unknown_word(message, region, sorted(names), field="--region", use="Use {}.")
 
 
 def endpoints(azure: Azure) -> list[Region]:
@@ -171,9 +171,9 @@ def _erased_by_stop(sku: Sku) -> str:
 def _explain_none(requirements: Requirements, names: list[str], answers: Mapping[str, SkusByName]) -> None:
     """Raise what says why there is nothing, where one thing was named; return where nothing has to be said."""
     number = ids.number_of(requirements.zone) if requirements.zone else None
-    there = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
-    if number is not None and number not in there:
-        listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(there)) or "none"
+    zones = {zone for here in answers.values() for sku in here.values() for zone in sku.zones}
+    if number is not None and number not in zones:
+        listed = ", ".join(f"{next(iter(answers))}-{zone}" for zone in sorted(zones)) or "none"
         message = f"This subscription has no zone {requirements.zone!r}."
         raise InvalidRequest(message, field="--zone", value=requirements.zone, next=f"Use one of: {listed}.")
     found = {
@@ -198,13 +198,13 @@ def _refuse_unknown(name: str, answers: Mapping[str, SkusByName]) -> None:
     known = {sku.name for here in answers.values() for sku in here.values()} | {
         one.name for one in instance_types(KIND)
     }
-    meant = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else closest_match(name, known)
+    near = f"{PREFIX}{name}" if f"{PREFIX}{name}" in known else closest_match(name, known)
     where = f"in {next(iter(answers))}" if len(answers) == 1 else "in the regions of this account"
     raise InvalidRequest(
-        f"Azure has no size {name!r} {where}" + did_you_mean(meant, "."),
+        f"Azure has no size {name!r} {where}" + did_you_mean(near, "."),
         field="--instance-type",
         value=name,
-        next=f"Use {meant}, or name the --region that has it." if meant else "See those with GPUs: cloudgpu gpus --all",
+        next=f"Use {near}, or name the --region that has it." if near else "See those with GPUs: cloudgpu gpus --all",
     )
 
 

@@ -41,10 +41,10 @@ def placement(azure: Azure, region: str, wanted: Network) -> NetworkPlacement:
         network = pool.submit(_network, azure, region, wanted.subnet)
         pool.submit(_check_group, azure, region, wanted.security_group).result()
     found = network.result()
-    own = _cidr(found) if found else NETWORK
     if wanted.security_group is not None:
         return NetworkPlacement(wanted.subnet, wanted.security_group, {})
-    return NetworkPlacement(wanted.subnet, None, ssh_sources(wanted, own), _about_subnet(found, wanted.subnet))
+    cidr = _cidr(found) if found else NETWORK
+    return NetworkPlacement(wanted.subnet, None, ssh_sources(wanted, cidr), _about_subnet(found, wanted.subnet))
 
 
 def _network(azure: Azure, region: str, subnet: str | None) -> Raw | None:

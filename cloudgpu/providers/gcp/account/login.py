@@ -20,17 +20,17 @@ def login(gcp: Gcp) -> Login:
     credentials = gcp.credentials()[0]
     if gcp.endpoint and gcp.who == "nobody's":
         return Login(f"no credential: calls go to {gcp.endpoint} by CLOUDGPU_GCP_ENDPOINT", None, lasts=True)
-    return _of(credentials)
+    return _login_of(credentials)
 
 
-def _of(credentials: Any) -> Login:
+def _login_of(credentials: Any) -> Login:
     module = type(credentials).__module__.removeprefix("google.")
     describe = next((describe for name, describe in _KINDS.items() if module.endswith(name)), None)
     return describe(credentials) if describe else Login(f"a credential of the kind {module}", None, lasts=None)
 
 
 def _key_file(credentials: Any) -> Login:
-    return Login(f"a key file of {credentials.service_account_email} ({_from()})", None, lasts=True)
+    return Login(f"a key file of {credentials.service_account_email} ({_source()})", None, lasts=True)
 
 
 def _user(credentials: Any) -> Login:
@@ -38,12 +38,12 @@ def _user(credentials: Any) -> Login:
     if not credentials.refresh_token:
         return Login(f"a token{who} that nobody renews", None, lasts=False)
     says = "it is renewed by itself until it is revoked, or until the organisation asks for it again"
-    return Login(f"a login{who} by gcloud ({_from()}): {says}", None, lasts=None)
+    return Login(f"a login{who} by gcloud ({_source()}): {says}", None, lasts=None)
 
 
 def _impersonated(credentials: Any) -> Login:
     source = getattr(credentials, "_source_credentials", None)  # it has no public name in google-auth
-    below = _of(source) if source is not None else Login("another credential", None, lasts=None)
+    below = _login_of(source) if source is not None else Login("another credential", None, lasts=None)
     return Login(f"{credentials.service_account_email}, taken on with {below.what}", below.until, lasts=below.lasts)
 
 
@@ -54,14 +54,16 @@ def _machine(credentials: Any) -> Login:
 
 
 def _federated(_credentials: Any) -> Login:
-    return Login(f"an identity of another provider ({_from()}), renewed as long as that one vouches", None, lasts=None)
+    return Login(
+        f"an identity of another provider ({_source()}), renewed as long as that one vouches", None, lasts=None
+    )
 
 
 def _workforce(_credentials: Any) -> Login:
-    return Login(f"a login of a workforce pool ({_from()}), which ends with its session", None, lasts=False)
+    return Login(f"a login of a workforce pool ({_source()}), which ends with its session", None, lasts=False)
 
 
-def _from() -> str:
+def _source() -> str:
     return KEY_FILE if os.environ.get(KEY_FILE) else "application default credentials"
 
 

@@ -37,12 +37,12 @@ def launch(gcp: Gcp, attempt: Attempt, *, deadline: datetime) -> Instance:
     another ProviderUnavailable when that is not known.
     """
     call = Call(**attempt.call)
-    made = body(attempt)  # a fault in it is said before anything is made
-    machine = ids.joined(call.zone, made["name"])
+    wanted = body(attempt)  # a fault in it is said before anything is made
+    machine = ids.joined(call.zone, wanted["name"])
     listing.record_project(gcp, call.project)
     try:
         _admit_callers(gcp, attempt, call, machine)
-        found = _Sender(gcp, attempt, call, deadline).send(made)
+        found = _Sender(gcp, attempt, call, deadline).send(wanted)
     except ProviderUnavailable:
         raise
     except CloudgpuError as error:
@@ -91,11 +91,11 @@ class _Sender:
             gcp, f"Google Cloud has not accepted {ACTION} in {call.zone}", deadline, self._uncertain
         )
 
-    def send(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def send(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the machine as Google tells of it, once the operation has ended."""
         while True:
             try:
-                operation = self._send_once(made)
+                operation = self._send_once(wanted)
             except ProviderUnavailable as error:
                 self._sends.unanswered(error)
             except CloudgpuError as error:
@@ -105,7 +105,7 @@ class _Sender:
             else:
                 return self._wait_until_made(operation)
 
-    def _send_once(self, made: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _send_once(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._gcp.call(
             ACTION,
             self._call.zone,
@@ -114,7 +114,7 @@ class _Sender:
             project=self._call.project,
             zone=self._call.zone,
             requestId=request_id(self._attempt),
-            instanceResource=dict(made),
+            instanceResource=dict(wanted),
         )
 
     def _wait_until_made(self, operation: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -56,10 +56,10 @@ def check_region(gcp: Gcp, region: str) -> None:
         raise unused_error(gcp.account, "--region", region, SETTINGS)
     if region in (chosen or known):
         return
-    there = used_regions(gcp)
-    if region not in there:
+    used = used_regions(gcp)
+    if region not in used:
         message = f"Google Cloud has no region {region!r}"
-        raise unknown_word(message, region, there, field="--region", use="Use {}.")
+        raise unknown_word(message, region, used, field="--region", use="Use {}.")
 
 
 def endpoints(gcp: Gcp) -> Sequence[Region]:
@@ -134,8 +134,8 @@ def _is_requested(gcp: Gcp, zone: str, requirements: Requirements, region: str |
 
 def _max_gpus(gcp: Gcp) -> tuple[MaxGpus, tuple[Unanswered, ...]]:
     found, silent = aggregated(gcp, "acceleratorTypes")
-    there = (one for one in found if one.get("deprecated", {}).get("state") not in _RETIRED_STATES)
-    most = {(one["name"], ids.last(one["zone"])): int(one.get("maximumCardsPerInstance") or 0) for one in there}
+    current = (one for one in found if one.get("deprecated", {}).get("state") not in _RETIRED_STATES)
+    most = {(one["name"], ids.last(one["zone"])): int(one.get("maximumCardsPerInstance") or 0) for one in current}
     return most, silent
 
 

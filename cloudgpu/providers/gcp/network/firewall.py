@@ -91,7 +91,7 @@ def of_machine(gcp: Gcp, machine: str, network: str = "") -> Sequence[Rule]:
 
 def listed(gcp: Gcp, project: str = "") -> Iterator[Mapping[str, Any]]:
     """Yield the rules of a project, ours for none, as Google tells of them: a call per 500."""
-    return gcp.items("compute.firewalls.list", **_in(project))
+    return gcp.items("compute.firewalls.list", **_project_field(project))
 
 
 def openings(gcp: Gcp, network: str) -> Sequence[Opening]:
@@ -120,7 +120,7 @@ def remove(gcp: Gcp, project: str, name: str) -> None:
 def start_removal(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Ask to take a rule away; return the operation, None where there is none or it is going already. Does not wait."""
     try:
-        return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_in(project))
+        return gcp.call("compute.firewalls.delete", value=name, firewall=name, **_project_field(project))
     except InvalidRequest as error:
         if is_gone(error) or code_of(error) in NOT_READY:
             return None
@@ -141,7 +141,7 @@ def network_of(machine: Mapping[str, Any]) -> str:
 
 def find_rule(gcp: Gcp, project: str, name: str) -> Mapping[str, Any] | None:
     """Return a rule as Google tells of it; None where there is none of this name. One call."""
-    return if_found(lambda: gcp.call("compute.firewalls.get", value=name, firewall=name, **_in(project)))
+    return if_found(lambda: gcp.call("compute.firewalls.get", value=name, firewall=name, **_project_field(project)))
 
 
 def write_rule(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
@@ -157,7 +157,9 @@ def write_rule(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 def _insert_or_patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name = wanted["name"]
     try:
-        operation = gcp.call("compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_in(project))
+        operation = gcp.call(
+            "compute.firewalls.insert", value=name, firewallResource=dict(wanted), **_project_field(project)
+        )
         operations.wait_for(gcp, operation, action="compute.firewalls.insert", value=name, project=project or None)
     except InvalidRequest as error:
         if code_of(error) not in ALREADY_EXISTS:
@@ -167,9 +169,9 @@ def _insert_or_patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
 
 def _patch(gcp: Gcp, project: str, wanted: Mapping[str, Any]) -> None:
     name, action = wanted["name"], "compute.firewalls.patch"
-    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(wanted), **_in(project))
+    operation = gcp.call(action, value=name, firewall=name, firewallResource=dict(wanted), **_project_field(project))
     operations.wait_for(gcp, operation, action=action, value=name, project=project or None)
 
 
-def _in(project: str) -> dict[str, Any]:
+def _project_field(project: str) -> dict[str, Any]:
     return {"project": project} if project else {}

@@ -200,14 +200,14 @@ def listed(gcp: Gcp, ledger: str) -> list[Raw]:
     if silent:
         message = f"{silent[0].scope} did not say which volumes it has: {silent[0].why}"
         raise ProviderUnavailable(message, field="--volume", value=silent[0].scope, next="Run it again.")
-    there = (one for one in found if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
-    return [one for one in there if ledger in ("", our_tags(one).get(TAG_LEDGER))]
+    volumes = (one for one in found if TAG_VOLUME in our_tags(one) and one.get("status") not in ("DELETING", "FAILED"))
+    return [one for one in volumes if ledger in ("", our_tags(one).get(TAG_LEDGER))]
 
 
 def _find_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str]) -> Raw | None:
     """Return the ledger's volume of this name; one that lies in another zone alone is refused."""
-    there = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
-    return pick_in_zone(zone, there, lambda one: ids.last(one["zone"]), "name", volume)
+    volumes = [one for one in listed(gcp, tags.get(TAG_LEDGER, "")) if our_tags(one)[TAG_VOLUME] == volume.name]
+    return pick_in_zone(zone, volumes, lambda one: ids.last(one["zone"]), "name", volume)
 
 
 def _create_volume(gcp: Gcp, zone: str, volume: Volume, tags: Mapping[str, str], kind: str) -> Raw:

@@ -12,7 +12,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.offers import Market
 from cloudgpu.errors import AuthFailed, InstanceNotFound, InvalidRequest, ProviderUnavailable
 from cloudgpu.providers.abilities import TimerAction
-from cloudgpu.providers.aws.account.timer_role import trust
+from cloudgpu.providers.aws.account.roles import timer_trust
 from cloudgpu.providers.aws.compute import schedules as timer
 from cloudgpu.providers.aws.provider import AwsProvider
 from cloudgpu.providers.base import ProviderSettings
@@ -254,7 +254,7 @@ def test_a_role_that_is_no_arn_is_refused_before_anything(aws, tmp_path):
     assert "ARN" in refused.value.message
 
 
-@pytest.mark.parametrize("trusts", [trust("999999999999", "aws"), {"Version": "2012-10-17", "Statement": []}])
+@pytest.mark.parametrize("trusts", [timer_trust("999999999999", "aws"), {"Version": "2012-10-17", "Statement": []}])
 def test_a_role_that_schedules_of_this_account_may_not_take_is_refused(aws, tmp_path, at, trusts):
     if not trusts["Statement"]:
         service = {"Service": "ec2.amazonaws.com"}

@@ -1,0 +1,203 @@
+"""IAM roles that cloudgpu makes: that of machines, which say when they were last in use, and that of timers.
+
+A role and one policy of it bear one name, and the machines' instance profile, too. They are found by their tag: what
+bears such a name and not our tag is somebody else's: never changed, never removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cloudgpu.core.model.account import MachineRole, RolePart
+from cloudgpu.errors import InvalidRequest, ProviderUnavailable
+from cloudgpu.providers.aws.client import Aws, call_unless
+from cloudgpu.providers.aws.compute.schedules import GROUP
+
+TAG, VALUE = "cloudgpu-made-by", "init"
+SHOWN_WITHIN_S = 20
+ROLE, POLICY, PROFILE = "IAM role", "policy of the role", "instance profile"
+MACHINE, TIMER = "cloudgpu-machine", "cloudgpu-timer"  # the names of roles and what belongs to them
+MACHINE_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+_MACHINE_WHY = "Lets a GPU machine write its own cloudgpu-last-active tag, and nothing else"
+_TIMER_WHY = "Lets EventBridge Scheduler stop and end machines that bear a cloudgpu-id, and nothing else"
+Part = dict[str, Any]
+
+
+def caller(aws: Aws) -> tuple[str, str]:
+    """Return the account's number and the ARN of whoever asks. One call, which needs no permission."""
+    with aws.calling("sts:GetCallerIdentity", aws.options.home_region):
+        found = aws.client("sts", aws.options.home_region).get_caller_identity()
+    return found["Account"], found["Arn"]
+
+
+def _read_parts(aws: Aws, name: str, document: str) -> tuple[RolePart, RolePart]:
+    """Return what there is of a role and of its policy. Two calls; changes nothing."""
+    found = _role(aws, name)
+    ours = found is None or _is_ours(found)
+    same = found is not None and ours and _policy(aws, name) == json.loads(document)
+    role = RolePart(ROLE, name, exists=found is not None, is_ours=ours)
+    return role, RolePart(POLICY, name, exists=same, is_ours=ours)
+
+
+def _make_role(aws: Aws, name: str, trust: Mapping[str, Any], why: str, document: str) -> None:
+    """Make the role where there is none, and put its policy right."""
+    known = _role(aws, name) or _create_part(
+        aws,
+        "CreateRole",
+        lambda: _role(aws, name),
+        RoleName=name,
+        AssumeRolePolicyDocument=json.dumps(trust),
+        Description=why,
+    )
+    _check_ours(ROLE, name, known)
+    if _policy(aws, name) != json.loads(document):
+        _call_iam(aws, "PutRolePolicy", name, RoleName=name, PolicyName=name, PolicyDocument=document)
+
+
+def _remove_role(aws: Aws, name: str) -> None:
+    """Take the role and its policy away, where they are ours."""
+    found = _role(aws, name)
+    if found is not None and _is_ours(found):
+        _call_iam(aws, "DeleteRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
+        _call_iam(aws, "DeleteRole", name, unless="NoSuchEntity", RoleName=name)
+
+
+def _role(aws: Aws, name: str) -> Part | None:
+    """Return the role of this name, None for none."""
+    answer = _call_iam(aws, "GetRole", name, unless="NoSuchEntity", RoleName=name)
+    return None if answer is None else dict(answer["Role"])
+
+
+def _policy(aws: Aws, name: str) -> Any:
+    answer = _call_iam(aws, "GetRolePolicy", name, unless="NoSuchEntity", RoleName=name, PolicyName=name)
+    return None if answer is None else answer["PolicyDocument"]
+
+
+def _create_part(aws: Aws, action: str, look: Callable[[], Part | None], **parameters: Any) -> Part:
+    """Make a tagged part; one that somebody made meanwhile is read back, so that its tag is checked too."""
+    tags, name = [{"Key": TAG, "Value": VALUE}], parameters.get("RoleName") or parameters["InstanceProfileName"]
+    if _call_iam(aws, action, name, unless="EntityAlreadyExists", Tags=tags, **parameters) is not None:
+        return {"Tags": tags}
+    for _ in range(SHOWN_WITHIN_S):  # what was made a moment ago may not be shown at once
+        found = look()
+        if found is not None:
+            return found
+        aws.pause(1)
+    raise ProviderUnavailable(f"AWS says that {name} exists and does not show it.", field="provider", next="Try again.")
+
+
+def _call_iam(aws: Aws, action: str, name: str, *, unless: str = "", **parameters: Any) -> Any:
+    """Call IAM about the role or profile `name`; return None where it answers with the error `unless`."""
+    region = aws.options.home_region  # IAM has one endpoint for all of them
+    found = call_unless(aws, aws.client("iam", region), action, region, f"iam:{action}", name, (unless,), **parameters)
+    return None if found == unless else found
+
+
+def _is_ours(part: Part) -> bool:
+    """Say whether a part bears the tag of `cloudgpu init`."""
+    return {"Key": TAG, "Value": VALUE} in part.get("Tags", [])
+
+
+def _check_ours(what: str, name: str, part: Part) -> None:
+    """Raise InvalidRequest for a part of this name that is somebody else's."""
+    if not _is_ours(part):
+        raise InvalidRequest(
+            f"There is an {what} called {name} already that cloudgpu init did not create (it lacks the tag {TAG}).",
+            field="instance_profile" if name == MACHINE else "timer_role",
+            value=name,
+            next=f"Remove or rename it, or tag it {TAG}={VALUE} if it is meant for this.",
+        )
+
+
+# The role of machines
+
+
+def read_machine_role(aws: Aws, document: str) -> MachineRole:
+    """Return what there is of the role, and in which account. Four calls; changes nothing."""
+    number, who = caller(aws)
+    parts, profile = _read_parts(aws, MACHINE, document), _profile(aws)
+    profile_part = RolePart(PROFILE, MACHINE, exists=_has_role(profile), is_ours=profile is None or _is_ours(profile))
+    return MachineRole(f"AWS account {number}, as {who}", (*parts, profile_part), {"instance_profile": MACHINE})
+
+
+def make_machine_role(aws: Aws, document: str) -> None:
+    """Make what is missing and put the policy right. Idempotent, and may run beside itself.
+
+    Raises InvalidRequest for a role or profile of this name that is not ours, AuthFailed naming the action.
+    """
+    _make_role(aws, MACHINE, MACHINE_TRUST, _MACHINE_WHY, document)
+    profile = _profile(aws) or _create_part(
+        aws, "CreateInstanceProfile", lambda: _profile(aws), InstanceProfileName=MACHINE
+    )
+    _check_ours(PROFILE, MACHINE, profile)
+    if not _has_role(profile):
+        names = {"InstanceProfileName": MACHINE, "RoleName": MACHINE}
+        _call_iam(aws, "AddRoleToInstanceProfile", MACHINE, unless="LimitExceeded", **names)
+
+
+def remove_machine_role(aws: Aws) -> None:
+    """Take the role, its policy and the profile away, where they are ours. Idempotent.
+
+    Raises InvalidRequest where AWS keeps one, because somebody attached something else to it.
+    """
+    profile = _profile(aws)
+    if profile is not None and _is_ours(profile):
+        for one in profile["Roles"]:
+            names = {"InstanceProfileName": MACHINE, "RoleName": one["RoleName"]}
+            _call_iam(aws, "RemoveRoleFromInstanceProfile", MACHINE, unless="NoSuchEntity", **names)
+        _call_iam(aws, "DeleteInstanceProfile", MACHINE, unless="NoSuchEntity", InstanceProfileName=MACHINE)
+    _remove_role(aws, MACHINE)
+
+
+def _profile(aws: Aws) -> dict[str, Any] | None:
+    answer = _call_iam(aws, "GetInstanceProfile", MACHINE, unless="NoSuchEntity", InstanceProfileName=MACHINE)
+    return None if answer is None else dict(answer["InstanceProfile"])
+
+
+def _has_role(profile: dict[str, Any] | None) -> bool:
+    return profile is not None and any(one["RoleName"] == MACHINE for one in profile.get("Roles", []))
+
+
+# The role of timers
+
+
+def read_timer_role(aws: Aws, document: str) -> MachineRole:
+    """Return what there is of the role, and in which account. Three calls; changes nothing."""
+    number, who = caller(aws)
+    arn = f"arn:{_partition(who)}:iam::{number}:role/{TIMER}"
+    return MachineRole(f"AWS account {number}, as {who}", _read_parts(aws, TIMER, document), {"timer_role": arn})
+
+
+def make_timer_role(aws: Aws, document: str) -> None:
+    """Make what is missing and put the policy right. Idempotent. Raises InvalidRequest for somebody else's role."""
+    number, who = caller(aws)
+    _make_role(aws, TIMER, timer_trust(number, _partition(who)), _TIMER_WHY, document)
+
+
+def remove_timer_role(aws: Aws) -> None:
+    """Take the role and its policy away, where they are ours. Idempotent."""
+    _remove_role(aws, TIMER)
+
+
+def timer_trust(number: str, partition: str) -> dict[str, Any]:
+    """Return who may take the role: schedules of our group in this account alone, whoever else uses the service.
+
+    Source: EventBridge Scheduler user guide, Confused deputy prevention ("must be a schedule group").
+    """
+    ours = {
+        "StringEquals": {"aws:SourceAccount": number},
+        "ArnLike": {"aws:SourceArn": f"arn:{partition}:scheduler:*:{number}:schedule-group/{GROUP}"},
+    }
+    service = {"Service": "scheduler.amazonaws.com"}
+    statement = {"Effect": "Allow", "Principal": service, "Action": "sts:AssumeRole", "Condition": ours}
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+def _partition(arn: str) -> str:
+    """Return the part of AWS that an ARN lies in: `aws`, `aws-cn`, `aws-us-gov`."""
+    return arn.split(":")[1]
