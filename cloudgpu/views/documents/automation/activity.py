@@ -22,8 +22,8 @@ class ActivitySignal(TypedDict):
     """One signal that was checked."""
 
     what: str
-    """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel`, `busy kernel`, `start`, or
-    `running job` while one runs.
+    """`GPU`, `CPU`, `network`, `disk`, `terminal input`, `terminal output`, `kernel` (a Jupyter kernel did something),
+    `busy kernel`, `start`, or `running job` while one runs.
     """
     unit: str
     """`percent`, `cores`, `bytes_per_s`, `kernels`, `jobs`, or `seconds`: how long ago."""
@@ -45,7 +45,9 @@ class ReapVerdict(TypedDict):
     """What a run of the reaper would do."""
 
     do: ReapAction
-    """`keep`, `warn`, `renew`, `stop`, `park`, `terminate`, `image` or `remove`."""
+    """`keep`, `warn`, `renew` (its lease), `stop`, `park` (end it, and keep an image of its disk), `terminate`, `image`
+    (keep a stopped machine as an image, then terminate it) or `remove` (an image that is kept).
+    """
     rule: str
     """By which rule: `budget`, `renew-until`, `schedule`, `hold`, `lease`, `idle`, ... or `none`."""
     why: str
