@@ -322,7 +322,7 @@ class PostgresStore:
             pass
         return cursor.fetchone()
 
-    def _check_committed(self, end: End, words: str) -> None:
+    def _check_committed(self, end: End, error_text: str) -> None:
         """Return if the line `end` was committed after all; raise if it was not, or cannot be read.
 
         The append lock is taken first: the unconfirmed transaction is over then, committed or not.
@@ -335,12 +335,12 @@ class PostgresStore:
                 break
             except psycopg.OperationalError:
                 if time.monotonic() >= until:
-                    raise sentences.unknown(self._address, words) from None
+                    raise sentences.unknown(self._address, error_text) from None
                 time.sleep(_RETRY_PAUSE_S)
         found = connection and connection.execute("SELECT hash FROM line WHERE seq = ?", end[:1]).fetchone()
         self.undo()
         if found != (end[1],):
-            raise sentences.unwritten(self._address, words)
+            raise sentences.unwritten(self._address, error_text)
 
 
 # A wrong time zone or day is less; if two clocks are further apart, it is not known which of them is right.
@@ -358,7 +358,7 @@ class PostgresLedger(Book):
     def __init__(
         self, address: Address, head_path: Path, *, actor: str, clock: Callable[[], datetime], patience: float = 30.0
     ) -> None:
-        self._ahead, self._is_told = timedelta(0), False
+        self._ahead, self._server_time_counts = timedelta(0), False
         store = PostgresStore(address, patience, self._compare_clocks)
         super().__init__(store, head_path, actor=actor, clock=clock, patience=patience)
         self.now, self.clock_ahead = lambda: clock() - self._ahead, lambda: self._ahead
@@ -366,15 +366,16 @@ class PostgresLedger(Book):
     def server_now(self) -> datetime | None:
         """Return what time it is by the database; None where its clock does not count. Raises LedgerUnavailable."""
         self.head()
-        return self.now() if self._is_told else None
+        return self.now() if self._server_time_counts else None
 
     def _compare_clocks(self, database_now: datetime) -> None:
         """Compare this computer's clock with the database's time."""
         now = self._clock()
         found = wrong_clock(now, database_now)
-        yields = found is not None and self.has_own_clock and abs(now - database_now) <= _MAX_CORRECTION
-        self._ahead, self._is_told = now - database_now if yields else timedelta(0), found is None or yields
+        is_corrected = found is not None and self.has_own_clock and abs(now - database_now) <= _MAX_CORRECTION
+        self._ahead = now - database_now if is_corrected else timedelta(0)
+        self._server_time_counts = found is None or is_corrected
         if found and self.tell is not None:
             remedy = "cloudgpu goes by the database's. Set this computer's right."
-            self.tell(f"{found} {remedy if yields else _NOT_CORRECTED}")
+            self.tell(f"{found} {remedy if is_corrected else _NOT_CORRECTED}")
             self.tell = None
