@@ -160,8 +160,7 @@ def _gpus_with_hosts(facts: Facts) -> Iterator[tuple[CsvRow, CsvRow]]:
 
 def _fits_host(host: CsvRow, gpu: CsvRow) -> bool:
     vcpus, memory_gib, count = int(host["vcpus"]), float(host["mem_gib"]), int(gpu["accel_count"])
-    limit = rules.host_limit(gpu["notes"])
-    max_vcpus, max_memory_gib = limit or (rules.MAX_CPUS_PER_GPU * count, memory_gib)
+    max_vcpus, max_memory_gib = rules.host_limit(gpu["notes"]) or (rules.MAX_CPUS_PER_GPU * count, memory_gib)
     return rules.MIN_CPUS_PER_GPU * count <= vcpus <= max_vcpus and memory_gib <= max_memory_gib
 
 

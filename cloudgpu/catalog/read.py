@@ -141,8 +141,7 @@ def listed_price(provider: str, name: str, region: str, market: Market) -> Price
     """Return the listed price of a type in a region on a market; None where none is known (never zero)."""
     if name not in catalogue()["types"].get(provider, {}):
         return None
-    prices = _listed_prices(instance_type(provider, name), region, market)
-    return next((price.price for price in prices), None)
+    return next((listed.price for listed in _listed_prices(instance_type(provider, name), region, market)), None)
 
 
 def on_demand_price(provider: str, name: str, region: str) -> Price | None:

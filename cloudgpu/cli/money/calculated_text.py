@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudgpu.cli.render import Amounts, facts, paragraph, rate_text, table, wrapped
 from cloudgpu.cli.terminal import columns
 from cloudgpu.core.values.money import Money
+from cloudgpu.core.values.naming import counted
 
 if TYPE_CHECKING:
     from cloudgpu.core.values.currency import Currency
@@ -323,7 +324,7 @@ def _days_text(days: float) -> str:
         return _years(round(years, 1))
     months = days / MONTH
     if abs(months - round(months)) < 1e-4:  # noqa: PLR2004  (the same)
-        return f"{round(months)} month{'s' * (round(months) != 1)}"
+        return counted(round(months), "month")
     return f"{days:,.0f} day{'s' * (round(days) != 1)}"
 
 
