@@ -43,7 +43,7 @@ _PORT_IN_USE_TEXTS = ("address already in use", "bind")  # in a daemon's error i
 Answer = TypeVar("Answer")
 
 
-class _Nodes(NamedTuple):
+class _ConnectedNodes(NamedTuple):
     """The nodes of a cluster, in their order, each with its connection."""
 
     cluster: str
@@ -86,12 +86,12 @@ def set_up(session: Session, machines: Sequence[Machine], *, people: Sequence[st
     are ready in time.
     """
     users = queue_for(session, machines[0]) if people is None else people
-    with _connected_nodes(session, machines) as gang:
-        facts = _read_node_facts(session, gang, users)
+    with _connected_nodes(session, machines) as connected:
+        facts = _read_node_facts(session, connected, users)
         check_fit(facts)
         check_people(facts, users)
-        names, settle_time = _start_daemons(session, gang, facts, several=bool(others_of(facts, users)))
-        _wait_until_ready(session, gang, names, settle_time)
+        names, settle_time = _start_daemons(session, connected, facts, several=bool(others_of(facts, users)))
+        _wait_until_ready(session, connected, names, settle_time)
 
 
 def queue_for(session: Session, machine: Machine) -> Sequence[str]:
@@ -143,7 +143,7 @@ def engine_of(session: Session, machines: Sequence[Machine]) -> EngineState:
 
 
 @contextmanager
-def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[_Nodes]:
+def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[_ConnectedNodes]:
     """Yield the nodes, connected; their connections are closed afterwards."""
     ordered = in_order(machines)
     cluster = cluster_id(ordered[0])
@@ -156,7 +156,7 @@ def _connected_nodes(session: Session, machines: Sequence[Machine]) -> Iterator[
 
         with Pool(MAX_PARALLEL, "nodes") as pool:
             nodes = tuple(pool.map(enter, ordered))
-        yield _Nodes(cluster, nodes)
+        yield _ConnectedNodes(cluster, nodes)
 
 
 def _connect(session: Session, machine: Machine) -> Connection:
@@ -165,12 +165,12 @@ def _connect(session: Session, machine: Machine) -> Connection:
         return open_connection(thread_session, machine)
 
 
-def _read_node_facts(session: Session, gang: _Nodes, people: Sequence[str]) -> list[NodeFacts]:
+def _read_node_facts(session: Session, connected: _ConnectedNodes, people: Sequence[str]) -> list[NodeFacts]:
     """Return the facts of all nodes, after those whose first boot still installs Slurm have it, or the time is over."""
     deadline = session.clock() + INSTALL_TIMEOUT
     reported = False
     while True:
-        facts = gang.each(lambda node: node.read_facts(people))
+        facts = connected.each(lambda node: node.read_facts(people))
         installing = [one.name for one in facts if one.preparing and not one.has_engine]
         if not installing or session.clock() >= deadline:
             return facts
@@ -181,21 +181,23 @@ def _read_node_facts(session: Session, gang: _Nodes, people: Sequence[str]) -> l
 
 
 def _start_daemons(
-    session: Session, gang: _Nodes, facts: Sequence[NodeFacts], *, several: bool
+    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], *, several: bool
 ) -> tuple[tuple[str, ...], timedelta]:
     """Start all daemons that do not run; return the names of the nodes, and for how long they have to be ready."""
-    digest = plan_digest(gang.cluster, facts, several=several)
+    digest = plan_digest(connected.cluster, facts, several=several)
     names = tuple(one.name for one in facts)
     ports = [one.ports for one in facts if one.ports is not None]
     if len(ports) == len(facts) and all(one.planned == digest for one in facts):
         session.report(f"{_node_range_text(names)}: starting what does not run of its Slurm")
-        started = gang.each(
-            lambda node: node.start(ports[gang.nodes.index(node)], address=_listens_at(facts, node), many_users=several)
+        started = connected.each(
+            lambda node: node.start(
+                ports[connected.nodes.index(node)], address=_listens_at(facts, node), many_users=several
+            )
         )
         return names, SETTLE_TIME if "slurmctld" in started[0] else timedelta(0)
     for tries_left in reversed(range(TRIES)):
         try:
-            _write_and_start(session, gang, facts, digest, several=several)
+            _write_and_start(session, connected, facts, digest, several=several)
             break
         except Unreachable as error:
             if not tries_left or not any(text in error.message.lower() for text in _PORT_IN_USE_TEXTS):
@@ -208,25 +210,31 @@ def _listens_at(facts: Sequence[NodeFacts], node: EngineNode) -> str:
     return facts[node.node].address if listens_narrowly(facts) else ALL_ADDRESSES
 
 
-def _write_and_start(session: Session, gang: _Nodes, facts: Sequence[NodeFacts], digest: str, *, several: bool) -> None:
+def _write_and_start(
+    session: Session, connected: _ConnectedNodes, facts: Sequence[NodeFacts], digest: str, *, several: bool
+) -> None:
     """Write the files of all nodes, with a new munge key, and start all daemons."""
     session.report(f"{_node_range_text([one.name for one in facts])}: setting up Slurm {facts[0].version}")
-    gang.each(EngineNode.stop)
+    connected.each(EngineNode.stop)
     shared = len({one.host for one in facts}) < len(facts) or any(one.address.startswith("127.") for one in facts)
-    ports = gang.each(lambda node: node.reserve_ports(shared=shared))
+    ports = connected.each(lambda node: node.reserve_ports(shared=shared))
     nodes = [Node(*pair) for pair in zip(facts, ports, strict=True)]
     key = secrets.token_bytes(KEY_BYTES)
-    texts = [files_of(gang.cluster, nodes, number, several=several) for number in range(len(nodes))]
-    gang.each(lambda node: node.write(texts[gang.nodes.index(node)], key, many_users=several))
-    gang.each(
-        lambda node: node.start(ports[gang.nodes.index(node)], address=_listens_at(facts, node), many_users=several)
+    texts = [files_of(connected.cluster, nodes, number, several=several) for number in range(len(nodes))]
+    connected.each(lambda node: node.write(texts[connected.nodes.index(node)], key, many_users=several))
+    connected.each(
+        lambda node: node.start(
+            ports[connected.nodes.index(node)], address=_listens_at(facts, node), many_users=several
+        )
     )
-    gang.each(lambda node: node.record_plan(digest, ports[gang.nodes.index(node)]))
+    connected.each(lambda node: node.record_plan(digest, ports[connected.nodes.index(node)]))
 
 
-def _wait_until_ready(session: Session, gang: _Nodes, names: Sequence[str], settle_time: timedelta) -> None:
+def _wait_until_ready(
+    session: Session, connected: _ConnectedNodes, names: Sequence[str], settle_time: timedelta
+) -> None:
     """Wait until sinfo shows every node ready; resume nodes that are down only because of a restart."""
-    head, deadline = gang.nodes[0], session.clock() + READY_TIMEOUT
+    head, deadline = connected.nodes[0], session.clock() + READY_TIMEOUT
     ready_since = None
     while True:
         state, now = head.state(), session.clock()

@@ -1,4 +1,4 @@
-"""Ends a job because somebody asked: writes that first, then carries it on until its machine is proved ended."""
+"""Cancels a job: records that first, then reconciles it until the end of its machine is confirmed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.jobs.job import Job
     from cloudgpu.views.documents.jobs.jobs import CancelDocument
 
-CANCEL_TIMEOUT = timedelta(minutes=5)  # that a job is carried on: its machine may not answer
+CANCEL_TIMEOUT = timedelta(minutes=5)  # for which a job is reconciled: its machine may not answer
 MAX_PAUSE_S = 5.0
 
 
@@ -54,7 +54,7 @@ def request_cancel(session: Session, job: Job) -> None:
 
 
 def _continue_job(session: Session, job: Job, environ: Mapping[str, str]) -> tuple[Job, str | None]:
-    """Carry a job on to its end; return it with what it waits for, None where nothing is left to do."""
+    """Reconcile a job to its end; return it with what it waits for, None where nothing is left to do."""
     give_up_at, last_reason = session.clock() + CANCEL_TIMEOUT, ""
     with JobReconciler(session, job.id, environ) as reconciler:
         while True:

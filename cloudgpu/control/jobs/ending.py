@@ -1,4 +1,4 @@
-"""What follows a job's end: its results are brought back, its machine is ended and proved so, its copies removed."""
+"""What follows a job's end: its results are fetched, its machine's end is confirmed, its local copies are removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fetch_results(session: Session, job: Job, machine: Machine, remote: Callable
     """Bring the results back, whole, and return the line that says so; None where they are still being uploaded.
 
     Where this computer cannot take them, compute ends all the same: the machine of the job is stopped, and its disk
-    keeps them. Raises what kept them from coming.
+    retains them. Raises the error that prevented the copy.
     """
     if stores_remotely(job):
         return remote_results_fetched(session, job, remote())
@@ -90,7 +90,7 @@ def resume(session: Session, job: Job, machine: Machine) -> None:
 
 
 def terminate(session: Session, job: Job, machine: Machine) -> None:
-    """End the machine of a job and all that belongs to it; raise StopUnproved where that is not proved."""
+    """End the machine of a job with its resources; raise StopUnproved where that is not confirmed."""
     terminate_gang(session, machine, f"the job {job.name} {'goes on elsewhere' if job.outcome is None else 'is over'}")
 
 

@@ -1,4 +1,4 @@
-"""Carries a job on in front: what its command writes is written here at once, until it is over."""
+"""Reconciles a job in the foreground: what its command writes is printed at once, until it is over."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ STOP_S = 0.1  # how soon a thread that waits for a reader sees that it is to sto
 
 
 def follow(session: Session, job: Job, environ: Mapping[str, str], *, stdout: IO[bytes], stderr: IO[bytes]) -> Job:
-    """Carry a job on until nothing is left to do for it now, and return it; its output goes to these binary files.
+    """Reconcile a job until nothing is left to do for it now, and return it; its output goes to these binary files.
 
-    The output is written by a thread, as it comes. What cannot be done now is said by `session.report` and tried again.
-    KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is over then.
-    Raises LedgerUnavailable, and the OSError with which writing the output failed.
+    The output is written by a thread, as it comes. What cannot be done now is reported (`session.report`) and tried
+    again. KeyboardInterrupt passes: the job goes on. Raises what the launch of its first machine raises: the job is
+    over then. Raises LedgerUnavailable, and the OSError with which writing the output failed.
     """
     last_reason = ""
     with JobReconciler(session, job.id, environ) as reconciler, _Printer(session, stdout, stderr) as printer:
@@ -180,7 +180,7 @@ class _Stream:
 
 
 def reconcile_until_begun(session: Session, job: Job, environ: Mapping[str, str]) -> Job:
-    """Carry a job on until its command runs, or is over, or Slurm has it in its queue, and return it.
+    """Reconcile a job until its command runs, or is over, or Slurm has it in its queue, and return it.
 
     What cannot be done now is reported (`session.report`) and tried again. KeyboardInterrupt passes: the job keeps
     running. Raises what the launch of its first machine raises: the job is over then. Raises LedgerUnavailable.

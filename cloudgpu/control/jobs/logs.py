@@ -31,7 +31,7 @@ def logs(
     """Write a job's stdout to `out` and its stderr to `err`, attempt after attempt; return the job as it stands then.
 
     With `follow`, until its command is over. `since` leaves out what was written before, by the machine's clock.
-    While the machine of a living job does not answer, the copy that was last fetched is shown, and that is said.
+    While the machine of a living job does not answer, the latest copy is shown, and a report says so.
     Raises InstanceNotFound where this computer has no copy, what the machine answered where it has none of the last
     attempt, and WrongHostKey.
     """
@@ -84,7 +84,7 @@ def _print_attempt(
 ) -> None:
     """Write the copies of one attempt from these bytes on, without what was written before `since`.
 
-    Where a copy of that time lacks the index of times, all of it is shown, and that is said.
+    Where a copy lacks the index of times, all of it is shown, and a report says so.
     """
     directory = directory_of(session, job)
     if since is not None:

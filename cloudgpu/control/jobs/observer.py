@@ -41,7 +41,7 @@ LOST_AFTER = timedelta(minutes=3)  # that a node which does not answer is held f
 
 @dataclass
 class JobObserver:
-    """Attends to one job. `environ` has the values of its secrets; the connection to its machine is kept."""
+    """Observes one job. `environ` has the values of its secrets; the connection to its machine stays open."""
 
     session: Session
     id: str

@@ -1,6 +1,6 @@
 """Makes a request of `run` into a plan: the snapshot is taken, the machine planned or found. Nothing is launched.
 
-A job begins with the line of its intent: whoever watches carries it on from there.
+A job begins with the event that requests it: whoever watches continues from there.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _check_cost(request: RunRequest, prepared: Prepared | None, machine: Machine
 
 
 def record_request(session: Session, planned: PlannedRun) -> Job:
-    """Write that this job is asked for, and return it; whoever watches carries it on from here.
+    """Record the request of this job, and return the job; whoever watches continues from here.
 
     Raises InvalidRequest where a job of that name or key lives by now.
     """

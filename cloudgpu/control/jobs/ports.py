@@ -50,7 +50,7 @@ class ForwardedPorts:
                     machine = _runs_on(session, self._id)
                     if machine is not None:
                         self._forward(session, machine)
-                except CloudgpuError:  # whoever carries the job on says what is wrong with its machine
+                except CloudgpuError:  # whoever reconciles the job reports what is wrong with its machine
                     self._stopped.wait(RETRY_S)
                 self._stopped.wait(POLL_S)
 

@@ -289,7 +289,7 @@ class JobReconciler(JobObserver):
         return ReconcileResult(job, "its command is being ended", timedelta(seconds=1), self.remote)
 
     def _execute_move(self, job: Job, step: Step) -> ReconcileResult | None:
-        """End the machine under the command: first the command, then a last copy, then the machine, proved."""
+        """End the command, make a last copy, then end its machine and confirm that: the job continues on another."""
         attempt, now = job.attempts[-1], self.session.clock()
         if attempt.move is None:
             self._append(

@@ -123,7 +123,7 @@ def record_measured(directory: Path, measured: Measured) -> None:
     """Record the state of a job's copies, if it is new."""
     known = read_measured(directory)
     merged = {name: value if value is not None else getattr(known, name) for name, value in asdict(measured).items()}
-    with suppress(OSError):  # it is told in plans alone
+    with suppress(OSError):  # only plans show it
         write_atomically(directory / "measured.json", json.dumps(merged).encode())
 
 

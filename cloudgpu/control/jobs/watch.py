@@ -1,4 +1,4 @@
-"""Carries all living jobs on, side by side: what every run of the reaper does, and `watch` once a minute."""
+"""Reconciles all living jobs in parallel: what every run of the reaper does, and `watch` once a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloudgpu.core.reaper.result import ReaperRun
 
 MAX_PARALLEL = 8
-WATCH_INTERVAL = timedelta(minutes=1)  # how often `watch` carries them on while one lives
+WATCH_INTERVAL = timedelta(minutes=1)  # how often `watch` reconciles jobs while one is not done
 MAX_SHARES = 16  # threads of `reconcile_to_end`
 MIN_PAUSE, MAX_PAUSE = timedelta(seconds=0.5), timedelta(seconds=5)  # between two looks
 
@@ -42,9 +42,9 @@ def restore_unknown_jobs(session: Session) -> None:
 
 
 def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Job, ReconcileResult]]:
-    """Carry every living job on once; return each as it was, with how far it was carried.
+    """Reconcile every living job once; return each as it was before, with the result.
 
-    What goes wrong with one is in its entry and keeps no other on. `environ` has the values of secrets. Raises
+    An error of one job is in its result, and does not stop the others. `environ` has the values of secrets. Raises
     LedgerUnavailable.
     """
     restore_unknown_jobs(session)
@@ -64,7 +64,7 @@ def reconcile_all(session: Session, environ: Mapping[str, str]) -> list[tuple[Jo
 
 
 def _reconcile_reported(reconciler: JobReconciler, job: Job) -> ReconcileResult:
-    """Carry a job on; return what goes wrong with it, too. Raises LedgerUnavailable."""
+    """Reconcile a job; return an error as a result, too. Raises LedgerUnavailable."""
     try:
         return reconciler.reconcile()
     except LedgerUnavailable:
@@ -76,10 +76,10 @@ def _reconcile_reported(reconciler: JobReconciler, job: Job) -> ReconcileResult:
 def reconcile_to_end(
     session: Session, jobs: Sequence[Job], environ: Mapping[str, str], *, until: datetime | None = None
 ) -> None:
-    """Carry these jobs on, side by side, until nothing is left to do for any of them, or until this time.
+    """Reconcile these jobs in parallel until nothing is left to do for any of them, or until this time.
 
-    A step that has begun by then is taken to its end. What goes wrong with one is reported (`session.report`),
-    tried again, and keeps no other on. `environ` has the values of secrets. KeyboardInterrupt passes: the
+    A step that has begun by then is completed. An error of one job is reported (`session.report`), tried again, and
+    does not stop the others. `environ` has the values of secrets. KeyboardInterrupt passes: the
     jobs keep running. Raises LedgerUnavailable.
     """
     from cloudgpu.control.jobs.reconcile import JobReconciler
@@ -97,14 +97,14 @@ def reconcile_to_end(
 
 
 class _JobShare:
-    """The jobs that one thread carries on, each with its open connection: looked at often at first, then less."""
+    """The jobs that one thread reconciles, each with its open connection: often at first, then more rarely."""
 
     def __init__(self, session: Session, pending: list[tuple[JobReconciler, Job]], until: datetime | None) -> None:
         self._session, self._pending, self._until = session, pending, until
         self._began, self._last_sentences = session.clock(), dict[str, str]()
 
     def reconcile_all_to_end(self) -> None:
-        """Carry them on until none is left, the time has come, or nobody waits for this thread."""
+        """Reconcile them until none is left, the time has come, or nobody waits for this thread."""
         while self._pending and not is_abandoned():
             now = self._session.clock()
             if self._until is not None and now >= self._until:
@@ -132,13 +132,13 @@ class _JobShare:
 
 
 def continue_jobs(session: Session, run: ReaperRun, environ: Mapping[str, str]) -> ReaperRun:
-    """Carry jobs on after a run of the reaper, unless it changed nothing; return it with what became of them."""
+    """Reconcile jobs after a run of the reaper, unless it changed nothing; return it with what became of them."""
     if run.dry_run or run.busy:
         return run
     try:
         record_interruptions(session)
         job_sentences = sentences(reconcile_all(session, environ))
-    except LedgerUnavailable as error:  # what the run itself has done is told all the same
+    except LedgerUnavailable as error:  # what the run itself has done is reported all the same
         return replace(run, faults=(*run.faults, f"jobs were left as they are: {error.message}"))
     return replace(run, sentences=(*run.sentences, *job_sentences))
 

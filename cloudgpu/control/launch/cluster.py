@@ -36,12 +36,12 @@ def find_or_settle_node(
     confirm: Callable[[], None],
     deadline: datetime,
     *,
-    covered: Callable[[Machine], bool],
+    is_in_plan: Callable[[Machine], bool],
 ) -> tuple[Machine | None, bool]:
     """Return a node of this request's cluster, and whether that was there before an interrupted launch.
 
-    An interrupted launch is completed where the same calls can be sent again, and the plan covers it (`covered`). Else
-    its machines are ended: a cluster is all of its machines or none.
+    An interrupted launch is completed where the same calls can be sent again, and all its machines are in the plan
+    (`is_in_plan`). Else its machines are ended: a cluster is all of its machines or none.
     """
     outcomes = ("open",) if prepared.new else ("made", "open", "refused", "void")
     machines = _latest_nodes(session, prepared, outcomes)
@@ -53,7 +53,7 @@ def find_or_settle_node(
     if any(machine.launch_status == "open" for machine in machines):
         if prepared.existing is not None:
             confirm()
-        return _complete_or_end(session, prepared, machines, deadline, covered), False
+        return _complete_or_end(session, prepared, machines, deadline, is_in_plan), False
     not_made = [machine for machine in machines if machine.launch_status in ("refused", "void")]
     if existing and not_made:
         _end_machines(session, existing, f"{not_made[0].name} was never launched")
@@ -89,10 +89,10 @@ def _complete_or_end(
     prepared: Prepared,
     machines: Sequence[Machine],
     deadline: datetime,
-    covered: Callable[[Machine], bool],
+    is_in_plan: Callable[[Machine], bool],
 ) -> Machine | None:
     """Complete an interrupted launch, or end what it made. Raises LaunchUncertain where that is not known yet."""
-    attempts = _attempts_to_send(session, machines) if all(covered(machine) for machine in machines) else []
+    attempts = _attempts_to_send(session, machines) if all(is_in_plan(machine) for machine in machines) else []
     if attempts:
         session.report(
             f"{prepared.name or machines[0].name}: an earlier launch was interrupted; sending the same calls again"

@@ -190,7 +190,7 @@ def _find_cluster(session: Session, prepared: Prepared, confirm: Callable[[], No
     """Return a node of this request's cluster as `_find_or_resolve` returns the machine of a request."""
     until = session.clock() + SEND_TIMEOUT
     machine, was_there = find_or_settle_node(
-        session, prepared, confirm, until, covered=lambda one: _is_in_plan(session, prepared, one)
+        session, prepared, confirm, until, is_in_plan=lambda one: _is_in_plan(session, prepared, one)
     )
     if machine is not None and not was_there:
         for one in living_nodes(session, machine):

@@ -48,7 +48,7 @@ _SESSION_FIELDS = ("home", "settings", "ledger", "clock", "report", "pause")
 
 
 class _EndableSession(Session):
-    """A session in which a run ends no further machine once the watch is to end; ends that have begun are proved."""
+    """A session in which a run ends no further machine once the watch is to end; ends that have begun are confirmed."""
 
     def __init__(self, *args: Any) -> None:
         *session_fields, self._machine_ending, self._watch_ending = args
@@ -91,7 +91,7 @@ class Watch:
         self._scheduler = scheduler()
 
     def run(self) -> bool:
-        """Run the jobs until `end`; a stop that is under way then is proved first.
+        """Run the jobs until `end`; a stop that is under way then is confirmed first.
 
         Returns whether no job is running any more. One that still is (a sync, a price list) does no harm if the process
         ends.

@@ -1,4 +1,4 @@
-"""Plans and runs the live check: one machine launched, reached, stopped, started, ended and proved gone.
+"""Plans and runs the live check: one machine launched, reached, stopped, started, and ended for certain.
 
 Each stage is timed, and the cost of the trial is reported. A plan is for a small machine, and for one with a GPU if
 requested; it says what they cost at most. The check is the same for all providers, but for the names of small machines.

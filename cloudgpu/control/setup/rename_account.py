@@ -1,4 +1,4 @@
-"""Renames an account or a host: the ledger records the new name once it is proved to be the same one."""
+"""Renames an account or a host: the ledger records the new name once it is confirmed to be the same one."""
 
 from __future__ import annotations
 

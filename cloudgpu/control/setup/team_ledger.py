@@ -52,10 +52,10 @@ def team_ledger_value(sharing: Sharing) -> TeamLedgerDocument:
 
 
 def team_checks(session: Session) -> Iterator[Check]:
-    """Yield what is to be said of the team that shares the ledger; nothing for one that no team can share."""
+    """Yield the checks of the team that shares the ledger; nothing for a ledger that no team can share."""
     try:
         sharing = session.ledger.sharing()
-    except CloudgpuError:  # the check of the ledger itself has said it
+    except CloudgpuError:  # reported by the check of the ledger itself
         return
     if sharing is None:
         return

@@ -1,1 +1,1 @@
-"""What `run` is asked for, read word by word."""
+"""The options of `run`, parsed and checked."""

@@ -10,7 +10,7 @@ from cloudgpu.core.events.job_lines import JobSpec
 from cloudgpu.errors import CloudgpuError, InvalidRequest
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-RESERVED = "CLOUDGPU_"  # what the command is told by cloudgpu begins so
+RESERVED = "CLOUDGPU_"  # what begins the names of variables that cloudgpu sets for the command
 _OPTION = "--env-file"
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}  # after a backslash in double quotes; any other character is itself
 _QUOTED = {

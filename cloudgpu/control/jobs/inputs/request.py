@@ -1,4 +1,4 @@
-"""Reads what `run` is asked for, and checks it word by word before a machine or a provider is asked anything."""
+"""Parses and checks the options of `run`, before a machine or a provider is queried."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RunOptions(JobOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What the user typed, checked word by word. `launch` has the options of `up` that were given, but name and key.
+    """The options that the user gave, each checked. `launch` has the options of `up` that were given, but name and key.
 
     `name` is two words where none was given, which `is_named` tells. Values of secrets are not in it.
     """
@@ -117,10 +117,10 @@ class RunRequest:
 
 
 def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[RunOptions]) -> RunRequest:
-    """Return what `run` was asked for as one value; raise InvalidRequest for the first word that cannot be meant.
+    """Return the options of `run` as one value; raise InvalidRequest for the first option that is not valid.
 
-    `environ` is where the secrets are looked for, the caller's environment by default. Nothing is asked of a provider,
-    and nothing is written.
+    `environ` is where the secrets are looked for, the caller's environment by default. Queries no provider, and writes
+    nothing.
     """
     check_keywords("run", options, RunOptions.__annotations__)
     name, workdir = _name(options.get("name")), _workdir(options.get("workdir"))
@@ -174,7 +174,7 @@ def parse_run(*, environ: Mapping[str, str] | None = None, **options: Unpack[Run
 
 
 def host_visible_options(options: Mapping[str, object]) -> list[str]:
-    """Return the options given whose values or files the owner of a stranger's computer could read."""
+    """Return the given options whose values or files the owner of the host could read, on a stranger's computer."""
     return [option for option, name in _HOST_VISIBLE_OPTIONS.items() if options.get(name)]
 
 

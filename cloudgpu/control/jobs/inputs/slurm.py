@@ -43,7 +43,7 @@ class SlurmRequest:
 
 
 def parse_slurm(options: Mapping[str, object], on: str | None) -> SlurmRequest:
-    """Return what is asked of Slurm; raise InvalidRequest for a word that cannot be meant, or that needs --on.
+    """Return what is asked of Slurm; raise InvalidRequest for an option that is not valid, or needs --on.
 
     Whether the place has a Slurm is found out later (`control/jobs/slurm/submission.py`).
     """
