@@ -211,7 +211,7 @@ def test_all_are_the_machines_of_a_members_names_by_the_role_of_last_time(team, 
         wanted = machines_to_end(session, (), all_=True)
         assert [row.name for row in wanted.machines] == ["bos"]
         assert sorted(row.name for row in wanted.others) == ["adas", "pias"]
-        assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.gaps[-1].message
+        assert f"(member), machines of bo@lab.org, {bo.user} are yours" in wanted.account_errors[-1].message
 
 
 @pytest.mark.soak
