@@ -143,8 +143,8 @@ def notice_value(fit: SpotNoticeFit) -> NoticeFit:
         "bytes_per_s": int(fit.bytes_per_s),
         "measured_on": fit.measured_on,
         "fits_bytes": fit.fits_bytes,
-        "last_bytes": fit.last_bytes,
-        "last_of": fit.last_of or None,
+        "last_bytes": fit.previous_bytes,
+        "last_of": fit.previous_job or None,
     }
 
 
@@ -152,11 +152,11 @@ def traffic_value(traffic: JobTraffic) -> PlannedTraffic:
     """Return what the network traffic of a job costs."""
     return {
         "received_bytes": traffic.received,
-        "received_usd": usd(traffic.upload),
+        "received_usd": usd(traffic.upload_cost),
         "usd_per_gb_in": None if traffic.per_gb_in is None else usd(traffic.per_gb_in),
         "usd_per_gb_out": None if traffic.per_gb_out is None else usd(traffic.per_gb_out),
-        "last_results_bytes": traffic.last_bytes,
-        "last_results_of": traffic.last_of or None,
+        "last_results_bytes": traffic.previous_bytes,
+        "last_results_of": traffic.previous_job or None,
     }
 
 

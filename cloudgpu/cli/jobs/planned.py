@@ -249,10 +249,10 @@ def notice_text(fit: SpotNoticeFit | None, every: timedelta) -> str | None:
         f"{fit.notice.seconds} s before the end; a last copy begins within {fit.notice.begins_s} s while run is in "
         f"front, and a checkpoint of up to about {size(fit.fits_bytes)} fits at {size(int(fit.bytes_per_s))}/s ({how})"
     )
-    if fit.last_bytes is None:
+    if fit.previous_bytes is None:
         return text
-    last = f"the last one of {fit.last_of} had {size(fit.last_bytes)}"
-    fits_text = "it fits" if fit.last_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
+    last = f"the last one of {fit.previous_job} had {size(fit.previous_bytes)}"
+    fits_text = "it fits" if fit.previous_fits else f"it does not fit: the copy of every {duration_text(every)} counts"
     return f"{text}; {last}: {fits_text}"
 
 

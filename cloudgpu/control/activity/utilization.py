@@ -89,9 +89,9 @@ def _own_machine(machine: Machine, hours: Sequence[Hour]) -> OwnMachine:
     return OwnMachine(
         id=machine.id,
         name=machine.name,
-        hours=sum(hour.gpu + hour.used for hour in hours) / HOUR,
-        gpu_busy_hours=sum(hour.gpu for hour in hours) / HOUR,
-        unknown_hours=sum(hour.unknown for hour in hours) / HOUR,
+        hours=sum(hour.gpu_s + hour.used_s for hour in hours) / HOUR,
+        gpu_busy_hours=sum(hour.gpu_s for hour in hours) / HOUR,
+        unknown_hours=sum(hour.unknown_s for hour in hours) / HOUR,
         kwh=joules / JOULES_PER_KWH if measured else None,
         watts=joules / measured_s if measured_s else None,
         measured_hours=measured_s / HOUR,

@@ -175,7 +175,7 @@ def _rented_machine(
 
 def _is_measured(session: Session, machine: Machine, hours: Sequence[Hour]) -> bool:
     """Return whether the use of the machine's GPUs is measured; False if its samples were deleted already."""
-    if any(hour.gpu for hour in hours) or not any(hour.used for hour in hours):
+    if any(hour.gpu_s for hour in hours) or not any(hour.used_s for hour in hours):
         return True
     store = SampleStore(session.home.samples, machine.id)
     last = store.last()

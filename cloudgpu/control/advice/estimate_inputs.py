@@ -171,7 +171,7 @@ def past_machine(session: Session, name: str) -> PastMachine:
     hours = utilization_of(session, [machine], usages).get(machine.id, ())
     sums = [
         Fraction(str(round(sum(getattr(hour, kind) for hour in hours), 6))) / 3600
-        for kind in ("gpu", "used", "idle", "unknown")
+        for kind in ("gpu_s", "used_s", "idle_s", "unknown_s")
     ]
     past = PastMachine(
         machine.id,

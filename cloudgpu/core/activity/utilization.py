@@ -59,16 +59,16 @@ class ActivityReport(NamedTuple):
 class Hour:
     """Seconds of one UTC hour, which begins at `at`, that a machine was billed for; they add up to those.
 
-    `gpu`: a GPU at 3% or more; `used`: any other use, and all use where no GPU is read; `idle`; `unknown`. `joules` is
-    what its GPUs drew for it, None where nobody measured; they drew it in `drawing` of these seconds.
-    `cards` are seconds of GPUs at work, each counted by itself; they were counted in `counted` of the `gpu` seconds.
+    `gpu_s`: a GPU at 3% or more; `used_s`: any other use, and all use where no GPU is read. `joules` is what its GPUs
+    drew for it, None where nobody measured; they drew it in `drawing` of these seconds. `cards` are seconds of GPUs at
+    work, each counted by itself; they were counted in `counted` of the `gpu_s`.
     """
 
     at: datetime
-    gpu: float
-    used: float
-    idle: float
-    unknown: float
+    gpu_s: float
+    used_s: float
+    idle_s: float
+    unknown_s: float
     joules: float | None = None
     drawing: float = 0.0
     cards: float = 0.0

@@ -138,10 +138,10 @@ def by_day(hours: Iterable[Hour], days: Mapping[datetime, date]) -> dict[date, U
     sums: dict[date, list[float]] = {}
     for hour in hours:
         day = sums.setdefault(days[hour.at], [0.0] * 4)
-        day[0] += hour.gpu
-        day[1] += hour.used
-        day[2] += hour.idle
-        day[3] += hour.unknown
+        day[0] += hour.gpu_s
+        day[1] += hour.used_s
+        day[2] += hour.idle_s
+        day[3] += hour.unknown_s
     return {day: UsedSeconds(*parts) for day, parts in sums.items()}
 
 

@@ -46,14 +46,14 @@ class Measured:
 class SpotNoticeFit:
     """What fits a notice: `fits_bytes` at `bytes_per_s`, measured on `measured_on` (None: the rate is assumed).
 
-    `last_bytes` is the size of the last checkpoint of the job `last_of`, where one of that name has run.
+    `previous_bytes` is the size of the last checkpoint of `previous_job`, an earlier job of that name, if one has run.
     """
 
     notice: SpotNotice
     bytes_per_s: float
     measured_on: str | None
-    last_bytes: int | None
-    last_of: str
+    previous_bytes: int | None
+    previous_job: str
 
     @property
     def fits_bytes(self) -> int:
@@ -61,12 +61,14 @@ class SpotNoticeFit:
         return int(self.bytes_per_s * max(0, self.notice.seconds - self.notice.begins_s))
 
     @property
-    def last_fits(self) -> bool | None:
+    def previous_fits(self) -> bool | None:
         """Whether the last checkpoint would; None where none is known."""
-        return None if self.last_bytes is None else self.last_bytes <= self.fits_bytes
+        return None if self.previous_bytes is None else self.previous_bytes <= self.fits_bytes
 
 
-def fit_of(provider: str, rate: float | None, on: str | None, last: int | None, last_of: str) -> SpotNoticeFit | None:
+def fit_of(
+    provider: str, rate: float | None, on: str | None, last: int | None, previous_job: str
+) -> SpotNoticeFit | None:
     """Return what fits the notice of a provider's spot machines; None for one whose notice is not known.
 
     `rate` is what was measured on a machine of the type `on`, None for nothing; `last` the size of a checkpoint.
@@ -75,4 +77,6 @@ def fit_of(provider: str, rate: float | None, on: str | None, last: int | None, 
     if notice is None:
         return None
     measured = rate is not None and rate > 0
-    return SpotNoticeFit(notice, rate if rate and measured else ASSUMED_RATE, on if measured else None, last, last_of)
+    return SpotNoticeFit(
+        notice, rate if rate and measured else ASSUMED_RATE, on if measured else None, last, previous_job
+    )

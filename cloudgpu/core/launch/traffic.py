@@ -17,26 +17,26 @@ GB = 10**9  # bytes
 class JobTraffic:
     """The bytes that a machine receives for a job, and what a GB costs each way; None: nothing is charged.
 
-    `last_bytes` are the results of the job `last_of`, the latest of this name or command; None: none is known.
+    `previous_bytes` are the results of the job `previous_job`, the latest of this name or command; None: none is known.
     `at_most`: a part of what it sends may be free.
     """
 
     received: int
     per_gb_in: Money | None
     per_gb_out: Money | None
-    last_bytes: int | None = None
-    last_of: str = ""
+    previous_bytes: int | None = None
+    previous_job: str = ""
     at_most: bool = False
 
     @property
-    def upload(self) -> Money:
+    def upload_cost(self) -> Money:
         """What the bytes that it receives cost."""
         return _cost(self.per_gb_in, self.received)
 
     @property
-    def last(self) -> Money | None:
+    def previous_cost(self) -> Money | None:
         """What as many results as the last ones would cost; None where none are known."""
-        return None if self.last_bytes is None else _cost(self.per_gb_out, self.last_bytes)
+        return None if self.previous_bytes is None else _cost(self.per_gb_out, self.previous_bytes)
 
 
 def job_traffic(
@@ -68,13 +68,12 @@ def sentences(traffic: JobTraffic) -> str:
     """Return what is charged for a job's traffic, in words, for its plan."""
     found = []
     if traffic.per_gb_in is not None:
-        found.append(
-            f"what it is sent costs {_text(traffic.upload)} ({traffic.per_gb_in.text(4)} a GB), again on each machine"
-        )
+        cost = f"{_text(traffic.upload_cost)} ({traffic.per_gb_in.text(4)} a GB)"
+        found.append(f"what it is sent costs {cost}, again on each machine")
     if traffic.per_gb_out is not None:
         most = "at most " if traffic.at_most else ""
-        last = traffic.last
-        known = "" if last is None else f", {_text(last)} for as many as {traffic.last_of} had"
+        previous = traffic.previous_cost
+        known = "" if previous is None else f", {_text(previous)} for as many as {traffic.previous_job} had"
         found.append(f"results cost {most}{traffic.per_gb_out.text(4)} for each GB that leaves it{known}")
     return "; ".join(found)
 

@@ -256,9 +256,9 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
     beside that, each has the low and the high of the price.
     """
     laid = list(runs)
-    if not any(one.gpu or one.used or one.idle for one in hours):
+    if not any(one.gpu_s or one.used_s or one.idle_s for one in hours):
         return Sums(0, 0, sum(intervals_cost(one.high, since, until) for one in laid) if hours else 0)
-    found = [one for one in hours if one.idle or one.unknown]
+    found = [one for one in hours if one.idle_s or one.unknown_s]
     begins = [to_us(one.at) for one in found]
     amounts = _by_hour(begins, chain.from_iterable(one.amount for one in laid), since, until)
     least_of, most_of = amounts, amounts
@@ -267,7 +267,9 @@ def idle_cost(hours: Sequence[Hour], runs: Iterable[CostTimeline], since: int = 
         most_of = _by_hour(begins, chain.from_iterable(one.high for one in laid), since, until)
     low = middle = high = 0
     for hour, least, exact, most in zip(found, least_of, amounts, most_of, strict=True):
-        gpu, used, idle, unknown = (round(one * _SECOND) for one in (hour.gpu, hour.used, hour.idle, hour.unknown))
+        gpu, used, idle, unknown = (
+            round(one * _SECOND) for one in (hour.gpu_s, hour.used_s, hour.idle_s, hour.unknown_s)
+        )
         billed = max(1, gpu + used + idle + unknown)
         low += least * idle // billed
         middle += exact * idle // billed

@@ -217,9 +217,9 @@ def _times(summaries: Sequence[MachineSummary]) -> BilledTimes:
     billed = round(sum(summary.totals.billed_us for summary in summaries) / _SECOND)
     gpu = used = idle = 0.0
     for hour in (hour for summary in summaries for hour in summary.hours):
-        gpu += hour.gpu
-        used += hour.used
-        idle += hour.idle
+        gpu += hour.gpu_s
+        used += hour.used_s
+        idle += hour.idle_s
     known = round(gpu) + round(used) + round(idle)
     return {
         "billed_s": billed,

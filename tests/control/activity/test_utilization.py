@@ -47,7 +47,7 @@ def found(lab, since=None, until=None):
 
 def sums(hours):
     """Return (GPU, otherwise used, idle, unknown) in minutes."""
-    return tuple(round(sum(getattr(one, kind) for one in hours) / 60, 3) for kind in (GPU, USED, IDLE, UNKNOWN))
+    return tuple(round(sum(getattr(one, f"{kind}_s") for one in hours) / 60, 3) for kind in (GPU, USED, IDLE, UNKNOWN))
 
 
 def minutes(lab, *period):
@@ -198,11 +198,11 @@ def test_ones_own_machines_have_hours_and_what_their_gpus_drew(lab):
     ]
     hours = dict.fromkeys(("cg-3", "cg-4"), (Hour(at, 3600, 0, 0, 0, 1e6, 3600),))
     hours["cg-1"] = (
-        Hour(at, gpu=1800, used=900, idle=900, unknown=0, joules=540_000.0, drawing=1800),
-        Hour(at + timedelta(hours=1), gpu=3600, used=0, idle=0, unknown=0),
+        Hour(at, gpu_s=1800, used_s=900, idle_s=900, unknown_s=0, joules=540_000.0, drawing=1800),
+        Hour(at + timedelta(hours=1), gpu_s=3600, used_s=0, idle_s=0, unknown_s=0),
     )
-    hours["cg-2"] = (Hour(at, gpu=0, used=1800, idle=0, unknown=1800),)
-    hours["cg-6"] = (Hour(at, gpu=0, used=0, idle=3600, unknown=0, joules=0.0),)
+    hours["cg-2"] = (Hour(at, gpu_s=0, used_s=1800, idle_s=0, unknown_s=1800),)
+    hours["cg-6"] = (Hour(at, gpu_s=0, used_s=0, idle_s=3600, unknown_s=0, joules=0.0),)
     assert own_machines(rows, hours) == (
         OwnMachine("cg-1", "desk", 1.75, 1.5, 0, kwh=0.15, watts=300, measured_hours=0.5),
         OwnMachine("cg-2", "old", 0.5, 0, 0.5, kwh=None, watts=None, measured_hours=0),

@@ -125,7 +125,7 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
         return plan_run(lab.session, parse_run(**words, **more), {})
 
     assert planned(name="fox-2").notice_fit is None
-    assert (planned(spot=True).notice_fit.measured_on, planned(spot=True).notice_fit.last_bytes) == (None, None)
+    assert (planned(spot=True).notice_fit.measured_on, planned(spot=True).notice_fit.previous_bytes) == (None, None)
     machine = lab.up(name="fox", policy="default").machine
     place = lines.job_placed(job.id, 1, lab.clock(), key="k", machine=machine.id)
     lab.session.ledger.append([place])
@@ -133,7 +133,7 @@ def test_the_plan_of_a_spot_machine_goes_by_what_was_copied_from_its_type_and_by
     record_measured(lab.home / "jobs" / job.id, Measured(None, None, 7))
     fit = planned(name="other", spot=True).notice_fit
     assert (fit.measured_on, fit.bytes_per_s, fit.fits_bytes) == (machine.instance_type, 20e6, 80 * 20_000_000)
-    assert (fit.last_bytes, fit.last_of, fit.last_fits) == (3_000_000_000, "fox", False)
+    assert (fit.previous_bytes, fit.previous_job, fit.previous_fits) == (3_000_000_000, "fox", False)
     text = plan_text(planned(spot=True), {**plan_of(lab), "market": "spot"}, lab.clock(), verbose=False)
     assert "up to 5 times when its machine is taken, and waits at most 1d for another" in " ".join(text.split())
 

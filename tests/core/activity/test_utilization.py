@@ -98,7 +98,7 @@ def test_what_a_sample_shows(shown, kind):
 
 def test_an_hour_is_split_by_what_its_minutes_show():
     shown = [*minutes(0, 20, gpu=90), *minutes(20, 30, gpu=0, busy=["k"]), *minutes(30, 50, gpu=0)]
-    assert one_hour(shown) == Hour(AT, gpu=1200, used=600, idle=1200, unknown=600)
+    assert one_hour(shown) == Hour(AT, gpu_s=1200, used_s=600, idle_s=1200, unknown_s=600)
 
 
 def test_a_machine_without_a_gpu_is_used_and_not_unknown():
@@ -109,8 +109,8 @@ def test_only_billed_time_counts_and_each_second_once():
     shown = minutes(-60, 120, gpu=90)
     runs = [(H + 600, H + 1200.5), (H + 1000, H + 4200)]
     assert hours(usage_intervals(shown), runs) == (
-        Hour(AT, gpu=3000, used=0, idle=0, unknown=0),
-        Hour(datetime(2026, 11, 21, 11, tzinfo=UTC), gpu=600, used=0, idle=0, unknown=0),
+        Hour(AT, gpu_s=3000, used_s=0, idle_s=0, unknown_s=0),
+        Hour(datetime(2026, 11, 21, 11, tzinfo=UTC), gpu_s=600, used_s=0, idle_s=0, unknown_s=0),
     )
 
 
@@ -132,7 +132,7 @@ def test_samples_that_overlap_count_once_and_moments_between_them_are_no_gap():
 def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
     shown = [*minutes(0, 10, gpu=90, gpus=2.0), *minutes(10, 20, gpu=90, gpus=0.2), *minutes(20, 30, gpu=0, gpus=0.0)]
     shown += [*minutes(30, 40, gpu=90), *minutes(40, 60, gpu=90, gpus=None)]
-    assert one_hour(shown) == Hour(AT, gpu=3000, used=0, idle=600, unknown=0, cards=1800.0, counted=1200)
+    assert one_hour(shown) == Hour(AT, gpu_s=3000, used_s=0, idle_s=600, unknown_s=0, cards=1800.0, counted=1200)
     halves = join_days(
         [usage_intervals(minutes(0, 10, gpu=90, gpus=3.0)), usage_intervals([sample(12, gpu=90, gpus=3.0)])]
     )
@@ -144,20 +144,20 @@ def test_gpus_that_worked_are_counted_one_at_least_and_only_while_any_did():
 
 def test_what_a_machine_said_itself_is_idle_where_nobody_sampled_it():
     word = ActivityReport(H + 600, H + 3600)
-    assert one_hour([], word=word) == Hour(AT, 0, 0, idle=3600 - 600 - 660, unknown=600 + 660)
+    assert one_hour([], word=word) == Hour(AT, 0, 0, idle_s=3600 - 600 - 660, unknown_s=600 + 660)
 
 
 def test_samples_count_before_a_word_and_a_fault_is_no_gap():
     shown = [*minutes(0, 20, gpu=90), *minutes(25, 30, fault="it hangs")]
     word = ActivityReport(H + 900, H + 3600)
-    assert one_hour(shown, word=word) == Hour(AT, gpu=1200, used=0, idle=300 + 19 * 60, unknown=300 + 660)
+    assert one_hour(shown, word=word) == Hour(AT, gpu_s=1200, used_s=0, idle_s=300 + 19 * 60, unknown_s=300 + 660)
 
 
 def test_a_word_is_of_the_last_run_alone_and_of_no_time_after_it():
     runs = [(H, H + 1200), (H + 1800, H + 3600)]
     (found,) = hours((), runs, ActivityReport(H + 100, H + 90_000))
-    assert found == Hour(AT, 0, 0, idle=1800, unknown=1200)
-    assert one_hour([], word=ActivityReport(H + 3000, H + 3100)).unknown == 3600
+    assert found == Hour(AT, 0, 0, idle_s=1800, unknown_s=1200)
+    assert one_hour([], word=ActivityReport(H + 3000, H + 3100)).unknown_s == 3600
 
 
 # -- power
@@ -193,9 +193,11 @@ def test_an_hours_parts_add_up_to_what_was_billed_of_it(steps, lengths, spoke):
     billed = {minute for begin, length in lengths for minute in range(begin, begin + length)}
     for one in found:
         first = (one.at.timestamp() - H) / 60
-        assert one.gpu + one.used + one.idle + one.unknown == 60 * len([n for n in billed if 0 <= n - first < 60])
-        assert min(one.gpu, one.used, one.idle, one.unknown) >= 0
-    assert sum(one.gpu + one.used + one.idle + one.unknown for one in found) == 60 * len(billed)
+        assert one.gpu_s + one.used_s + one.idle_s + one.unknown_s == 60 * len(
+            [n for n in billed if 0 <= n - first < 60]
+        )
+        assert min(one.gpu_s, one.used_s, one.idle_s, one.unknown_s) >= 0
+    assert sum(one.gpu_s + one.used_s + one.idle_s + one.unknown_s for one in found) == 60 * len(billed)
 
 
 @given(worn, st.integers(0, 40))
@@ -210,6 +212,8 @@ def test_days_that_are_summed_up_apart_say_what_they_say_together(steps, cut):
     )
     runs = [(H - 600, H + 7200)]
     known = hours(whole, runs), hours(parts, runs)
-    assert [(one.gpu, one.used, one.idle) for one in known[0]] == [(one.gpu, one.used, one.idle) for one in known[1]]
+    assert [(one.gpu_s, one.used_s, one.idle_s) for one in known[0]] == [
+        (one.gpu_s, one.used_s, one.idle_s) for one in known[1]
+    ]
     assert all(one.end > one.begin and one.kind in KINDS for one in parts)
     assert all(one.end <= other.begin for one, other in pairwise(parts))

@@ -24,7 +24,7 @@ def test_what_fits_is_the_rate_times_what_is_left_of_the_notice_when_a_copy_begi
 @pytest.mark.parametrize("provider", NOTICES)
 def test_a_rate_that_was_not_measured_is_assumed_and_that_is_said(provider):
     fit = fit_of(provider, None, "some-type", None, "")
-    assert (fit.bytes_per_s, fit.measured_on, fit.last_fits) == (ASSUMED_RATE, None, None)
+    assert (fit.bytes_per_s, fit.measured_on, fit.previous_fits) == (ASSUMED_RATE, None, None)
     assert notice_text(fit, EVERY).endswith("fits at 5 MB/s (assumed: nothing was measured yet)")
 
 
@@ -42,7 +42,7 @@ def test_a_provider_whose_notice_is_not_known_says_nothing():
 )
 def test_the_last_checkpoint_fits_or_does_not(last, fits, says):
     fit = fit_of("aws", 25 * MB, "g4dn.xlarge", last, "lr-3")
-    assert fit.last_fits is fits
+    assert fit.previous_fits is fits
     text = notice_text(fit, EVERY)
     assert text.startswith("120 s before the end; a last copy begins within 20 s while run is in front, and ")
     assert "a checkpoint of up to about 2.5 GB fits at 25 MB/s (measured on g4dn.xlarge)" in text
