@@ -242,7 +242,7 @@ def test_a_watcher_of_jobs_needs_its_document_and_no_more(user):
     user.gallery_image("kept", {"cloudgpu-ledger": "led-other"})
     user.under("azure-watch", also=GIVES)
     user.do(f"{UP} --name fox --gpu t4 --volume data")
-    user.do("extend fox 20h --yes")
+    user.do("extend fox 80h --yes")
     user.do("allow fox --from 198.51.100.8/32")
     for verb in ("stop", "start"):
         user.do(f"{verb} fox --yes")
