@@ -15,7 +15,7 @@ from cloudgpu.control.lifecycle.lifecycle import stop, terminate_one
 from cloudgpu.control.lifecycle.start import new_lease, start
 from cloudgpu.control.reaper.reaper import ReapOptions, reap
 from cloudgpu.core.policies.policy import Do, Rule
-from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused
+from cloudgpu.errors import AuthFailed, CloudgpuError, EndRefused, InvalidRequest
 
 
 class Killed(BaseException):
@@ -140,6 +140,20 @@ def test_a_stop_without_an_answer_is_kept_for_the_next_run(lab):
     )
     lab.cloud.permit("get")
     assert (len(run(lab).ended), lab.rows()[0].state) == (1, "stopped")
+
+
+def test_a_stop_that_a_cloud_cannot_do_is_not_tried_by_every_run(lab, monkeypatch):
+    """It would outrank the rules that end the machine by its renew-until or a budget."""
+    lab.up(name="fox")
+
+    def refuse(*_args):
+        raise InvalidRequest("It cannot be stopped.", field="instance", value="fox", next="End it.")
+
+    monkeypatch.setattr(type(lab.cloud), "stop", refuse)
+    with pytest.raises(InvalidRequest):
+        stop(lab.session, lab.rows()[0], why="asked")
+    assert (lab.rows()[0].state, lab.rows()[0].pending_action) == ("running", None)
+    assert (run(lab).ended, run(lab).unconfirmed) == ((), ())
 
 
 def test_a_stop_that_a_run_decided_and_could_not_do_is_no_promise(lab):
