@@ -360,7 +360,7 @@ def _delete_damaged(files: Sequence[tuple[str, int, Path]]) -> int:
             with path.open("rb") as stream:
                 is_damaged = hashlib.file_digest(stream, "sha256").hexdigest() != digest
             if is_damaged:
-                path.unlink()
+                path.unlink(missing_ok=True)
                 count += 1
     return count
 

@@ -278,11 +278,11 @@ def queues_of(session: Session, machines: Sequence[Machine]) -> Mapping[str, str
         return {}
 
     def query(nodes: Sequence[Machine]) -> str:
-        try:
-            with session.for_thread() as thread_session:
+        with session.for_thread() as thread_session:
+            try:
                 return queue_text(engine_of(thread_session, nodes))
-        except CloudgpuError as error:
-            return f"its queue did not answer ({error.message.rstrip('.')})"
+            except CloudgpuError as error:
+                return f"its queue did not answer ({error.message.rstrip('.')})"
 
     with Pool(min(MAX_PARALLEL, len(to_query)), "queues") as pool:
         return {cluster_id(nodes[0]): queue for nodes, queue in zip(to_query, pool.map(query, to_query), strict=True)}

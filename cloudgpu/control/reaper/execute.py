@@ -301,8 +301,9 @@ def _end(session: Session, machine: Machine, decision: Decision, check: MachineC
         case Do.REMOVE if machine.is_named_resource:
             check(machine)
             return remove_named(session, machine)
-        case _:
+        case Do.TERMINATE | Do.REMOVE:
             return _terminate(session, machine, why, check)
+    raise AssertionError(f"{decision.do} ends no machine")
 
 
 def _terminate(session: Session, machine: Machine, why: str, check: MachineCheck) -> Machine:

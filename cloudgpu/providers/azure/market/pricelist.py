@@ -23,6 +23,7 @@ from cloudgpu.providers.shared.calls import ask_each, by_item
 
 SOURCE = "Azure Retail Prices API"
 AT_ONCE = 6  # regions asked side by side
+SILENT_S = 60.0  # a page of prices may take long
 _DISKS = {"Premium SSD": "P", "Standard SSD": "E", "Standard HDD": "S"}
 _FILTERS = (  # serviceName, and what narrows it
     ("Virtual Machines", " and contains(armSkuName, 'Standard_N')"),
@@ -40,7 +41,10 @@ def price_list(settings: ProviderSettings) -> PriceList:
     """
     server = Retail()
     answers, silent = ask_each(
-        _regions(settings), lambda region: part_from(_items_of(server, region), region, settings.clock()), AT_ONCE
+        _regions(settings),
+        lambda region: part_from(_items_of(server, region), region, settings.clock()),
+        AT_ONCE,
+        patience=SILENT_S,
     )
     return PriceList("azure", tuple(answers.values()), silent)
 
