@@ -24,7 +24,7 @@ SUBNET, GUARD = f"{HOME}/virtualNetworks/net/subnets/none", f"{HOME}/networkSecu
 UNNAMED = UP.replace(" --ssh-from 203.0.113.7", "")
 PLACES = [
     Case(f"{BARE} --gpu t4 --region eatsus", "--region", "did you mean 'eastus'?", "Use eastus."),
-    Case(f"{BARE} --gpu t4 --region us-east-1", "--region", "has no region 'us-east-1'", "Use eastus."),
+    Case(f"{BARE} --gpu t4 --region us-east-1", "--region", "has no region 'us-east-1'", "Use one of: eastus"),
     Case(f"{BARE} --gpu t4 --region westeurope", "--region", "does not use westeurope", "config.toml"),
     Case(f"{UP} --zone westus2-1", "--zone", "is in westus2, not in eastus", "Leave --region out"),
     Case(f"{BARE} --gpu t4 --zone moon!", "--zone", "'moon!' is not a zone", "eastus-1"),

@@ -80,7 +80,7 @@ def proc_stat(pid: int) -> list[str]:
         return []
 
 
-def is_group_alive(pid: int, start: str) -> bool:
+def is_group_running(pid: int, start: str) -> bool:
     """Tell whether a process of this group lives; `start` is its leader's start, because process ids are reused."""
     try:
         os.killpg(pid, 0)
@@ -221,7 +221,7 @@ class Attempt:
 
     def is_running(self, process: dict[str, Any]) -> bool:
         """Tell whether the command, or another process of its group, runs."""
-        return process.get("boot") == boot() and is_group_alive(process["pid"], process["start"])
+        return process.get("boot") == boot() and is_group_running(process["pid"], process["start"])
 
     def processes_outside_group(self) -> list[int]:
         """Return the processes that the command started, also those that left its process group (by setsid)."""
@@ -277,7 +277,7 @@ class Attempt:
     def kill_setup(self) -> None:
         """Kill a setup whose keeper was killed."""
         setup = load(self.dir / "setup.json") or {}
-        if setup.get("boot") == boot() and is_group_alive(setup["pid"], setup["start"]):
+        if setup.get("boot") == boot() and is_group_running(setup["pid"], setup["start"]):
             send_signal(setup["pid"], signal.SIGKILL)
 
     # -- its state

@@ -131,11 +131,8 @@ def _stop_or_park(session: Session, machine: Machine, why: str, *, is_by_reaper:
     try:
         return _stop(session, machine, why, is_by_reaper=is_by_reaper)
     except InvalidRequest:
-        if (
-            machine.stoppable is not None
-            or machine.market != "spot"
-            or not retention_records.supports_images(session, machine)
-        ):
+        is_unknown_spot = machine.stoppable is None and machine.market == "spot"
+        if not (is_unknown_spot and retention_records.supports_images(session, machine)):
             raise
         return park(session, session.ledger.machine(machine.id) or machine, why=why)
 

@@ -114,7 +114,7 @@ def read_results(text: bytes) -> StoredResults | None:
         output = tuple(_file(one, OUTPUT) for one in found["output"])
         if any(one.path not in STREAMS for one in output):
             return None
-        number, results = int(found["attempt"]), _files(found, RESULTS)
+        number, results = int(found.get("attempt", "")), _files(found, RESULTS)
         return StoredResults(number, _exit(found["exit"]), started, setup_s, results, output)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

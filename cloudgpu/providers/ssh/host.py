@@ -435,12 +435,12 @@ def settle_running(record: Record) -> None:
         update_record(machine(), spawned=record["boots"])
     elif not is_alive("agent"):
         began = float(record.get("revived_at") or record["boot_at"])
-        deaths = 0 if last_seen_alive(record) - began >= STEADY_S else record["revivals"]
+        deaths = 0 if last_heartbeat(record) - began >= STEADY_S else record["revivals"]
         if record["boot"] == boot() and deaths < MAX_REVIVALS:
             update_record(record, revivals=deaths + 1, revived_at=time.time() + float(record.get("apart") or 0.0))
             spawn("agent", [str(ROOT / "agent"), "run"])
         else:
-            update_ending(record, wanted=STOPPED, why="died", at=last_seen_alive(record))
+            update_ending(record, wanted=STOPPED, why="died", at=last_heartbeat(record))
             settle()
 
 
@@ -455,8 +455,8 @@ def start_all(record: Record) -> None:
     spawn("agent", [str(ROOT / "agent"), "run"])
 
 
-def last_seen_alive(record: Record) -> float:
-    """Return when the agent was last seen alive."""
+def last_heartbeat(record: Record) -> float:
+    """Return when the agent last gave a sign of life; without one, when the host was booted."""
     with contextlib.suppress(OSError):
         beat = (ROOT / "heartbeat.json").stat().st_mtime + float(record.get("apart") or 0.0)
         return max(float(record["boot_at"]), beat)

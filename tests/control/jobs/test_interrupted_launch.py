@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from cloudgpu.control.cost.cost import job_spent
 from cloudgpu.control.inventory.sync import sync_all
 from cloudgpu.control.jobs.cancel import cancel
 from cloudgpu.control.jobs.inputs.request import parse_run
@@ -94,7 +95,7 @@ def test_what_a_machine_has_cost_before_a_job_came_counts_not_against_its_max_co
     with JobReconciler(lab.session, job.id, {}) as carrier:
         carrier.reconcile()
         lab.later(minutes=6)
-        spent = carrier._spent(job_by_id(lab.session, job.id))
+        spent = job_spent(lab.session, job_by_id(lab.session, job.id))
     (row,) = lab.session.ledger.machines()
     assert bill_spent(row, lab.clock()) > Money.usd(10)
     assert Money(0) < spent < Money.usd(1)

@@ -275,4 +275,4 @@ def test_what_a_host_with_a_wrong_clock_dates_is_dated_by_the_callers(there, of,
     beat = there["ROOT"] / "heartbeat.json"
     beat.write_text("{}")
     os.utime(beat, (true + wrong + 60, true + wrong + 60))
-    assert there["last_seen_alive"](there["machine"]()) == true + wrong + apart + 60
+    assert there["last_heartbeat"](there["machine"]()) == true + wrong + apart + 60
