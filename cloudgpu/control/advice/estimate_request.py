@@ -312,7 +312,7 @@ def _parse_choice(text: str | None, field: str, choices: Sequence[str], default:
     raise unknown_word(f"{text!r} is not a valid value of {field}", text, [str(one) for one in choices], field=field)
 
 
-_EXAMPLES = {"--disk": DEFAULT_GB, "--nodes": 4}
+_EXAMPLES = {"--disk": f"{DEFAULT_GB} (GB); its kind is --disk-type gp3", "--nodes": 4}
 
 
 def _parse_whole_number(value: Number, field: str, least: int, most: int) -> Decimal:

@@ -460,3 +460,9 @@ def test_where_nothing_is_known_of_its_use_every_hour_counts(lab):
 def test_the_library_and_the_command_read_words_alike(face):
     document = face.advice.estimate(gpu="l4", hours_per_day="8", days_per_week=5)
     assert document["estimates"] == estimated(gpu="l4", hours_per_day=8, days_per_week="5")["estimates"]
+
+
+def test_a_kind_of_disk_in_place_of_its_size_is_shown_its_option():
+    with pytest.raises(InvalidRequest) as raised:
+        estimated(disk="gp3")
+    assert raised.value.next == "For example --disk 100 (GB); its kind is --disk-type gp3"
