@@ -52,7 +52,7 @@ class Lab(RuleBasedStateMachine):
         self.world = World(Path(self.directory.name) / "home")
         self.policies, self.holds = {}, {}
         self.wrong_until = {}  # by machine, and "" for all: until when something kept passes from knowing or acting
-        self.hidden = set()
+        self.hidden, self.asked_to_stop = set(), set()
         self.budget = None
         self.storm = None
         for cloud in self.world.clouds.values():
@@ -152,9 +152,11 @@ class Lab(RuleBasedStateMachine):
     @rule(box=boxes)
     def somebody_stops_or_starts(self, box):
         if box and self.world.runs(box):
+            self.asked_to_stop.add(box.id)
             with suppress(CloudgpuError):
                 stop(self.world.session, self.machine(box), why="asked")
         elif box:
+            self.asked_to_stop.discard(box.id)
             with suppress(CloudgpuError):
                 row = start_machine(self.world.session, self.machine(box), None, wait=False)
                 row = self.world.rows()[box.id]
@@ -266,6 +268,8 @@ class Lab(RuleBasedStateMachine):
             assert spent >= Decimal(self.budget)
             held = self.is_held(box, now)
             assert not held or self.warned_of_budget(box) >= 2, f"{box.name} was held and hardly warned"
+        elif by == "requested-end":
+            assert box.id in self.asked_to_stop, f"{box.name} was ended though nobody had asked"
         else:
             raise AssertionError(f"{box.name} was ended by {by}")
 

@@ -108,13 +108,16 @@ FAULTS = {
         "test_nodes_end_one_by_one_and_what_they_share_after_the_last",
     ),
     "forgets the token": (
-        "def _machine_of_token(self, cloud, attempt): return None",
+        "def _machines_of_token(self, cloud, token, call): return []",
         "test_the_same_token_never_makes_a_second_machine",
     ),
     "makes a second machine after a lost reply": (
         (
-            "def _machine_of_token(self, cloud, attempt):\n"
-            "        return None if 'lost-reply' in attempt.request.key else super()._machine_of_token(cloud, attempt)"
+            "def launch(self, attempt, *, deadline):\n"
+            "        self.is_lost_reply = 'lost-reply' in attempt.request.key\n"
+            "        return super().launch(attempt, deadline=deadline)\n"
+            "    def _machines_of_token(self, cloud, token, call):\n"
+            "        return [] if self.is_lost_reply else super()._machines_of_token(cloud, token, call)"
         ),
         "test_a_lost_reply_makes_no_second_machine",
     ),
@@ -127,7 +130,7 @@ FAULTS = {
         "test_sold_out_is_a_word_of_its_own",
     ),
     "takes another offer's token for its own": (
-        "def _machine_of_token(self, cloud, attempt): return next(iter(cloud.machines.values()), None)",
+        "def _machines_of_token(self, cloud, token, call): return list(cloud.machines.values())[:1]",
         "test_another_token_makes_another_machine",
     ),
     "loses a tag": (
