@@ -204,6 +204,16 @@ def record_refusal(
     return session.ledger.append_to(machine, [event])
 
 
+def take_back_stop(session: Session, machine: Machine) -> None:
+    """Record that a stop which its provider surely refuses is requested no more: no run of the reaper could finish it.
+
+    Left open, it would be tried by every run, and outrank the rules that end the machine.
+    """
+    now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
+    why, host = "its stop was refused", platform.node()
+    session.ledger.append([requested("start", machine.id, why, now, host=host, who=who, running=True)])
+
+
 def with_remedy(error: CloudgpuError) -> str:
     """Return an error as one text; for a refused end with its remedy, because the text may be all that is shown."""
     return f"{error.message} {error.next}" if isinstance(error, EndRefused) and error.next else error.message

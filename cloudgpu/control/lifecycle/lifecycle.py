@@ -166,11 +166,9 @@ def _stop(
         stop_proof.record_refusal(session, machine, "stop", refusal)
         refusal.message = f"{machine.name} was not stopped: {refusal.message} It runs on and is billed."
         raise
-    except InvalidRequest:  # surely refused: no run of the reaper could finish it, and it would outrank other rules
+    except InvalidRequest:
         if request is not None:
-            now, who = not_before(machine, session.clock()), requested_by(session, machine, "stop")
-            why, host = "its stop was refused", platform.node()
-            session.ledger.append([requested("start", machine.id, why, now, host=host, who=who, running=True)])
+            stop_proof.take_back_stop(session, machine)
         raise
     record_spot_cost(session, latest)
     if latest.terminated_at:

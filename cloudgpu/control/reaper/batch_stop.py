@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import cast
 
-from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, with_remedy
+from cloudgpu.control.inventory.stop_proof import STOP_TIMEOUT, record_refusal, take_back_stop, with_remedy
 from cloudgpu.control.inventory.sync_some import sync_some
 from cloudgpu.control.lifecycle.lifecycle import start_refused_event
 from cloudgpu.control.pricing.price_history import record_spot_cost
@@ -24,7 +24,7 @@ from cloudgpu.core.model.instances import State
 from cloudgpu.core.model.machine import Machine, not_none
 from cloudgpu.core.reaper.decisions import did_not_start
 from cloudgpu.core.reaper.result import EndItem, Outcome
-from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, ProviderUnavailable, Silent
+from cloudgpu.errors import CloudgpuError, EndRefused, InstanceNotFound, InvalidRequest, ProviderUnavailable, Silent
 from cloudgpu.parallel import Pool
 from cloudgpu.providers.abilities import Pausable
 from cloudgpu.providers.cluster_abilities import BulkStop
@@ -114,6 +114,8 @@ def _stop_and_wait(session: Session, machines: Mapping[str, Machine]) -> dict[st
             if id_ in waiting and _is_final(error):
                 if isinstance(error, EndRefused):  # something protects the machine
                     record_refusal(session, machines[id_], "stop", error)
+                elif isinstance(error, InvalidRequest) and machines[id_].gang is None:
+                    take_back_stop(session, machines[id_])
                 failed[id_] = with_remedy(error)
         waiting = {id_: machine for id_, machine in waiting.items() if id_ not in failed}
         last = {id_: silent.get(id_) or refused.get(id_) for id_ in waiting}

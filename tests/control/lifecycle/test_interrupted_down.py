@@ -99,11 +99,7 @@ def test_ls_says_that_an_end_was_requested_until_it_is_done_or_taken_back(lab, m
 
 
 def test_ls_says_that_a_stop_was_requested_and_which_command_finishes_it(lab, monkeypatch):
-    lab.up(name="fox")
-    with monkeypatch.context() as patched:
-        patched.setattr(type(lab.cloud), "stop", killed)
-        with suppress(Killed):
-            stop(lab.session, lab.rows()[0], why="asked")
+    stop_cut_off(lab, monkeypatch)
     says = "fox: its stop was requested and is not done; cloudgpu stop fox or the next run of cloudgpu reap finishes it"
     assert says in table(lab)
 
@@ -152,6 +148,15 @@ def test_a_stop_that_a_cloud_cannot_do_is_not_tried_by_every_run(lab, monkeypatc
     monkeypatch.setattr(type(lab.cloud), "stop", refuse)
     with pytest.raises(InvalidRequest):
         stop(lab.session, lab.rows()[0], why="asked")
+    assert (lab.rows()[0].state, lab.rows()[0].pending_action) == ("running", None)
+    assert (run(lab).ended, run(lab).unconfirmed) == ((), ())
+
+
+def test_a_run_that_hears_that_a_machine_cannot_be_stopped_tries_that_no_more(lab, monkeypatch):
+    stop_cut_off(lab, monkeypatch)
+    refusal = InvalidRequest("It cannot be stopped.", field="instance", value="fox", next="End it.")
+    monkeypatch.setattr(type(lab.cloud), "stop_many", lambda _self, ids: dict.fromkeys(ids, refusal))
+    assert len(run(lab).unconfirmed) == 1
     assert (lab.rows()[0].state, lab.rows()[0].pending_action) == ("running", None)
     assert (run(lab).ended, run(lab).unconfirmed) == ((), ())
 
